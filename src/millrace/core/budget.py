@@ -1,0 +1,89 @@
+"""One byte budget, split into named reservations that are made before memory grows."""
+
+from __future__ import annotations
+
+from millrace.core.errors import BudgetExceededError, ConfigError
+from millrace.core.sizes import format_size
+
+
+class MemoryBudget:
+    """A ledger of bytes. Parts reserve what they are about to use; nobody can reserve more than there is.
+
+    Examples
+    --------
+    >>> budget = MemoryBudget(1000)
+    >>> cache = budget.reserve("cache", 600)
+    >>> cache.try_resize(1200)
+    False
+    >>> cache.resize(700); budget.available
+    300
+    >>> cache.release(); budget.used, budget.peak
+    (0, 700)
+    """
+
+    def __init__(self, total: int) -> None:
+        if total < 1:
+            raise ConfigError(f"memory: expected at least one byte; got {total}")
+        self.total = total
+        self.used = 0
+        self.peak = 0
+        self._parts: list[Reservation] = []
+
+    @property
+    def available(self) -> int:
+        return self.total - self.used
+
+    def reserve(self, part: str, nbytes: int = 0) -> Reservation:
+        """Open a reservation under the name ``part``."""
+        reservation = Reservation(self, part)
+        reservation.resize(nbytes)
+        self._parts.append(reservation)
+        return reservation
+
+    def parts(self) -> dict[str, int]:
+        """Bytes reserved now, by part."""
+        split: dict[str, int] = {}
+        for reservation in self._parts:
+            split[reservation.part] = split.get(reservation.part, 0) + reservation.nbytes
+        return split
+
+    def check_invariants(self) -> None:
+        assert self.used == sum(r.nbytes for r in self._parts), "ledger does not add up"
+        assert 0 <= self.used <= self.total, f"{self.used} bytes reserved of {self.total}"
+        assert self.used <= self.peak <= self.total
+
+
+class Reservation:
+    """Bytes held by one part of an operator."""
+
+    def __init__(self, budget: MemoryBudget, part: str) -> None:
+        self._budget = budget
+        self.part = part
+        self.nbytes = 0
+
+    def try_resize(self, nbytes: int) -> bool:
+        """Hold ``nbytes`` from now on, if the budget can give them."""
+        if nbytes < 0:
+            raise ConfigError(f"{self.part}: cannot reserve {nbytes} bytes")
+        budget = self._budget
+        used = budget.used + nbytes - self.nbytes
+        if used > budget.total:
+            return False
+        budget.used = used
+        budget.peak = max(budget.peak, used)
+        self.nbytes = nbytes
+        return True
+
+    def resize(self, nbytes: int) -> None:
+        """As :meth:`try_resize`, but a refusal is an error."""
+        if not self.try_resize(nbytes):
+            more = nbytes - self.nbytes
+            raise BudgetExceededError(
+                f"{self.part}: asked for {format_size(more)} more, "
+                f"but only {format_size(self._budget.available)} of {format_size(self._budget.total)} are left"
+            )
+
+    def release(self) -> None:
+        """Give everything back and close the reservation."""
+        self.resize(0)
+        self._budget._parts.remove(self)

@@ -1,0 +1,38 @@
+"""Clocks are passed in, never read globally, so that waits and device time can be virtual."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds since some fixed moment, never going back."""
+
+    def now(self) -> float: ...
+
+
+class RealClock:
+    """The machine's monotonic clock."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+
+class VirtualClock:
+    """A clock that moves only when told to.
+
+    >>> clock = VirtualClock(); clock.advance(1.5); clock.now()
+    1.5
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        if seconds < 0:
+            raise ValueError(f"a clock cannot go back by {-seconds} s")
+        self._now += seconds

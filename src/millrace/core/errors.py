@@ -1,0 +1,73 @@
+"""Every error Millrace raises on purpose.
+
+All inherit from :class:`MillraceError` and from the builtin a caller would think of catching. A message names the
+subject, where it was found, what was expected and what came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class MillraceError(Exception):
+    """Base of all errors raised by Millrace."""
+
+
+class ConfigError(MillraceError, ValueError):
+    """An option has a value that cannot work."""
+
+
+class BudgetTooSmallError(ConfigError):
+    """The memory budget is below the least the operator needs; ``minimum`` says how much that is."""
+
+    def __init__(self, message: str, minimum: int) -> None:
+        super().__init__(message)
+        self.minimum = minimum
+
+
+class BudgetExceededError(MillraceError, MemoryError):
+    """A reservation was asked for that the budget cannot give. Nothing was allocated."""
+
+
+class SchemaError(MillraceError, TypeError):
+    """Columns or types of the stream and the master do not fit together."""
+
+
+class StateError(MillraceError, RuntimeError):
+    """An operator's method was called at a moment its life cycle does not allow."""
+
+
+class StoreError(MillraceError, OSError):
+    """A master store could not be read or written."""
+
+
+class StoreNotFoundError(StoreError, FileNotFoundError):
+    """There is no master store at the path."""
+
+
+class StoreExistsError(StoreError, FileExistsError):
+    """There is already something at the path where a store was to be built."""
+
+
+class CorruptStoreError(StoreError):
+    """A file of the store is missing, torn, truncated or not what the manifest says."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written in a layout this version does not read."""
+
+
+def one_of(subject: str, value: object, choices: Iterable[str]) -> str:
+    """Return ``value`` if it is one of ``choices``, else raise an error that lists them.
+
+    >>> one_of("how", "inner", ["inner", "left"])
+    'inner'
+    >>> one_of("how", "outer", ["inner", "left"])
+    Traceback (most recent call last):
+    millrace.core.errors.ConfigError: how: expected one of 'inner', 'left'; got 'outer'
+    """
+    allowed = list(choices)
+    if not isinstance(value, str) or value not in allowed:
+        listed = ", ".join(repr(choice) for choice in allowed)
+        raise ConfigError(f"{subject}: expected one of {listed}; got {value!r}")
+    return value

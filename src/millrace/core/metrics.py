@@ -1,0 +1,91 @@
+"""What an operator tells about itself: counts that add up, and how long tuples waited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class WaitHistogram:
+    """Waits in whole steps, exactly up to ``bins`` of them.
+
+    >>> waits = WaitHistogram(); waits.record(np.array([1, 2, 2, 9])); waits.quantile(0.5), waits.most
+    (2, 9)
+    """
+
+    def __init__(self, bins: int = 4096) -> None:
+        self._counts = np.zeros(bins, np.int64)
+        self.most = 0
+
+    def record(self, steps: npt.NDArray[Any]) -> None:
+        if len(steps) == 0:
+            return
+        self.most = max(self.most, int(steps.max()))
+        counts = np.bincount(np.minimum(steps, len(self._counts) - 1))
+        self._counts[: len(counts)] += counts
+
+    @property
+    def total(self) -> int:
+        return int(self._counts.sum())
+
+    def quantile(self, share: float) -> int:
+        """The wait that this share of the tuples did not exceed."""
+        if self.total == 0:
+            return 0
+        return int(np.searchsorted(np.cumsum(self._counts), share * self.total))
+
+
+@dataclass
+class JoinMetrics:
+    """Counts of one join since it was made.
+
+    ``tuples_in = matched + unmatched + waiting + shed`` holds after every call; a stream tuple is *matched* once it has
+    left with at least one master row, *unmatched* once it is known to have none.
+    """
+
+    tuples_in: int = 0
+    rows_out: int = 0
+    batches_out: int = 0
+    matched: int = 0
+    unmatched: int = 0
+    waiting: int = 0
+    shed: int = 0
+    cache_hits: int = 0
+    cached_keys: int = 0
+    cached_rows: int = 0
+    admitted_keys: int = 0
+    evicted_keys: int = 0
+    steps: int = 0
+    cycles: float = 0.0
+    pages_read: int = 0
+    bytes_read: int = 0
+    seeks: int = 0
+    removals: int = 0
+    removal_shifts: int = 0
+    """Entries behind a removed one in its key's list: what removal by value would have had to move."""
+    probes: int = 0
+    budget_bytes: int = 0
+    used_bytes: int = 0
+    peak_bytes: int = 0
+    parts: dict[str, int] = field(default_factory=dict)
+    waits: WaitHistogram = field(default_factory=WaitHistogram)
+    steps_per_cycle: int = 0
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the tuples answered by the cache."""
+        return self.cache_hits / self.tuples_in if self.tuples_in else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = {name: value for name, value in vars(self).items() if name != "waits"}
+        plain |= {
+            "hit_rate": round(self.hit_rate, 4),
+            "wait_steps_p50": self.waits.quantile(0.5),
+            "wait_steps_p99": self.waits.quantile(0.99),
+            "wait_steps_max": self.waits.most,
+        }
+        return plain

@@ -1,0 +1,78 @@
+"""Where arrays live: anonymous memory of this process, or files that other processes can map too.
+
+An array is made at the largest length it may ever need. Memory is only taken for the part that is written to, so the
+owner keeps its own high-water mark, charges that to the budget, and gives the tail back with :meth:`Space.release`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+AnyArray = npt.NDArray[np.generic]
+
+
+class Space(Protocol):
+    """A place to keep arrays in."""
+
+    def array(self, name: str, dtype: npt.DTypeLike, length: int) -> npt.NDArray[np.generic]:
+        """A zeroed array of ``length`` items, none of which takes memory before it is written."""
+        ...
+
+    def release(self, array: AnyArray, start: int) -> None:
+        """Give back the memory of the items from ``start`` on; they read as zero afterwards."""
+        ...
+
+
+class HeapSpace:
+    """Anonymous memory, taken page by page as it is touched."""
+
+    def __init__(self) -> None:
+        self._maps: dict[int, mmap.mmap] = {}
+
+    def array(self, name: str, dtype: npt.DTypeLike, length: int) -> npt.NDArray[np.generic]:
+        item = np.dtype(dtype)
+        nbytes = max(1, length * item.itemsize)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        memory = mmap.mmap(-1, nbytes, flags=flags)
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            memory.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page would take 2 MB for the first byte
+        made: npt.NDArray[np.generic] = np.frombuffer(memory, dtype=item, count=length)
+        if length:
+            self._maps[made.ctypes.data] = memory
+        return made
+
+    def release(self, array: AnyArray, start: int) -> None:
+        memory = self._maps.get(array.ctypes.data)
+        if memory is None:
+            return
+        first = -(-start * array.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
+        if first < len(memory):
+            memory.madvise(mmap.MADV_DONTNEED, first, len(memory) - first)
+
+
+class FileSpace:
+    """Sparse files in a directory, mapped and shared by every process that opens the same directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def array(self, name: str, dtype: npt.DTypeLike, length: int) -> npt.NDArray[np.generic]:
+        item = np.dtype(dtype)
+        path = self.directory / f"{name}.array"
+        nbytes = max(1, length * item.itemsize)
+        if not path.exists() or path.stat().st_size != nbytes:
+            with path.open("wb") as file:
+                file.truncate(nbytes)
+        with path.open("r+b") as file:
+            memory = mmap.mmap(file.fileno(), nbytes)
+        made: npt.NDArray[np.generic] = np.frombuffer(memory, dtype=item, count=length)
+        return made
+
+    def release(self, array: AnyArray, start: int) -> None:
+        """Pages of a mapped file belong to the system's page cache, which takes them back when it needs them."""

@@ -1,0 +1,143 @@
+"""What is to be joined: keys, kind of join, and which master columns come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+import pyarrow as pa
+
+from millrace.core.errors import SchemaError, one_of
+
+How = Literal["inner", "left", "semi", "anti"]
+On = str | Sequence[str] | Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class JoinSpec:
+    """A join of a stream with a master, as far as it can be said before either is seen.
+
+    Parameters
+    ----------
+    stream_key, master_key
+        Key columns of both sides, in the same order.
+    how
+        ``inner``, ``left`` (stream rows without a match come out with nulls), ``semi`` (stream rows with a match, once)
+        or ``anti`` (stream rows without one).
+    columns
+        Master columns that come out, in this order; None for all but the key.
+    suffix
+        Appended to the name of a master column that the stream has too; None makes such a clash an error.
+    """
+
+    stream_key: tuple[str, ...]
+    master_key: tuple[str, ...]
+    how: How
+    columns: tuple[str, ...] | None
+    suffix: str | None
+
+    @staticmethod
+    def of(
+        on: On,
+        how: str = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = None,
+    ) -> JoinSpec:
+        """Read the arguments as users write them.
+
+        >>> JoinSpec.of({"cust": "custkey"}, "left").master_key
+        ('custkey',)
+        """
+        if isinstance(on, str):
+            pairs = [(on, on)]
+        elif isinstance(on, Mapping):
+            pairs = list(on.items())
+        elif isinstance(on, Sequence):
+            pairs = [(name, name) for name in on]
+        else:
+            raise SchemaError(f"on: expected a column name, several, or a mapping; got {on!r}")
+        if not pairs or not all(isinstance(name, str) for pair in pairs for name in pair):
+            raise SchemaError(f"on: expected a column name, several, or a mapping; got {on!r}")
+        if isinstance(columns, str):
+            raise SchemaError(f"columns: expected a list of column names; got the text {columns!r}")
+        return JoinSpec(
+            stream_key=tuple(stream for stream, _ in pairs),
+            master_key=tuple(master for _, master in pairs),
+            how=cast(How, one_of("how", how, get_args(How))),
+            columns=None if columns is None else tuple(columns),
+            suffix=suffix,
+        )
+
+    @property
+    def emits_master(self) -> bool:
+        """Whether master columns are part of the output."""
+        return self.how in ("inner", "left")
+
+    def master_columns(self, master: pa.Schema) -> list[int]:
+        """The master columns that come out, by position."""
+        if not self.emits_master:
+            return []
+        wanted = [n for n in master.names if n not in self.master_key] if self.columns is None else self.columns
+        missing = [name for name in wanted if name not in master.names]
+        if missing:
+            listed = ", ".join(master.names)
+            raise SchemaError(f"columns: the master has no {', '.join(map(repr, missing))}; it has {listed}")
+        if len(set(wanted)) != len(wanted):
+            raise SchemaError(f"columns: a column is named twice in {list(wanted)}")
+        return [master.get_field_index(name) for name in wanted]
+
+    def check_keys(self, stream: pa.Schema, master: pa.Schema, store_key: Sequence[str]) -> None:
+        """Both sides have the key columns, of types that can be equal, and the store is built on them."""
+        if tuple(self.master_key) != tuple(store_key):
+            raise SchemaError(
+                f"on: the master store is keyed by {', '.join(store_key)}; got {', '.join(self.master_key)}"
+            )
+        repeated = sorted({name for name in stream.names if stream.names.count(name) > 1})
+        if repeated:
+            raise SchemaError(f"stream: columns appear more than once: {', '.join(repeated)}")
+        for ours, theirs in zip(self.stream_key, self.master_key, strict=True):
+            if ours not in stream.names:
+                raise SchemaError(f"stream: has no key column {ours!r}; it has {', '.join(stream.names)}")
+            got, expected = stream.field(ours).type, master.field(theirs).type
+            if not _fits(got, expected):
+                raise SchemaError(
+                    f"stream: key column {ours!r} is {got}, but the master's {theirs!r} is {expected}; "
+                    f"cast the stream's column to {expected}"
+                )
+
+    def output_schema(self, stream: pa.Schema, master: pa.Schema) -> pa.Schema:
+        """Columns of the output: the stream's, then the master's."""
+        fields = list(stream.remove_metadata())
+        taken = set(stream.names)
+        for i in self.master_columns(master):
+            field = master.field(i)
+            name = field.name
+            if name in taken and self.suffix is not None:
+                name += self.suffix
+            if name in taken:
+                raise SchemaError(
+                    f"output: both the stream and the master have a column {field.name!r}; "
+                    "choose master columns with columns=[…] or tell them apart with suffix='_master'"
+                )
+            taken.add(name)
+            fields.append(field.with_name(name).with_nullable(True))
+        return pa.schema(fields)
+
+
+def _fits(stream: pa.DataType, master: pa.DataType) -> bool:
+    """The same type, the same text or bytes in another encoding, or a narrower integer."""
+    plain = stream.value_type if pa.types.is_dictionary(stream) else stream
+    if plain == master or _family(plain) == _family(master) != "":
+        return True
+    if pa.types.is_signed_integer(plain) and pa.types.is_signed_integer(master):
+        return bool(plain.bit_width <= master.bit_width)
+    return False
+
+
+def _family(type_: pa.DataType) -> str:
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return "text"
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return "bytes"
+    return ""

@@ -1,0 +1,19 @@
+"""Seeded data sets of the papers' experiments: Zipf streams, the synthetic master, TPC-H.
+
+Everything is made batch by batch in constant memory, and depends on its seed but never on the batch size.
+"""
+
+from millrace.datasets.synthetic import MASTER_SCHEMA, synthetic_master
+from millrace.datasets.tpch import orders_stream, skewed_orders, tpch
+from millrace.datasets.zipf import STREAM_SCHEMA, ZipfSampler, zipf_stream
+
+__all__ = [
+    "MASTER_SCHEMA",
+    "STREAM_SCHEMA",
+    "ZipfSampler",
+    "orders_stream",
+    "skewed_orders",
+    "synthetic_master",
+    "tpch",
+    "zipf_stream",
+]

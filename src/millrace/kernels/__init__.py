@@ -1,0 +1,1 @@
+"""Functions on NumPy arrays, compiled by numba: no Python objects, no I/O."""

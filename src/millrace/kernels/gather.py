@@ -1,0 +1,55 @@
+"""Copying values of variable length, and bits, between buffers by position."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.core.jit import kernel
+
+
+@kernel
+def bits_at(
+    data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]
+) -> None:
+    """The bits at absolute bit positions as 0 or 1; a negative position reads as 1."""
+    for i in range(len(positions)):
+        at = positions[i]
+        out[i] = 1 if at < 0 else (data[at >> 3] >> (at & 7)) & 1
+
+
+@kernel
+def copy_bytes(
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int32],
+    out: npt.NDArray[np.uint8],
+    at: int,
+) -> int:
+    """Append the given pieces of ``data`` to ``out`` from ``at`` on; return where they end."""
+    for i in range(len(starts)):
+        start = starts[i]
+        for j in range(lengths[i]):
+            out[at + j] = data[start + j]
+        at += lengths[i]
+    return at
+
+
+@kernel
+def slide_down(
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int32],
+    order: npt.NDArray[np.int64],
+) -> int:
+    """Move pieces together towards the beginning, in the order of their starts; return where the last one ends."""
+    end = 0
+    for i in range(len(order)):
+        piece = order[i]
+        start = starts[piece]
+        if start != end:
+            for j in range(lengths[piece]):
+                data[end + j] = data[start + j]
+            starts[piece] = end
+        end += lengths[piece]
+    return end

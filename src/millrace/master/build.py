@@ -1,0 +1,289 @@
+"""Building a store: rows go to their shards, shards to pages, and one rename makes it all visible.
+
+Everything is written under a temporary name beside the target. If anything goes wrong on the way (a full disk,
+Ctrl-C, a bad batch) the temporary directory is removed and what was at the target before is still there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from millrace.core.errors import ConfigError, SchemaError, StoreError, StoreExistsError
+from millrace.kernels.mixing import share_of
+from millrace.master.manifest import MANIFEST, FileEntry, Manifest, ShardEntry
+from millrace.master.store import checksum
+from millrace.rows.keys import KeyCoder
+
+_BUILDING = ".building-"
+_SORT_ROWS = 1 << 24
+
+
+def build_store(
+    source: Any,
+    path: Path,
+    key: tuple[str, ...],
+    *,
+    shards: int,
+    columns: list[str] | None,
+    page_rows: int,
+    overwrite: bool,
+    progress: Callable[[int], None] | None,
+) -> None:
+    """See :meth:`MasterStore.build`."""
+    for option, value in (("shards", shards), ("page_rows", page_rows)):
+        if not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{option}: expected a whole number of at least 1; got {value!r}")
+    if path.exists() and not overwrite:
+        raise StoreExistsError(f"{path}: already exists; pass overwrite=True to replace it")
+    if path.exists() and not (path / MANIFEST).is_file():
+        raise StoreExistsError(f"{path}: exists and is not a master store, so it is not replaced")
+    schema, batches = _open_source(source)
+    schema = _chosen(schema, key, columns)
+    coder = KeyCoder([schema.field(name).type for name in key], key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
+    building = path.parent / f"{_BUILDING}{path.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    writers: list[ShardWriter] = []
+    try:
+        building.mkdir()
+        writers = [ShardWriter(building, f"shard-{i:04d}", schema, page_rows) for i in range(shards)]
+        null_keys = _distribute(batches, schema, key, coder, writers, progress)
+        entries = [writer.close() for writer in writers]
+        keys, largest = _count_groups([building / entry.codes.path for entry in entries])
+        Manifest(
+            schema=schema,
+            key=key,
+            page_rows=page_rows,
+            rows=sum(entry.rows for entry in entries),
+            keys=keys,
+            largest_group=largest,
+            null_keys=null_keys,
+            data_bytes=sum(writer.data_bytes for writer in writers),
+            snapshot=uuid.uuid4().hex,
+            shards=entries,
+        ).write(building)
+        _commit(building, path)
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        reason = "the disk is full" if error.errno == errno.ENOSPC else str(error)
+        raise StoreError(f"{path}: could not be built: {reason}; nothing was written there") from error
+    finally:
+        for writer in writers:
+            writer.abandon()
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema and the batches of whatever a caller may have."""
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if not path.exists():
+            raise StoreError(f"{path}: no such file or folder to build a store from")
+        kind = "ipc" if path.suffix in (".arrow", ".ipc", ".feather") else "parquet"
+        try:
+            source = ds.dataset(path, format=kind)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise StoreError(f"{path}: not readable as {kind}: {error}") from None
+    if isinstance(source, ds.Dataset):
+        return source.schema, source.to_batches(use_threads=False, batch_readahead=2, fragment_readahead=1)
+    if isinstance(source, pa.Table):
+        return source.schema, iter(source.to_batches())
+    if isinstance(source, pa.RecordBatch):
+        return source.schema, iter([source])
+    if isinstance(source, pa.RecordBatchReader):
+        return source.schema, iter(source)
+    try:
+        batches = iter(source)
+    except TypeError:
+        raise SchemaError(
+            "source: expected a Table, RecordBatchReader, Dataset, iterable of RecordBatch or a path; "
+            f"got {type(source).__name__}"
+        ) from None
+    first = next(batches, None)
+    if not isinstance(first, pa.RecordBatch):
+        raise SchemaError(f"source: expected record batches; got {type(first).__name__}")
+
+    def chained() -> Iterator[pa.RecordBatch]:
+        yield first
+        yield from batches
+
+    return first.schema, chained()
+
+
+def _chosen(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) -> pa.Schema:
+    """The columns of the store: the key first, then the others in their order."""
+    if not key or len(set(key)) != len(key):
+        raise SchemaError(f"key: expected one column or several different ones; got {key!r}")
+    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if repeated:
+        raise SchemaError(f"source: columns appear more than once: {', '.join(repeated)}")
+    wanted = list(key) + [n for n in (schema.names if columns is None else columns) if n not in key]
+    missing = [name for name in wanted if name not in schema.names]
+    if missing:
+        raise SchemaError(f"source: has no column {', '.join(map(repr, missing))}; it has {', '.join(schema.names)}")
+    return pa.schema([schema.field(name).remove_metadata() for name in dict.fromkeys(wanted)])
+
+
+def _distribute(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    key: tuple[str, ...],
+    coder: KeyCoder,
+    writers: Sequence[ShardWriter],
+    progress: Callable[[int], None] | None,
+) -> int:
+    """Send every row with a key to its shard; return how many had none."""
+    null_keys = done = 0
+    for batch in batches:
+        batch = _conform(batch, schema)
+        codes, valid = coder.codes([batch.column(i) for i in range(len(key))])
+        if valid is not None:
+            null_keys += int((~valid).sum())
+            batch, codes = batch.filter(pa.array(valid)), codes[valid]
+        if len(writers) == 1:
+            writers[0].append(batch, codes)
+        else:
+            shard = coder.shards([batch.column(i) for i in range(len(key))], len(writers))
+            order = np.argsort(shard, kind="stable")
+            edges = np.searchsorted(shard[order], np.arange(len(writers) + 1))
+            for number, writer in enumerate(writers):
+                rows = order[edges[number] : edges[number + 1]]
+                if len(rows):
+                    writer.append(batch.take(pa.array(rows)), codes[rows])
+        done += len(batch)
+        if progress:
+            progress(done)
+    return null_keys
+
+
+def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The store's columns of a batch, or an error that names the one that is not as in the first batch."""
+    if not isinstance(batch, pa.RecordBatch):
+        raise SchemaError(f"source: expected record batches; got {type(batch).__name__}")
+    arrays = []
+    for field in schema:
+        at = batch.schema.get_field_index(field.name)
+        if at < 0 or batch.schema.field(at).type != field.type:
+            came = "no such column" if at < 0 else str(batch.schema.field(at).type)
+            raise SchemaError(f"source: column {field.name!r}: expected {field.type}; a later batch has {came}")
+        arrays.append(batch.column(at))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class ShardWriter:
+    """Writes one shard: key codes to one file, rows to another, cut into pages of exactly ``page_rows``."""
+
+    def __init__(self, building: Path, name: str, schema: pa.Schema, page_rows: int) -> None:
+        self._building, self._name = building, name
+        self._schema, self._page_rows = schema, page_rows
+        (building / name).mkdir()
+        self._codes = (building / name / "codes.i64").open("wb")
+        self._sink = pa.OSFile(str(building / name / "rows.arrow"), "wb")
+        self._writer = pa.ipc.new_file(self._sink, schema)
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self.rows = 0
+        self.data_bytes = 0
+
+    def append(self, batch: pa.RecordBatch, codes: npt.NDArray[np.int64]) -> None:
+        """Add rows; whole pages are written at once."""
+        self._codes.write(np.ascontiguousarray(codes, "<i8").data)
+        self._pending.append(batch)
+        self._pending_rows += len(batch)
+        self.rows += len(batch)
+        if self._pending_rows >= self._page_rows:
+            self._write_pages(self._pending_rows // self._page_rows * self._page_rows)
+
+    def _write_pages(self, rows: int) -> None:
+        pending = pa.concat_batches(self._pending) if len(self._pending) > 1 else self._pending[0]
+        for first in range(0, rows, self._page_rows):
+            page = pending.slice(first, min(self._page_rows, rows - first))
+            self.data_bytes += page.nbytes
+            self._writer.write_batch(page)
+        rest = pending.slice(rows)
+        self._pending = [rest] if len(rest) else []
+        self._pending_rows = len(rest)
+
+    def close(self) -> ShardEntry:
+        """Write what is left, flush to the disk, and describe the files."""
+        if self._pending_rows:
+            self._write_pages(self._pending_rows)
+        self._writer.close()
+        self._sink.close()
+        self._codes.close()
+        return ShardEntry(self.rows, self._entry("codes.i64"), self._entry("rows.arrow"))
+
+    def _entry(self, file: str) -> FileEntry:
+        path = self._building / self._name / file
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return FileEntry(f"{self._name}/{file}", path.stat().st_size, checksum(path))
+
+    def abandon(self) -> None:
+        """Close the files if they are still open, whatever state they are in."""
+        for close in (self._writer.close, self._sink.close, self._codes.close):
+            try:
+                close()
+            except (OSError, pa.ArrowInvalid):
+                continue
+
+
+def _count_groups(paths: Sequence[Path]) -> tuple[int, int]:
+    """Distinct keys and the rows of the most frequent one. Sorts at most 16 M codes at a time."""
+    keys = largest = 0
+    for path in paths:
+        rows = path.stat().st_size // 8
+        if not rows:
+            continue
+        codes = np.asarray(np.memmap(path, np.int64, mode="r", shape=(rows,)))
+        parts = -(-rows // _SORT_ROWS)
+        for part in range(parts):
+            ordered = np.sort(codes if parts == 1 else share_of(codes, part, parts))
+            edges = np.flatnonzero(np.diff(ordered))
+            keys += len(edges) + 1 if len(ordered) else 0
+            runs = np.diff(np.concatenate(([-1], edges, [len(ordered) - 1])))
+            largest = max(largest, int(runs.max(initial=0)))
+    return keys, largest
+
+
+def _commit(building: Path, path: Path) -> None:
+    """Make the finished directory visible under its name, in one rename."""
+    if path.exists():
+        aside = building.with_name(building.name + "-replaced")
+        path.rename(aside)
+        try:
+            building.rename(path)
+        except OSError:
+            aside.rename(path)
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        building.rename(path)
+    parent = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what builds of the same store left behind when their process was killed."""
+    for left in path.parent.glob(f"{_BUILDING}{path.name}-*-*"):
+        pid = left.name.removeprefix(f"{_BUILDING}{path.name}-").split("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left, ignore_errors=True)

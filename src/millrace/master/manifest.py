@@ -1,0 +1,123 @@
+"""The manifest: what a store holds, in one JSON file that is written last."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.core.errors import CorruptStoreError, StoreNotFoundError, StoreVersionError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file of a store, as it was when the store was committed."""
+
+    path: str
+    nbytes: int
+    crc32: int
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """One shard: its rows and its files."""
+
+    rows: int
+    codes: FileEntry
+    data: FileEntry
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything :meth:`MasterStore.open` needs to know before it touches a data file."""
+
+    schema: pa.Schema
+    key: tuple[str, ...]
+    page_rows: int
+    rows: int
+    keys: int
+    largest_group: int
+    null_keys: int
+    data_bytes: int
+    snapshot: str
+    shards: list[ShardEntry] = field(default_factory=list)
+
+    @property
+    def unique(self) -> bool:
+        """Whether no two rows share a key."""
+        return self.largest_group <= 1
+
+    def write(self, directory: Path) -> None:
+        """Write the manifest and flush it to the disk."""
+        body: dict[str, Any] = {
+            "format": FORMAT,
+            "written_by": "millrace",
+            "key": list(self.key),
+            "page_rows": self.page_rows,
+            "rows": self.rows,
+            "keys": self.keys,
+            "largest_group": self.largest_group,
+            "unique": self.unique,
+            "null_keys": self.null_keys,
+            "data_bytes": self.data_bytes,
+            "snapshot": self.snapshot,
+            "columns": {f.name: str(f.type) for f in self.schema},
+            "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
+            "shards": [
+                {"rows": s.rows, "codes": vars(s.codes), "data": vars(s.data)} for s in self.shards
+            ],
+        }
+        with (directory / MANIFEST).open("w") as file:
+            json.dump(body, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+
+    @staticmethod
+    def read(directory: Path) -> Manifest:
+        """Read the manifest of a store, or say why this is none."""
+        path = directory / MANIFEST
+        if not directory.is_dir():
+            raise StoreNotFoundError(f"{directory}: there is no master store here (no such directory)")
+        if not path.is_file():
+            raise CorruptStoreError(
+                f"{directory}: not a master store: it has no {MANIFEST}. "
+                "Build one with MasterStore.build or `millrace master build`"
+            )
+        try:
+            body = json.loads(path.read_text())
+            foreign = not isinstance(body, dict) or body.get("written_by") != "millrace"
+        except ValueError as error:
+            raise CorruptStoreError(f"{path}: not readable as JSON ({error}); the file is torn") from None
+        if foreign:
+            raise CorruptStoreError(f"{path}: not the manifest of a master store")
+        if body.get("format") != FORMAT:
+            raise StoreVersionError(
+                f"{path}: written in format {body.get('format')!r}; this version of millrace reads format {FORMAT}. "
+                "Build the store again with this version"
+            )
+        try:
+            return Manifest(
+                schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"]))),
+                key=tuple(body["key"]),
+                page_rows=int(body["page_rows"]),
+                rows=int(body["rows"]),
+                keys=int(body["keys"]),
+                largest_group=int(body["largest_group"]),
+                null_keys=int(body["null_keys"]),
+                data_bytes=int(body["data_bytes"]),
+                snapshot=str(body["snapshot"]),
+                shards=[
+                    ShardEntry(int(s["rows"]), FileEntry(**s["codes"]), FileEntry(**s["data"]))
+                    for s in body["shards"]
+                ],
+            )
+        except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
+            raise CorruptStoreError(f"{path}: damaged: {type(error).__name__} {error}") from None

@@ -1,0 +1,144 @@
+"""The rows of one shard: a mapped Arrow file of which only the values that are asked for are touched.
+
+A record batch of the file is a page. The offsets of every column's buffers in every page are noted once; after that a
+row's value is found by arithmetic and gathered by NumPy, whatever the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import CorruptStoreError
+from millrace.kernels import gather
+from millrace.rows.columns import (
+    BitsColumn,
+    BytesColumn,
+    FixedColumn,
+    Indices,
+    OutputColumn,
+    item_of,
+    offset_item,
+    output_column,
+    shape_of,
+)
+
+
+class MappedRows:
+    """Rows of a shard by number.
+
+    Parameters
+    ----------
+    path
+        An uncompressed Arrow IPC file whose record batches all have ``page_rows`` rows, but for the last.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, rows: int, page_rows: int) -> None:
+        self.schema = schema
+        self.rows = rows
+        self.page_rows = page_rows
+        try:
+            self._file = pa.memory_map(str(path)).read_buffer()
+            self._reader = pa.ipc.open_file(self._file)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise CorruptStoreError(f"{path}: not a readable Arrow file: {error}") from None
+        if not self._reader.schema.equals(schema):
+            raise CorruptStoreError(f"{path}: its columns are not those of the manifest")
+        if self._reader.num_record_batches != -(-rows // page_rows):
+            raise CorruptStoreError(
+                f"{path}: expected {-(-rows // page_rows)} pages; it has {self._reader.num_record_batches}"
+            )
+        self._raw = np.frombuffer(self._file, np.uint8)
+        self._layout: list[_Column] | None = None
+
+    def _columns(self) -> list[_Column]:
+        """Where every column's values are, page by page; noted at the first use."""
+        if self._layout is None:
+            pages = self._reader.num_record_batches
+            found = np.full((len(self.schema), 3, pages), -1, np.int64)
+            base = self._file.address
+            for page in range(pages):
+                for i, array in enumerate(self._reader.get_batch(page).columns):
+                    if shape_of(array.type) != "opaque":
+                        for j, buffer in enumerate(array.buffers()):
+                            if buffer is not None and buffer.size:
+                                found[i, j, page] = buffer.address - base
+            self._layout = [_Column(self._raw, f.type, found[i]) for i, f in enumerate(self.schema)]
+        return self._layout
+
+    def page(self, number: int) -> pa.RecordBatch:
+        """One page as a record batch, without copying."""
+        return self._reader.get_batch(number)
+
+    def gather(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> None:
+        """Append the given columns of the given rows to output columns."""
+        if len(rows) == 0:
+            return
+        page, inside = np.divmod(rows, self.page_rows)
+        layout = self._columns()
+        for i, output in zip(columns, outputs, strict=True):
+            column = layout[i]
+            valid = None if column.validity is None else self._valid(column.validity[page], inside)
+            if isinstance(output, FixedColumn):
+                if column.items is not None:
+                    output.take(column.items, column.values[page] + inside, valid)
+                else:
+                    output.pieces(self._raw, column.values[page] + inside * column.width, valid)
+            elif isinstance(output, BytesColumn):
+                assert column.items is not None
+                at = column.values[page] + inside
+                starts = column.items.take(at).astype(np.int64)
+                lengths = (column.items.take(at + 1) - starts).astype(np.int32)
+                output.pieces(self._raw, starts + column.data[page], lengths, valid)
+            elif isinstance(output, BitsColumn):
+                flags = np.empty(len(rows), np.uint8)
+                gather.bits_at(self._raw, column.values[page] + inside, flags)
+                output.flags(flags, valid)
+            else:
+                self._opaque(i, page, inside, output)
+
+    def _valid(self, bitmaps: Indices, inside: Indices) -> npt.NDArray[np.uint8]:
+        valid = np.empty(len(inside), np.uint8)
+        gather.bits_at(self._raw, np.where(bitmaps >= 0, bitmaps + inside, -1), valid)
+        return valid
+
+    def _opaque(self, column: int, page: Indices, inside: Indices, output: OutputColumn) -> None:
+        """Let pyarrow take the values, one run of equal pages at a time."""
+        edges = np.flatnonzero(np.diff(page)) + 1
+        for run in np.split(np.arange(len(page)), edges):
+            output.arrow(self._reader.get_batch(int(page[run[0]])).column(column), inside[run])
+
+    def take(self, columns: Sequence[int], rows: Indices) -> list[pa.Array]:
+        """The given columns of the given rows as Arrow arrays."""
+        outputs = [output_column(self.schema.field(i).type, len(rows)) for i in columns]
+        self.gather(columns, rows, outputs)
+        return [output.finish() for output in outputs]
+
+
+class _Column:
+    """Where one column's values are in the file: for each page the first item, in units of an item.
+
+    ``validity`` is in bits, -1 for pages without nulls, None if no page has any; so are the values of booleans.
+    """
+
+    def __init__(self, raw: npt.NDArray[np.uint8], type_: pa.DataType, found: npt.NDArray[np.int64]) -> None:
+        validity, values, data = found
+        shape = shape_of(type_)
+        self.validity = np.where(validity >= 0, validity * 8, -1) if (validity >= 0).any() else None
+        self.values = values
+        self.data = np.maximum(data, 0)
+        self.items: npt.NDArray[Any] | None = None
+        self.width = 0
+        if shape == "bits":
+            self.values = values * 8
+        elif shape in ("fixed", "bytes"):
+            item = item_of(type_) if shape == "fixed" else offset_item(type_)
+            self.width = item.itemsize
+            if item.kind in "ui":
+                self.items = raw[: len(raw) // self.width * self.width].view(item)
+                self.values = values // self.width

@@ -1,0 +1,241 @@
+"""``MasterStore``: master data in a directory, opened in no time and read through memory maps."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import CorruptStoreError
+from millrace.core.sizes import format_size
+from millrace.master.manifest import FileEntry, Manifest
+from millrace.master.pages import MappedRows
+from millrace.rows.keys import KeyCoder
+
+if TYPE_CHECKING:
+    import pyarrow.dataset
+
+Progress = Callable[[int], None]
+
+
+class MasterStore:
+    """Master data on disk, made by :meth:`build`, opened by :meth:`open`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> customers = pa.table({"custkey": [1, 2, 3], "name": ["Ann", "Bo", "Cy"]})
+    >>> store = MasterStore.build(customers, tempfile.mkdtemp() + "/customers", key="custkey")
+    >>> store.rows, store.key, store.unique
+    (3, ('custkey',), True)
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        key_fields = [manifest.schema.field(name) for name in manifest.key]
+        self.coder = KeyCoder([field.type for field in key_fields], manifest.key)
+        self._codes: dict[int, npt.NDArray[np.int64]] = {}
+        self._rows: dict[int, MappedRows] = {}
+
+    @staticmethod
+    def build(
+        source: pa.Table
+        | pa.RecordBatchReader
+        | pyarrow.dataset.Dataset
+        | str
+        | os.PathLike[str]
+        | Iterable[pa.RecordBatch],
+        path: str | os.PathLike[str],
+        key: str | Iterable[str],
+        *,
+        shards: int = 1,
+        columns: Iterable[str] | None = None,
+        page_rows: int = 65_536,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> MasterStore:
+        """Write master data to a new store.
+
+        Parameters
+        ----------
+        source
+            A table, a reader, a dataset, an iterable of record batches, or the path of a Parquet file or folder or an
+            Arrow file.
+        path
+            The directory to make. Nothing is visible there before everything is written.
+        key
+            The key column, or several.
+        shards
+            Parts the rows are split into, by ``pmod(xxhash64(key), shards)`` as Spark SQL computes it.
+        columns
+            Columns to keep besides the key; all by default.
+        page_rows
+            Rows of a page, which is one record batch of the data file.
+        overwrite
+            Replace a store that is already there.
+        progress
+            Called with the number of rows written so far.
+        """
+        from millrace.master.build import build_store
+
+        build_store(
+            source,
+            Path(path),
+            (key,) if isinstance(key, str) else tuple(key),
+            shards=shards,
+            columns=None if columns is None else list(columns),
+            page_rows=page_rows,
+            overwrite=overwrite,
+            progress=progress,
+        )
+        return MasterStore.open(path)
+
+    @staticmethod
+    def open(path: str | os.PathLike[str]) -> MasterStore:
+        """Open a store. Every file is checked to be there in its full length; :meth:`verify` looks inside."""
+        path = Path(path)
+        manifest = Manifest.read(path)
+        for shard in manifest.shards:
+            for entry in (shard.codes, shard.data):
+                _check_size(path, entry)
+            if shard.codes.nbytes != 8 * shard.rows:
+                raise CorruptStoreError(f"{path / shard.codes.path}: expected {8 * shard.rows} bytes of key codes")
+        return MasterStore(path, manifest)
+
+    # what it holds
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.manifest.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.manifest.key
+
+    @property
+    def rows(self) -> int:
+        return self.manifest.rows
+
+    @property
+    def unique(self) -> bool:
+        """Whether no two rows share a key."""
+        return self.manifest.unique
+
+    @property
+    def shards(self) -> int:
+        return len(self.manifest.shards)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows as Arrow data; what a share like ``memory="1%"`` is taken of."""
+        return self.manifest.data_bytes
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a row on average."""
+        return self.nbytes / self.rows if self.rows else 0.0
+
+    def codes(self, shard: int) -> npt.NDArray[np.int64]:
+        """The key codes of a shard's rows, in row order, mapped."""
+        if shard not in self._codes:
+            entry = self.manifest.shards[shard]
+            if entry.rows:
+                mapped = np.memmap(self.path / entry.codes.path, np.int64, mode="r", shape=(entry.rows,))
+                self._codes[shard] = np.asarray(mapped)
+            else:
+                self._codes[shard] = np.empty(0, np.int64)
+        return self._codes[shard]
+
+    def mapped(self, shard: int) -> MappedRows:
+        """The rows of a shard, mapped."""
+        if shard not in self._rows:
+            entry = self.manifest.shards[shard]
+            path = self.path / entry.data.path
+            self._rows[shard] = MappedRows(path, self.schema, entry.rows, self.manifest.page_rows)
+        return self._rows[shard]
+
+    def to_table(self) -> pa.Table:
+        """All rows, mapped rather than read; pages in shard order."""
+        batches = []
+        for shard in range(self.shards):
+            rows = self.mapped(shard)
+            batches += [rows.page(i) for i in range(-(-rows.rows // rows.page_rows))]
+        return pa.Table.from_batches(batches, self.schema)
+
+    def verify(self, progress: Progress | None = None) -> None:
+        """Read everything: checksums, pages, key codes and the shard of every row. Raises on the first fault."""
+        done = 0
+        for number, shard in enumerate(self.manifest.shards):
+            for entry in (shard.codes, shard.data):
+                _check_size(self.path, entry)
+                found = checksum(self.path / entry.path)
+                if found != entry.crc32:
+                    raise CorruptStoreError(
+                        f"{self.path / entry.path}: its bytes were changed: checksum {found:08x}, "
+                        f"expected {entry.crc32:08x}"
+                    )
+            codes, rows = self.codes(number), self.mapped(number)
+            for page in range(-(-shard.rows // rows.page_rows)):
+                batch = rows.page(page)
+                batch.validate(full=True)
+                keys = [batch.column(batch.schema.get_field_index(name)) for name in self.key]
+                first = page * rows.page_rows
+                made, valid = self.coder.codes(keys)
+                if valid is not None or not np.array_equal(made, codes[first : first + len(batch)]):
+                    raise CorruptStoreError(f"{self.path / shard.codes.path}: key codes of page {page} are wrong")
+                if self.shards > 1 and (self.coder.shards(keys, self.shards) != number).any():
+                    raise CorruptStoreError(f"{self.path / shard.data.path}: page {page} has rows of another shard")
+                done += len(batch)
+                if progress:
+                    progress(done)
+
+    def info(self) -> dict[str, Any]:
+        """What there is to know about the store, for people and programs."""
+        m = self.manifest
+        return {
+            "path": str(self.path),
+            "rows": m.rows,
+            "key": list(m.key),
+            "columns": {field.name: str(field.type) for field in m.schema},
+            "keys": m.keys,
+            "unique": m.unique,
+            "largest_group": m.largest_group,
+            "null_keys_left_out": m.null_keys,
+            "data_bytes": m.data_bytes,
+            "row_bytes": round(self.row_bytes, 1),
+            "shards": [shard.rows for shard in m.shards],
+            "page_rows": m.page_rows,
+            "snapshot": m.snapshot,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"MasterStore({str(self.path)!r}, key={', '.join(self.key)}, rows={self.rows:,}, "
+            f"{format_size(self.nbytes)}, shards={self.shards})"
+        )
+
+
+def _check_size(directory: Path, entry: FileEntry) -> None:
+    path = directory / entry.path
+    if not path.is_file():
+        raise CorruptStoreError(f"{path}: missing, though the manifest names it")
+    size = path.stat().st_size
+    if size != entry.nbytes:
+        what = "truncated" if size < entry.nbytes else "too long"
+        raise CorruptStoreError(f"{path}: {what}: {size} bytes, expected {entry.nbytes}")
+
+
+def checksum(path: Path) -> int:
+    """CRC-32 of a file."""
+    crc = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            crc = zlib.crc32(block, crc)
+    return crc

@@ -1,0 +1,59 @@
+"""The wheel: a scan of the key codes that never ends, one load at a time, and starts again when it is through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.master.device import Device
+
+if TYPE_CHECKING:
+    from millrace.master.store import MasterStore
+
+
+@dataclass(frozen=True)
+class Load:
+    """Consecutive rows of one shard: their key codes and the number of the first."""
+
+    shard: int
+    first: int
+    codes: npt.NDArray[np.int64]
+
+
+class Wheel:
+    """A cyclic scan over all shards of a store.
+
+    ``turned`` counts the rows that have passed since the wheel was made and never goes back. Who starts waiting at
+    ``turned == t`` has met every row of the master once ``turned == t + rows``, wherever the wheel stood.
+    """
+
+    def __init__(self, store: MasterStore, device: Device) -> None:
+        self._store = store
+        self._device = device
+        self.rows = store.rows
+        self._starts = np.cumsum([0] + [shard.rows for shard in store.manifest.shards])
+        self._row_bytes = 8 if device.reads == "columns" else max(8, round(store.row_bytes))
+        self.turned = 0
+
+    @property
+    def position(self) -> int:
+        """The row that passes next."""
+        return self.turned % self.rows if self.rows else 0
+
+    @property
+    def cycles(self) -> float:
+        """Turns of the wheel so far."""
+        return self.turned / self.rows if self.rows else 0.0
+
+    def next_load(self, most: int) -> Load:
+        """The next at most ``most`` rows. Never crosses from one shard to another or past the end."""
+        position = self.position
+        shard = int(np.searchsorted(self._starts, position, side="right")) - 1
+        first = position - int(self._starts[shard])
+        rows = min(most, int(self._starts[shard + 1]) - position)
+        self._device.read(position * self._row_bytes, rows * self._row_bytes)
+        self.turned += rows
+        return Load(shard, first, self._store.codes(shard)[first : first + rows])

@@ -1,0 +1,1 @@
+"""Arrow rows as arrays: key codes, columns by position, arenas."""

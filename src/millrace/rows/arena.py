@@ -1,0 +1,281 @@
+"""Rows kept in memory by slot: fixed columns as arrays, bytes in one heap, the rest as Arrow segments.
+
+An arena does not know which slots are in use; its owner does. It only says what a slot costs (``slot_bytes``), how
+many bytes its heap holds, and moves rows in and out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.space import Space
+from millrace.kernels import gather
+from millrace.rows.columns import (
+    BitsColumn,
+    BytesColumn,
+    FixedColumn,
+    Indices,
+    OutputColumn,
+    bit_flags,
+    bytes_pieces,
+    fixed_values,
+    item_of,
+    shape_of,
+    valid_flags,
+)
+
+Slots = npt.NDArray[np.int32]
+
+
+class Arena:
+    """Rows of one schema, each at a slot.
+
+    Parameters
+    ----------
+    schema
+        Columns to keep.
+    capacity
+        Slots there can ever be.
+    heap_capacity
+        Bytes of strings and binary there can ever be.
+    space, name
+        Where the arrays live and what they are called there.
+    """
+
+    def __init__(self, schema: pa.Schema, capacity: int, heap_capacity: int, space: Space, name: str) -> None:
+        self.schema = schema
+        self._space = space
+        self._nulls: npt.NDArray[Any] = space.array(
+            f"{name}.nulls", np.uint8, capacity * max(1, -(-len(schema) // 8))
+        ).reshape(capacity, -1)
+        self._columns: list[_Fixed | _Bytes | _Opaque] = []
+        heap = _Heap(space, f"{name}.heap", heap_capacity)
+        for i, field in enumerate(schema):
+            shape = shape_of(field.type)
+            if shape in ("fixed", "bits"):
+                item = np.dtype(np.uint8) if shape == "bits" else item_of(field.type)
+                self._columns.append(_Fixed(space, f"{name}.{i}", item, capacity, shape == "bits"))
+            elif shape == "bytes":
+                self._columns.append(_Bytes(space, f"{name}.{i}", heap, capacity))
+            else:
+                self._columns.append(_Opaque(space, f"{name}.{i}", field.type, capacity))
+        self.heap = heap
+        self.slot_bytes = self._nulls.shape[1] + sum(column.slot_bytes for column in self._columns)
+
+    @staticmethod
+    def bytes_per_slot(schema: pa.Schema) -> int:
+        """What a slot of such rows costs, without the bytes in the heap."""
+        cost = max(1, -(-len(schema) // 8))
+        for field in schema:
+            shape = shape_of(field.type)
+            if shape == "bits":
+                cost += 1
+            elif shape == "fixed":
+                cost += item_of(field.type).itemsize
+            else:
+                cost += _Bytes.slot_bytes if shape == "bytes" else _Opaque.slot_bytes
+        return cost
+
+    @staticmethod
+    def heap_bytes_of(columns: Sequence[pa.Array]) -> int:
+        """Bytes these columns would take in a heap, or as segments."""
+        nbytes = 0
+        for array in columns:
+            shape = shape_of(array.type)
+            if shape == "bytes":
+                nbytes += int(bytes_pieces(array)[2].sum(dtype=np.int64))
+            elif shape == "opaque":
+                nbytes += array.get_total_buffer_size()
+        return nbytes
+
+    @property
+    def heap_bytes(self) -> int:
+        """Bytes held beside the slots: the heap up to its end, and the segments."""
+        return self.heap.end + sum(c.segment_bytes for c in self._columns if isinstance(c, _Opaque))
+
+    def store(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        """Write one row per slot. The caller has made sure that slots and heap bytes are there."""
+        masks = np.zeros((len(slots), self._nulls.shape[1]), np.uint8)
+        for i, (column, array) in enumerate(zip(self._columns, columns, strict=True)):
+            valid = valid_flags(array)
+            if valid is not None:
+                masks[:, i >> 3] |= (valid ^ 1) << (i & 7)
+            column.store(slots, array)
+        self._nulls[slots] = masks
+
+    def blank(self, slots: Slots) -> None:
+        """These slots hold no row yet."""
+        for column in self._columns:
+            column.blank(slots)
+
+    def gather(self, columns: Sequence[int], slots: Slots, outputs: Sequence[OutputColumn]) -> None:
+        """Append the given columns of the rows at ``slots`` to the output columns."""
+        masks = self._nulls[slots]
+        anywhere = np.bitwise_or.reduce(masks, axis=0) if len(slots) else masks.sum(axis=0)
+        for i, output in zip(columns, outputs, strict=True):
+            valid = None
+            if anywhere[i >> 3] >> (i & 7) & 1:
+                valid = ((masks[:, i >> 3] >> (i & 7)) & 1) ^ 1
+            self._columns[i].gather(slots, valid, output)
+
+    def drop(self, slots: Slots) -> None:
+        """The rows at ``slots`` are not needed any more."""
+        for column in self._columns:
+            column.drop(slots)
+
+    def move(self, sources: Slots, targets: Slots) -> None:
+        """Copy rows between slots; the sources are free afterwards."""
+        self._nulls[targets] = self._nulls[sources]
+        for column in self._columns:
+            column.move(sources, targets)
+
+    def compact_heap(self, live: Slots) -> None:
+        """Move the bytes of the live rows together."""
+        self.heap.compact([c for c in self._columns if isinstance(c, _Bytes)], live)
+
+    def release(self, start: int) -> None:
+        """Give back the memory of the slots from ``start`` on and of the heap beyond its end."""
+        self._space.release(self._nulls, start * self._nulls.shape[1])
+        for column in self._columns:
+            column.release(start)
+        self._space.release(self.heap.data, self.heap.end)
+
+
+class _Heap:
+    """A byte buffer filled from the beginning; ``dead`` of its bytes belong to rows that are gone."""
+
+    def __init__(self, space: Space, name: str, capacity: int) -> None:
+        self.data: npt.NDArray[Any] = space.array(name, np.uint8, capacity)
+        self.end = 0
+        self.dead = 0
+
+    def compact(self, columns: Sequence[_Bytes], live: Slots) -> None:
+        starts = np.concatenate([c.starts[live] for c in columns]) if columns else np.empty(0, np.int64)
+        lengths = np.concatenate([c.lengths[live] for c in columns]) if columns else np.empty(0, np.int32)
+        self.end = gather.slide_down(self.data, starts, lengths, np.argsort(starts, kind="stable"))
+        self.dead = 0
+        for i, column in enumerate(columns):
+            column.starts[live] = starts[i * len(live) : (i + 1) * len(live)]
+
+
+class _Fixed:
+    def __init__(self, space: Space, name: str, item: np.dtype[Any], capacity: int, bits: bool) -> None:
+        self._space, self._bits = space, bits
+        self.values: npt.NDArray[Any] = space.array(name, item, capacity)
+        self.slot_bytes = item.itemsize
+
+    def store(self, slots: Slots, array: pa.Array) -> None:
+        self.values[slots] = bit_flags(array) if self._bits else fixed_values(array)
+
+    def gather(self, slots: Slots, valid: npt.NDArray[np.uint8] | None, output: OutputColumn) -> None:
+        if isinstance(output, BitsColumn):
+            output.flags(self.values[slots], valid)
+        else:
+            assert isinstance(output, FixedColumn)
+            output.take(self.values, slots.astype(np.int64), valid)
+
+    def blank(self, slots: Slots) -> None:
+        """Nothing is held beside the slot itself."""
+
+    def drop(self, slots: Slots) -> None:
+        """Nothing to give back: the slot itself is reused."""
+
+    def move(self, sources: Slots, targets: Slots) -> None:
+        self.values[targets] = self.values[sources]
+
+    def release(self, start: int) -> None:
+        self._space.release(self.values, start)
+
+
+class _Bytes:
+    slot_bytes = 12
+
+    def __init__(self, space: Space, name: str, heap: _Heap, capacity: int) -> None:
+        self._space, self._heap = space, heap
+        self.starts: npt.NDArray[Any] = space.array(f"{name}.starts", np.int64, capacity)
+        self.lengths: npt.NDArray[Any] = space.array(f"{name}.lengths", np.int32, capacity)
+
+    def store(self, slots: Slots, array: pa.Array) -> None:
+        data, starts, lengths = bytes_pieces(array)
+        heap = self._heap
+        ends = np.cumsum(lengths, dtype=np.int64) + heap.end
+        self.starts[slots] = ends - lengths
+        self.lengths[slots] = lengths
+        heap.end = gather.copy_bytes(data, starts, lengths, heap.data, heap.end)
+
+    def gather(self, slots: Slots, valid: npt.NDArray[np.uint8] | None, output: OutputColumn) -> None:
+        assert isinstance(output, BytesColumn)
+        output.pieces(self._heap.data, self.starts[slots], self.lengths[slots], valid)
+
+    def blank(self, slots: Slots) -> None:
+        self.lengths[slots] = 0
+
+    def drop(self, slots: Slots) -> None:
+        self._heap.dead += int(self.lengths[slots].sum(dtype=np.int64))
+
+    def move(self, sources: Slots, targets: Slots) -> None:
+        self.starts[targets] = self.starts[sources]
+        self.lengths[targets] = self.lengths[sources]
+
+    def release(self, start: int) -> None:
+        self._space.release(self.starts, start)
+        self._space.release(self.lengths, start)
+
+
+class _Opaque:
+    """Arrow arrays as they came ("segments"), each freed when its last row is dropped."""
+
+    slot_bytes = 8
+
+    def __init__(self, space: Space, name: str, type_: pa.DataType, capacity: int) -> None:
+        self._space, self._type = space, type_
+        self._segment: npt.NDArray[Any] = space.array(f"{name}.segment", np.int32, capacity)
+        self._row: npt.NDArray[Any] = space.array(f"{name}.row", np.int32, capacity)
+        self._segments: dict[int, pa.Array] = {}
+        self._alive: dict[int, int] = {}
+        self._made = 0
+        self.segment_bytes = 0
+
+    def store(self, slots: Slots, array: pa.Array) -> None:
+        if len(slots) == 0:
+            return
+        kept = pa.concat_arrays([array])
+        self._segments[self._made] = kept
+        self._alive[self._made] = len(slots)
+        self.segment_bytes += kept.get_total_buffer_size()
+        self._segment[slots] = self._made
+        self._row[slots] = np.arange(len(slots), dtype=np.int32)
+        self._made += 1
+
+    def gather(self, slots: Slots, valid: npt.NDArray[np.uint8] | None, output: OutputColumn) -> None:
+        if len(slots) == 0:
+            return
+        wanted = np.unique(self._segment[slots])
+        pieces = [self._segments[int(s)] for s in wanted]
+        base = np.cumsum([0] + [len(piece) for piece in pieces])
+        rows = base[np.searchsorted(wanted, self._segment[slots])] + self._row[slots]
+        output.arrow(pa.concat_arrays(pieces), rows.astype(np.int64))
+
+    def blank(self, slots: Slots) -> None:
+        self._segment[slots] = -1
+
+    def drop(self, slots: Slots) -> None:
+        segments = self._segment[slots]
+        for segment, count in zip(*np.unique(segments[segments >= 0], return_counts=True), strict=True):
+            self._alive[int(segment)] -= int(count)
+            if self._alive[int(segment)] == 0:
+                del self._alive[int(segment)]
+                self.segment_bytes -= self._segments.pop(int(segment)).get_total_buffer_size()
+
+    def move(self, sources: Slots, targets: Slots) -> None:
+        self._segment[targets] = self._segment[sources]
+        self._row[targets] = self._row[sources]
+
+    def release(self, start: int) -> None:
+        self._space.release(self._segment, start)
+        self._space.release(self._row, start)

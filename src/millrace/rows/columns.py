@@ -1,0 +1,288 @@
+"""How the values of an Arrow column look as arrays, and output columns that are filled by position.
+
+Three shapes cover almost every column a join meets:
+
+=========  =============================================  =========================================
+shape      Arrow types                                    values
+=========  =============================================  =========================================
+fixed      numbers, dates, times, decimals, fixed binary  one item per row
+bits       booleans                                       one bit per row
+bytes      strings and binary                             pieces of a byte buffer
+=========  =============================================  =========================================
+
+Anything else (lists, structs, dictionaries …) is ``opaque``: it stays an Arrow array and pyarrow moves it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.kernels import gather
+
+Shape = Literal["fixed", "bits", "bytes", "opaque"]
+Indices = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Values = npt.NDArray[Any]
+
+_ITEMS = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8")}
+
+
+@lru_cache(maxsize=1024)
+def shape_of(type_: pa.DataType) -> Shape:
+    """Which of the shapes a type has.
+
+    >>> [shape_of(t) for t in (pa.int32(), pa.bool_(), pa.string(), pa.list_(pa.int8()))]
+    ['fixed', 'bits', 'bytes', 'opaque']
+    """
+    if pa.types.is_boolean(type_):
+        return "bits"
+    if (
+        pa.types.is_string(type_)
+        or pa.types.is_binary(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_large_binary(type_)
+    ):
+        return "bytes"
+    if pa.types.is_dictionary(type_) or pa.types.is_nested(type_) or isinstance(type_, pa.ExtensionType):
+        return "opaque"
+    try:
+        width = type_.bit_width
+    except ValueError:
+        return "opaque"
+    return "fixed" if width >= 8 and width % 8 == 0 and type_.num_fields == 0 else "opaque"
+
+
+@lru_cache(maxsize=1024)
+def item_of(type_: pa.DataType) -> np.dtype[Any]:
+    """The NumPy item that holds one value of a fixed column, by width alone."""
+    width = type_.bit_width // 8
+    return _ITEMS.get(width, np.dtype(f"V{width}"))
+
+
+@lru_cache(maxsize=1024)
+def offset_item(type_: pa.DataType) -> np.dtype[Any]:
+    """The NumPy item of a bytes column's offsets."""
+    large = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
+    return np.dtype("i8") if large else np.dtype("i4")
+
+
+def fixed_values(array: pa.Array) -> Values:
+    """The items of a fixed column, without copying."""
+    buffer = array.buffers()[1]
+    item = item_of(array.type)
+    if buffer is None or len(array) == 0:
+        return np.empty(0, item)
+    return np.frombuffer(buffer, item, count=len(array), offset=array.offset * item.itemsize)
+
+
+def bytes_pieces(array: pa.Array) -> tuple[Bytes, Indices, npt.NDArray[np.int32]]:
+    """The byte buffer of a bytes column, and where each row's piece starts and how long it is."""
+    offsets_buffer, data_buffer = array.buffers()[1:3]
+    if offsets_buffer is None or len(array) == 0:
+        return np.empty(0, np.uint8), np.zeros(len(array), np.int64), np.zeros(len(array), np.int32)
+    item = offset_item(array.type)
+    offsets = np.frombuffer(offsets_buffer, item, count=len(array) + 1, offset=array.offset * item.itemsize)
+    data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    return data, offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int32)
+
+
+def valid_flags(array: pa.Array) -> Bytes | None:
+    """1 where a row has a value, 0 where it is null; None when there are no nulls."""
+    if array.null_count == 0:
+        return None
+    return np.asarray(array.is_valid()).astype(np.uint8)
+
+
+def bit_flags(array: pa.Array) -> Bytes:
+    """The values of a boolean column as 0 and 1 (0 where null)."""
+    out = np.empty(len(array), np.uint8)
+    buffer = array.buffers()[1]
+    if buffer is None or len(array) == 0:
+        out[:] = 0
+        return out
+    positions = np.arange(array.offset, array.offset + len(array), dtype=np.int64)
+    gather.bits_at(np.frombuffer(buffer, np.uint8), positions, out)
+    return out
+
+
+def _bitmap(flags: Bytes) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+class OutputColumn:
+    """One column of an output batch, filled piece by piece; ``finish`` hands its memory to Arrow without a copy."""
+
+    def __init__(self, type_: pa.DataType, capacity: int) -> None:
+        self.type = type_
+        self.capacity = capacity
+        self.rows = 0
+        self._valid: Bytes | None = None
+
+    def _advance(self, count: int, valid: Bytes | None) -> None:
+        """Account for ``count`` more rows whose validity is ``valid`` (None: all there)."""
+        if valid is not None and self._valid is None:
+            self._valid = np.ones(self.capacity, np.uint8)
+        if self._valid is not None:
+            self._valid[self.rows : self.rows + count] = 1 if valid is None else valid
+        self.rows += count
+
+    @property
+    def heap_bytes(self) -> int:
+        """Bytes held beyond the fixed width of the rows."""
+        return 0
+
+    def _validity(self) -> pa.Buffer | None:
+        return None if self._valid is None else _bitmap(self._valid[: self.rows])
+
+    def nulls(self, count: int) -> None:
+        """Append ``count`` nulls."""
+        raise NotImplementedError
+
+    def arrow(self, array: pa.Array, rows: Indices | None) -> None:
+        """Append the given rows of an Arrow array (all of it when ``rows`` is None)."""
+        raise NotImplementedError
+
+    def finish(self) -> pa.Array:
+        """The column as an Arrow array. The output column must not be used afterwards."""
+        raise NotImplementedError
+
+
+class FixedColumn(OutputColumn):
+    """Numbers, dates, decimals … of one width."""
+
+    def __init__(self, type_: pa.DataType, capacity: int) -> None:
+        super().__init__(type_, capacity)
+        self._values = np.empty(capacity, item_of(type_))
+
+    def take(self, values: Values, positions: Indices, valid: Bytes | None) -> None:
+        """Append ``values[positions]``; ``valid`` has one flag per position."""
+        count = len(positions)
+        if count:
+            values.take(positions, out=self._values[self.rows : self.rows + count], mode="clip")
+        self._advance(count, valid)
+
+    def pieces(self, data: Bytes, starts: Indices, valid: Bytes | None) -> None:
+        """Append values of a width NumPy has no number for, given by where their bytes start."""
+        width = self._values.dtype.itemsize
+        lengths = np.full(len(starts), width, np.int32)
+        gather.copy_bytes(data, starts, lengths, self._values.view(np.uint8), self.rows * width)
+        self._advance(len(starts), valid)
+
+    def nulls(self, count: int) -> None:
+        self._values[self.rows : self.rows + count] = np.zeros((), self._values.dtype)
+        self._advance(count, np.zeros(count, np.uint8))
+
+    def arrow(self, array: pa.Array, rows: Indices | None) -> None:
+        rows = np.arange(len(array), dtype=np.int64) if rows is None else rows
+        flags = valid_flags(array)
+        self.take(fixed_values(array), rows, None if flags is None else flags[rows])
+
+    def finish(self) -> pa.Array:
+        values = pa.py_buffer(self._values[: self.rows])
+        return pa.Array.from_buffers(self.type, self.rows, [self._validity(), values])
+
+
+class BitsColumn(OutputColumn):
+    """Booleans."""
+
+    def __init__(self, type_: pa.DataType, capacity: int) -> None:
+        super().__init__(type_, capacity)
+        self._values = np.empty(capacity, np.uint8)
+
+    def flags(self, values: Bytes, valid: Bytes | None) -> None:
+        """Append values given as 0 and 1."""
+        self._values[self.rows : self.rows + len(values)] = values
+        self._advance(len(values), valid)
+
+    def nulls(self, count: int) -> None:
+        self.flags(np.zeros(count, np.uint8), np.zeros(count, np.uint8))
+
+    def arrow(self, array: pa.Array, rows: Indices | None) -> None:
+        values, valid = bit_flags(array), valid_flags(array)
+        if rows is not None:
+            values, valid = values[rows], None if valid is None else valid[rows]
+        self.flags(values, valid)
+
+    def finish(self) -> pa.Array:
+        values = _bitmap(self._values[: self.rows])
+        return pa.Array.from_buffers(self.type, self.rows, [self._validity(), values])
+
+
+class BytesColumn(OutputColumn):
+    """Strings and binary."""
+
+    def __init__(self, type_: pa.DataType, capacity: int) -> None:
+        super().__init__(type_, capacity)
+        self._offsets = np.zeros(capacity + 1, offset_item(type_))
+        self._data = np.empty(0, np.uint8)
+        self._end = 0
+
+    @property
+    def heap_bytes(self) -> int:
+        return self._end
+
+    def pieces(
+        self, data: Bytes, starts: Indices, lengths: npt.NDArray[np.int32], valid: Bytes | None
+    ) -> None:
+        """Append pieces of a byte buffer."""
+        count = len(starts)
+        ends = self._offsets[self.rows + 1 : self.rows + 1 + count]
+        np.cumsum(lengths, out=ends)
+        ends += self._end
+        needed = int(ends[-1]) if count else self._end
+        if needed > len(self._data):
+            grown = np.empty(max(needed, 2 * len(self._data)), np.uint8)
+            grown[: self._end] = self._data[: self._end]
+            self._data = grown
+        self._end = gather.copy_bytes(data, starts, lengths, self._data, self._end)
+        self._advance(count, valid)
+
+    def nulls(self, count: int) -> None:
+        self._offsets[self.rows + 1 : self.rows + 1 + count] = self._end
+        self._advance(count, np.zeros(count, np.uint8))
+
+    def arrow(self, array: pa.Array, rows: Indices | None) -> None:
+        data, starts, lengths = bytes_pieces(array)
+        valid = valid_flags(array)
+        if rows is not None:
+            starts, lengths = starts[rows], lengths[rows]
+            valid = None if valid is None else valid[rows]
+        self.pieces(data, starts, lengths, valid)
+
+    def finish(self) -> pa.Array:
+        offsets = pa.py_buffer(self._offsets[: self.rows + 1])
+        data = pa.py_buffer(self._data[: self._end])
+        return pa.Array.from_buffers(self.type, self.rows, [self._validity(), offsets, data])
+
+
+class OpaqueColumn(OutputColumn):
+    """Whatever else Arrow has; pieces are concatenated at the end."""
+
+    def __init__(self, type_: pa.DataType, capacity: int) -> None:
+        super().__init__(type_, capacity)
+        self._pieces: list[pa.Array] = []
+
+    @property
+    def heap_bytes(self) -> int:
+        return sum(piece.get_total_buffer_size() for piece in self._pieces)
+
+    def arrow(self, array: pa.Array, rows: Indices | None) -> None:
+        self._pieces.append(array if rows is None else array.take(pa.array(rows)))
+        self.rows += len(self._pieces[-1])
+
+    def nulls(self, count: int) -> None:
+        self.arrow(pa.nulls(count, self.type), None)
+
+    def finish(self) -> pa.Array:
+        return pa.concat_arrays(self._pieces) if self._pieces else pa.array([], self.type)
+
+
+def output_column(type_: pa.DataType, capacity: int) -> OutputColumn:
+    """An empty output column for values of a type."""
+    kinds = {"fixed": FixedColumn, "bits": BitsColumn, "bytes": BytesColumn, "opaque": OpaqueColumn}
+    return kinds[shape_of(type_)](type_, capacity)

@@ -1,0 +1,267 @@
+"""Rows in memory by key: a multimap and an arena over the same slots, inside one reservation.
+
+The waiting room keeps stream rows in one, a cache keeps master rows in another. Every byte that can be touched is
+reserved first: slots up to the high-water mark, the directory, the heap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.budget import MemoryBudget
+from millrace.core.space import Space
+from millrace.kernels import multimap
+from millrace.kernels.multimap import HIGH, LIVE, RINGS, Multimap
+from millrace.rows.arena import Arena, Slots
+from millrace.rows.columns import FixedColumn, OutputColumn
+
+Codes = npt.NDArray[np.int64]
+
+_MAP_BYTES = 16  # code, next, count
+_DIRECTORY_BYTES = 4
+_LOAD = 1.5  # directory places per slot
+
+
+def _places(slots: int) -> int:
+    return int(slots * _LOAD) + 2
+
+
+class KeyedRows:
+    """Rows at slots, found by key code; several rows may share a code.
+
+    Parameters
+    ----------
+    name
+        The part's name in the budget, and of its arrays in the space.
+    schema
+        Columns kept per row.
+    marks
+        Further values per slot that the owner keeps, name to dtype; they become attributes of ``marks``.
+    code_column
+        A column of ``schema`` whose 64-bit values are the key codes themselves; it is not stored twice.
+    beside
+        Bytes per slot that the owner keeps elsewhere and wants charged here.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        budget: MemoryBudget,
+        space: Space,
+        marks: Mapping[str, npt.DTypeLike],
+        code_column: int | None = None,
+        beside: int = 0,
+    ) -> None:
+        self._name = name
+        self._space = space
+        self._code_column = code_column
+        self._stored = [i for i in range(len(schema)) if i != code_column]
+        kept = pa.schema([schema.field(i) for i in self._stored])
+        self.slot_bytes = self.bytes_per_slot(schema, marks, code_column, beside)
+        """What one more row costs, without its heap bytes and its share of the directory."""
+        self.capacity = max(1, min(budget.total // self.slot_bytes, 2**31 - 2))
+        self.arena = Arena(kept, self.capacity, budget.total, space, name)
+        self.marks: dict[str, npt.NDArray[Any]] = {
+            mark: space.array(f"{name}.{mark}", dtype, self.capacity) for mark, dtype in marks.items()
+        }
+        self._directory: npt.NDArray[Any] = space.array(
+            f"{name}.directory", np.int32, _places(self.capacity)
+        )
+        self._arrays: tuple[npt.NDArray[Any], ...] = (
+            space.array(f"{name}.code", np.int64, self.capacity),
+            space.array(f"{name}.next", np.int32, self.capacity),
+            space.array(f"{name}.count", np.int32, self.capacity),
+            np.zeros(4, np.int64),
+        )
+        self._charged_slots = 0
+        self._heap_limit = 0
+        self._reservation = budget.reserve(name)
+        self._budget = budget
+        self._aim(_places(0))
+        multimap.clear(self.map)
+        self._reservation.resize(self._cost(0, 0))
+
+    @staticmethod
+    def bytes_per_slot(
+        schema: pa.Schema, marks: Mapping[str, npt.DTypeLike], code_column: int | None = None, beside: int = 0
+    ) -> int:
+        """What a row of such columns costs, without its heap bytes and its share of the directory."""
+        kept = pa.schema([field for i, field in enumerate(schema) if i != code_column])
+        extra = sum(np.dtype(dtype).itemsize for dtype in marks.values())
+        return _MAP_BYTES + beside + extra + Arena.bytes_per_slot(kept)
+
+    def _aim(self, places: int) -> None:
+        """Use this many directory places from now on."""
+        self.map = Multimap(self._directory[:places], *self._arrays)
+
+    def _cost(self, slots: int, heap: int) -> int:
+        return slots * self.slot_bytes + _places(slots) * _DIRECTORY_BYTES + heap
+
+    # size
+
+    def __len__(self) -> int:
+        return int(self.map.state[LIVE])
+
+    @property
+    def keys(self) -> int:
+        """Distinct key codes."""
+        return int(self.map.state[RINGS])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for this part."""
+        return self._reservation.nbytes
+
+    @property
+    def row_bytes(self) -> float:
+        """What a row costs on average, everything included."""
+        rows = len(self)
+        heap = (self.arena.heap_bytes - self.arena.heap.dead) / rows if rows else 0.0
+        return self.slot_bytes + _LOAD * _DIRECTORY_BYTES + heap
+
+    def make_room(self, rows: int, heap_bytes: int = 0) -> bool:
+        """Reserve memory for more rows; False if the budget cannot give it. Nothing is touched before."""
+        arena = self.arena
+        slots = max(self._charged_slots, len(self) + rows)
+        if slots > self.capacity:
+            return False
+        if heap_bytes and arena.heap_bytes + heap_bytes > self._heap_limit and arena.heap.dead > heap_bytes:
+            arena.compact_heap(self.live())
+        heap = max(self._heap_limit, arena.heap_bytes + heap_bytes)
+        if slots == self._charged_slots and heap == self._heap_limit:
+            return True
+        ample = min(slots + slots // 8 + 16, self.capacity) if slots > self._charged_slots else slots
+        for wanted in (ample, slots):
+            if self._reservation.try_resize(self._cost(wanted, heap)):
+                self._charge(wanted, heap)
+                return True
+        return False
+
+    def _charge(self, slots: int, heap: int) -> None:
+        self._charged_slots, self._heap_limit = slots, heap
+        if _places(slots) != len(self.map.directory):
+            self._aim(_places(slots))
+            multimap.rebuild(self.map)
+
+    def trim(self) -> None:
+        """Give back memory that no row uses; new rows go to low slots. O(slots)."""
+        if self.arena.heap.dead:
+            self.arena.compact_heap(self.live())
+        high = multimap.trim(self.map)
+        heap = self.arena.heap_bytes
+        if high < self._charged_slots or heap < self._heap_limit:
+            self._charge(high, heap)
+            self._reservation.resize(self._cost(high, heap))
+            self._release(high)
+
+    def _release(self, start: int) -> None:
+        self.arena.release(start)
+        self._space.release(self._directory, len(self.map.directory))
+        for array in (*self._arrays[:3], *self.marks.values()):
+            self._space.release(array, start)
+
+    def pack(self) -> None:
+        """Move rows from high slots into free low ones and trim. Slots held elsewhere are void afterwards."""
+        rows = len(self)
+        live = self.live()
+        high = live[live >= rows]
+        if len(high):
+            low = np.setdiff1d(np.arange(rows, dtype=np.int32), live[live < rows], assume_unique=True)
+            low = low.astype(np.int32)
+            self.arena.move(high, low)
+            for mark in self.marks.values():
+                mark[low] = mark[high]
+            _, code, next_, count, state = self.map
+            code[low], count[low] = code[high], count[high]
+            goes_to = np.arange(int(state[HIGH]), dtype=np.int32)
+            goes_to[high] = low
+            next_[low] = next_[high]
+            next_[:rows] = goes_to[next_[:rows]]
+            count[high] = 0
+            multimap.trim(self.map)
+            multimap.rebuild(self.map)
+        self.trim()
+
+    # rows
+
+    def live(self) -> Slots:
+        """All slots with a row, ascending."""
+        out = np.empty(len(self), np.int32)
+        multimap.live_slots(self.map, out)
+        return out
+
+    def insert(self, codes: Codes, columns: Sequence[pa.Array]) -> tuple[Slots, npt.NDArray[np.int32]]:
+        """Store rows; return their slots and how many rows their key has then. Room must have been made."""
+        assert len(self) + len(codes) <= self._charged_slots, "insert without room"
+        slots, counts = self._take_slots(codes)
+        self.arena.store(slots, [columns[i] for i in self._stored])
+        assert self.arena.heap_bytes <= self._heap_limit, "bytes without room"
+        return slots, counts
+
+    def insert_codes(self, codes: Codes) -> tuple[Slots, npt.NDArray[np.int32]]:
+        """Take slots for codes whose rows come later (:meth:`fill`) or never."""
+        slots, counts = self._take_slots(codes)
+        self.arena.blank(slots)
+        return slots, counts
+
+    def _take_slots(self, codes: Codes) -> tuple[Slots, npt.NDArray[np.int32]]:
+        slots = np.empty(len(codes), np.int32)
+        counts = np.empty(len(codes), np.int32)
+        multimap.insert(self.map, codes, slots, counts)
+        return slots, counts
+
+    def fill(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        """Write the rows of slots taken by :meth:`insert_codes`."""
+        self.arena.store(slots, [columns[i] for i in self._stored])
+
+    def remove(self, slots: Slots) -> None:
+        """Forget rows. O(1) each when they are the oldest of their keys."""
+        self.arena.drop(slots)
+        multimap.remove(self.map, slots)
+
+    def oldest(self, codes: Codes) -> Slots:
+        """The oldest slot of each code, or -1."""
+        out = np.empty(len(codes), np.int32)
+        multimap.oldest(self.map, codes, out)
+        return out
+
+    def counts(self, codes: Codes) -> npt.NDArray[np.int32]:
+        """Rows each code has."""
+        out = np.empty(len(codes), np.int32)
+        multimap.ring_sizes(self.map, codes, out)
+        return out
+
+    def gather(self, columns: Sequence[int], slots: Slots, outputs: Sequence[OutputColumn]) -> None:
+        """Append the given columns of rows to output columns."""
+        stored: list[int] = []
+        stored_outputs: list[OutputColumn] = []
+        for column, output in zip(columns, outputs, strict=True):
+            if column == self._code_column:
+                assert isinstance(output, FixedColumn)
+                output.take(self.map.code.view(np.uint64), slots.astype(np.int64), None)
+            else:
+                stored.append(self._stored.index(column))
+                stored_outputs.append(output)
+        self.arena.gather(stored, slots, stored_outputs)
+
+    def close(self) -> None:
+        """Give the reservation back."""
+        self._reservation.release()
+
+    def check_invariants(self) -> None:
+        broken = multimap.check(self.map)
+        assert broken == 0, f"{self._name}: rule {broken} of the multimap is broken"
+        assert int(self.map.state[HIGH]) <= self._charged_slots, f"{self._name}: slots used but not reserved"
+        assert self.arena.heap_bytes <= self._heap_limit, f"{self._name}: bytes used but not reserved"
+        assert self.nbytes == self._cost(self._charged_slots, self._heap_limit)
+
+
+def holds_its_code(type_: pa.DataType, exact: bool) -> bool:
+    """Whether a key column of this type can be read back from its codes bit by bit."""
+    return exact and (pa.types.is_int64(type_) or type_ == pa.timestamp("us", getattr(type_, "tz", None)))

@@ -1,0 +1,382 @@
+"""SSBJ's cache: a key's master rows are kept in memory exactly when that takes less memory than its waiting tuples.
+
+The cache inequality: a key with m master rows of v_R bytes, for which n stream tuples of v_S bytes come in one turn of
+the wheel, belongs in the cache iff::
+
+        m · v_R  <  n · v_S
+
+Placing every key where it is cheaper gives the least total memory (Theorem 1 of the paper), or, under a fixed budget,
+leaves the most for the waiting room. A key without any master row is cached as an empty group. How a key's rows are
+collected without ever caching only some of them is the business of a migration: see ``rolling.py`` (default) and
+``three_cycle.py``. Every ``evict_every`` turns the inequality is checked again for what is in the cache.
+
+A group is complete or it answers nobody::
+
+    (not cached) ──open──► collecting ──publish──► complete ──evict──► (not cached)
+                               └──────discard─────────────────────────►
+
+References
+----------
+M. A. Naeem, G. Weber, C. Lutteroth: A memory-optimal many-to-many semi-stream join. Distributed and Parallel
+Databases, 2019.
+
+Deviations: costs are the bytes this engine really takes (slot, index entry, heap) instead of bare tuple sizes; an
+empty group costs one slot; frequency is divided by the turns really observed instead of by ten.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import ConfigError, one_of
+from millrace.kernels import groups, multimap
+from millrace.kernels.groups import COLLECTING, EMPTY
+from millrace.master.wheel import Load
+from millrace.rows.arena import Arena, Slots
+from millrace.rows.columns import Indices
+from millrace.rows.keyed import Codes, KeyedRows
+from millrace.semistream.cache import Cache, Surroundings
+
+if TYPE_CHECKING:
+    from millrace.semistream.migration import Migration
+
+MARKS = {"hits": np.int32, "since": np.int32, "state": np.uint8}
+Protocol = Literal["rolling", "three-cycle"]
+
+_DIRECTORY = 6.0  # bytes of the directory per row
+_COPY_ROWS = 256
+_LEAST_RESERVE, _MOST_RESERVE = 0.02, 0.20
+
+
+class BalancedCache(Cache):
+    """Groups of master rows, admitted and evicted by the cache inequality.
+
+    Parameters
+    ----------
+    switching_factor
+        s_f of the paper: above 1 a key must be that much cheaper in the cache to enter. 1 is best.
+    evict_every
+        Turns of the wheel between two evictions.
+    migration
+        How rows are collected: ``"rolling"`` or ``"three-cycle"``.
+    """
+
+    rows: KeyedRows
+
+    def __init__(
+        self,
+        around: Surroundings,
+        *,
+        switching_factor: float = 1.0,
+        evict_every: int = 10,
+        migration: str = "rolling",
+    ) -> None:
+        from millrace.semistream.rolling import Rolling
+        from millrace.semistream.three_cycle import ThreeCycle
+
+        if not switching_factor > 0:
+            raise ConfigError(f"switching_factor: expected a number above 0; got {switching_factor!r}")
+        if evict_every < 1:
+            raise ConfigError(f"evict_every: expected at least 1 turn; got {evict_every!r}")
+        one_of("migration", migration, get_args(Protocol))
+        self.around = around
+        self.factor = switching_factor
+        self._evict_every = evict_every
+        master = around.store.schema
+        schema = pa.schema([master.field(i) for i in around.columns])
+        self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS)
+        self.whole = False
+        """Whether every row of the master is here: the join has become a main-memory join."""
+        self.complete_keys = 0
+        self.collecting_keys = 0
+        self.admitted_keys = self.evicted_keys = 0
+        self.cycle = 1
+        self._absent: list[Codes] = []
+        self._noted: dict[int, list[tuple[Indices, Codes]]] = {}
+        self._noted_rows = self._noted_at = 0
+        self._bytes_at_cycle = 0
+        self._reserve_share = _MOST_RESERVE
+        self._heap_per_row = self._sample_heap()
+        self._migration: Migration = ThreeCycle(self) if migration == "three-cycle" else Rolling(self)
+        self._become_main_memory_join()
+
+    # the inequality
+
+    def _sample_heap(self) -> float:
+        """Bytes that strings and nested values of a master row take, from the first page."""
+        store = self.around.store
+        for shard in range(store.shards):
+            mapped = store.mapped(shard)
+            if mapped.rows:
+                rows = np.arange(min(1024, mapped.rows), dtype=np.int64)
+                return Arena.heap_bytes_of(mapped.take(self.around.columns, rows)) / len(rows)
+        return 0.0
+
+    @property
+    def row_bytes(self) -> float:
+        """v_R: what one master row costs in the cache."""
+        return self.rows.slot_bytes + _DIRECTORY + self._heap_per_row
+
+    @property
+    def empty_bytes(self) -> float:
+        """What a group without rows costs."""
+        return self.rows.slot_bytes + _DIRECTORY
+
+    @property
+    def tuple_bytes(self) -> float:
+        """v_S: what one stream tuple costs while it waits."""
+        return self.around.room.tuple_bytes
+
+    def waiting_cost(self, tuples: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Bytes that keys with so many tuples per turn take in the waiting room, on average over a turn."""
+        cost: npt.NDArray[np.float64] = tuples * (self.tuple_bytes * self.around.room.stay)
+        return cost
+
+    def cache_cost(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        """Bytes of groups with so many rows each, times the switching factor."""
+        cost: npt.NDArray[np.float64] = np.where(rows > 0, rows * self.row_bytes, self.empty_bytes)
+        return self.factor * cost
+
+    @property
+    def least_tuples_for_one_row(self) -> int:
+        """The fewest tuples per turn that justify caching one master row."""
+        return max(2, int(self.factor * self.row_bytes / (self.tuple_bytes * self.around.room.stay)) + 1)
+
+    def worthwhile(
+        self, tuples: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]
+    ) -> npt.NDArray[np.bool_]:
+        """The cache inequality, for keys with so many tuples per turn and master rows.
+
+        One tuple alone is no evidence of a second: most keys are seen once and never again, and where a row takes less
+        memory than a tuple they would flood the cache. Keys are judged by at least two tuples.
+        """
+        worth: npt.NDArray[np.bool_] = (self.waiting_cost(tuples) > self.cache_cost(rows)) & (tuples >= 2)
+        return worth
+
+    # the loop's calls
+
+    def look_up(self, codes: Codes) -> Slots:
+        heads = np.empty(len(codes), np.int32)
+        marks = self.rows.marks
+        groups.look_up(self.rows.map, marks["state"], marks["hits"], codes, self.whole, heads)
+        return heads
+
+    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+        self._migration.admitted(codes, counts)
+
+    def begin_cycle(self, cycle: int) -> None:
+        self._copy_noted()
+        self.cycle = cycle
+        if cycle % self._evict_every == 0:
+            self._evict()
+        self._migration.begin_cycle(cycle)
+        grown = max(0, self.nbytes - self._bytes_at_cycle) / self.around.budget.total
+        self._bytes_at_cycle = self.nbytes
+        self._reserve_share = min(_MOST_RESERVE, max(_LEAST_RESERVE, 1.5 * grown))
+
+    def begin_step(self) -> None:
+        if self._absent:
+            self._remember_absent(np.unique(np.concatenate(self._absent)))
+            self._absent = []
+        self._migration.begin_step()
+
+    def on_load(self, load: Load, among: npt.NDArray[np.int32]) -> None:
+        self._migration.on_load(load, among)
+
+    def on_match(self, load: Load, positions: npt.NDArray[np.int32]) -> None:
+        self._migration.on_match(load, positions)
+
+    def on_absent(self, codes: Codes) -> None:
+        if len(codes):
+            self._absent.append(codes)
+
+    def watched(self) -> Codes:
+        return self._migration.watched()
+
+    @property
+    def reserve(self) -> int:
+        return int(self._reserve_share * self.around.budget.total)
+
+    # groups
+
+    def open(self, codes: Codes, stamp: int) -> Codes:
+        """Start collecting the rows of keys that are not here; return those for which there was memory."""
+        codes = codes[self.rows.oldest(codes) < 0]
+        while len(codes) and not self.rows.make_room(len(codes)):
+            codes = codes[: len(codes) // 2]
+        slots, _ = self.rows.insert_codes(codes)
+        self.rows.marks["state"][slots] = COLLECTING | EMPTY
+        self.rows.marks["since"][slots] = stamp
+        self.collecting_keys += len(codes)
+        return codes
+
+    def collect(self, load: Load, among: npt.NDArray[np.int32]) -> Slots:
+        """Copy the rows of a load whose groups are collecting; return the heads of groups that got some."""
+        if not self.collecting_keys or not len(among):
+            return np.empty(0, np.int32)
+        state = self.rows.marks["state"]
+        positions, heads = np.empty(len(among), np.int32), np.empty(len(among), np.int32)
+        made = groups.collecting(self.rows.map, state, load.codes, among, positions, heads)
+        positions, heads = positions[:made], heads[:made]
+        if not made:
+            return heads
+        columns = self._columns(load, positions)
+        if not self.rows.make_room(made, Arena.heap_bytes_of(columns)):
+            self.discard(np.unique(heads))
+            return np.empty(0, np.int32)
+        touched, first = np.unique(heads, return_index=True)
+        first = first[(state[touched] & EMPTY) > 0]  # these rows go into the head's own slot
+        more = np.setdiff1d(np.arange(made), first)
+        self.rows.fill(heads[first], [c.take(pa.array(first)) for c in columns])
+        state[heads[first]] = COLLECTING
+        slots, _ = self.rows.insert_codes(load.codes[positions[more]])
+        self.rows.fill(slots, [c.take(pa.array(more)) for c in columns])
+        return touched
+
+    def publish(self, heads: Slots) -> None:
+        """Groups are complete: let them answer from now on."""
+        state = self.rows.marks["state"]
+        self.collecting_keys -= int((state[heads] & COLLECTING > 0).sum())
+        state[heads] &= ~COLLECTING
+        self.rows.marks["hits"][heads] = 0
+        self.rows.marks["since"][heads] = self.cycle
+        self.complete_keys += int((state[heads] & EMPTY == 0).sum())
+        self.admitted_keys += len(heads)
+        self._notice_whole()
+
+    def admit_rows(self, shard: int, rows: Indices, codes: Codes) -> None:
+        """Cache rows that are known to be the only ones of their keys.
+
+        They are noted now and copied a few hundred at a time, because copying has a price per call.
+        """
+        self._noted.setdefault(shard, []).append((rows, codes))
+        self._noted_rows += len(rows)
+        wheel = self.around.wheel
+        if self._noted_rows >= _COPY_ROWS or 8 * (wheel.turned - self._noted_at) >= wheel.rows:
+            self._copy_noted()
+
+    def _copy_noted(self) -> None:
+        """Copy the noted rows into the cache; those for which there is no memory are forgotten."""
+        for shard, noted in self._noted.items():
+            codes, first = np.unique(np.concatenate([codes for _, codes in noted]), return_index=True)
+            rows = np.concatenate([rows for rows, _ in noted])[first]
+            outside = self.rows.oldest(codes) < 0
+            rows, codes = rows[outside], codes[outside]
+            columns = self.around.store.mapped(shard).take(self.around.columns, rows)
+            while len(codes) and not self.rows.make_room(len(codes), Arena.heap_bytes_of(columns)):
+                codes = codes[: len(codes) // 2]
+                columns = [column.slice(0, len(codes)) for column in columns]
+            slots, _ = self.rows.insert(codes, columns)
+            self.rows.marks["state"][slots] = 0
+            self.publish(slots)
+        self._noted, self._noted_rows = {}, 0
+        self._noted_at = self.around.wheel.turned
+
+    def _remember_absent(self, codes: Codes) -> None:
+        """Cache keys without a master row as empty groups, if the inequality says so."""
+        came_since = self.around.room.rows.counts(codes)  # not counting the tuple that left: one is evidence here
+        codes = codes[came_since * self.tuple_bytes > self.factor * self.empty_bytes]
+        codes = codes[self.rows.oldest(codes) < 0]
+        while len(codes) and not self.rows.make_room(len(codes)):
+            codes = codes[: len(codes) // 2]
+        slots, _ = self.rows.insert_codes(codes)
+        self.rows.marks["state"][slots] = EMPTY
+        self.publish(slots)
+
+    def discard(self, heads: Slots) -> None:
+        """Forget whole groups, complete or not."""
+        if not len(heads):
+            return
+        state = self.rows.marks["state"]
+        being_made = state[heads] & COLLECTING > 0
+        self.collecting_keys -= int(being_made.sum())
+        self.complete_keys -= int((~being_made & (state[heads] & EMPTY == 0)).sum())
+        self._notice_whole()
+        cursor = np.array([0, -1], np.int64)
+        pieces: list[Slots] = []
+        while cursor[0] < len(heads):
+            members, slots = np.empty(4096, np.int32), np.empty(4096, np.int32)
+            pieces.append(slots[: multimap.expand(self.rows.map, heads, cursor, members, slots)])
+        for slots in pieces:
+            self.rows.remove(slots)
+
+    def group_rows(self, heads: Slots) -> npt.NDArray[np.int32]:
+        """Master rows of groups given by their heads."""
+        counts = self.rows.counts(self.rows.map.code[heads])
+        counts[self.rows.marks["state"][heads] & EMPTY > 0] = 0
+        return counts
+
+    def _columns(self, load: Load, positions: npt.NDArray[np.int32]) -> list[pa.Array]:
+        mapped = self.around.store.mapped(load.shard)
+        return mapped.take(self.around.columns, load.first + positions.astype(np.int64))
+
+    # eviction and the main-memory join
+
+    def _evict(self) -> None:
+        """Drop the groups that have become cheaper to wait for."""
+        heads, sizes = np.empty(self.rows.keys, np.int32), np.empty(self.rows.keys, np.int32)
+        groups.all_groups(self.rows.map, heads, sizes)
+        marks = self.rows.marks
+        turns = self.cycle - marks["since"][heads]
+        judged = (marks["state"][heads] & COLLECTING == 0) & (turns >= 1)
+        heads, sizes, turns = heads[judged], sizes[judged], turns[judged]
+        sizes[marks["state"][heads] & EMPTY > 0] = 0
+        rate = marks["hits"][heads] / turns
+        cost = np.where(sizes > 0, sizes * self.row_bytes, self.empty_bytes)
+        gone = cost >= self.factor * np.where(sizes > 0, self.waiting_cost(rate), rate * self.tuple_bytes)
+        stay = heads[~gone]
+        marks["hits"][stay] = 0
+        marks["since"][stay] = self.cycle
+        self.evicted_keys += int(gone.sum())
+        self.discard(heads[gone])
+        if self.collecting_keys == 0 and len(self.rows) < 0.9 * int(self.rows.map.state[multimap.HIGH]):
+            self.rows.pack()
+
+    def _notice_whole(self) -> None:
+        self.whole = self.complete_keys == self.around.store.manifest.keys
+
+    def _become_main_memory_join(self) -> None:
+        """If the budget holds all of the master, read it once and let nobody wait."""
+        store, wheel = self.around.store, self.around.wheel
+        spare = 16 * self.tuple_bytes + 65_536
+        if store.rows * self.row_bytes * 1.02 + spare > self.around.budget.available:
+            return
+        while wheel.turned < store.rows:
+            load = wheel.next_load(16_384)
+            columns = self._columns(load, np.arange(len(load.codes), dtype=np.int32))
+            if not self.rows.make_room(len(load.codes), Arena.heap_bytes_of(columns)):
+                self.discard(self._heads())  # rows are longer than the sample said
+                return
+            slots, _ = self.rows.insert(load.codes, columns)
+            self.rows.marks["state"][slots] = 0
+        self.complete_keys = self.rows.keys
+        self.whole = True
+
+    def _heads(self) -> Slots:
+        heads, sizes = np.empty(self.rows.keys, np.int32), np.empty(self.rows.keys, np.int32)
+        groups.all_groups(self.rows.map, heads, sizes)
+        return heads
+
+    def check_invariants(self) -> None:
+        self.rows.check_invariants()
+        heads = self._heads()
+        state = self.rows.marks["state"][heads]
+        being_made = state & COLLECTING > 0
+        assert int(being_made.sum()) == self.collecting_keys, "keys being collected are miscounted"
+        complete = heads[~being_made & (state & EMPTY == 0)]
+        assert len(complete) == self.complete_keys, "complete groups are miscounted"
+        assert not self.whole or self.complete_keys == self.around.store.manifest.keys
+        if not self.around.single:
+            codes = np.concatenate(
+                [self.around.store.codes(i) for i in range(self.around.store.shards)] or [np.empty(0, np.int64)]
+            )
+            ordered = np.sort(codes)
+            for group, expected in ((complete, None), (heads[~being_made & (state & EMPTY > 0)], 0)):
+                wanted = self.rows.map.code[group]
+                there = np.searchsorted(ordered, wanted, "right") - np.searchsorted(ordered, wanted, "left")
+                have = self.group_rows(group) if expected is None else np.zeros(len(group), np.int32)
+                assert (there == have).all(), "a group answers with only some of its key's rows"

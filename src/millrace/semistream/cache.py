@@ -1,0 +1,98 @@
+"""What a cache policy is: it answers stream tuples before they have to wait, and learns from those that did."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.core.budget import MemoryBudget
+from millrace.core.space import Space
+from millrace.kernels.groups import MISS
+from millrace.master.store import MasterStore
+from millrace.master.wheel import Load, Wheel
+from millrace.rows.arena import Slots
+from millrace.rows.keyed import Codes, KeyedRows
+from millrace.semistream.waiting import WaitingRoom
+
+_NOTHING = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a cache can see of the join it serves."""
+
+    store: MasterStore
+    wheel: Wheel
+    room: WaitingRoom
+    budget: MemoryBudget
+    space: Space
+    columns: list[int]
+    """Master columns a cached row needs."""
+    single: bool
+    """Whether the first master row of a key settles all there is to know about the key."""
+
+
+class Cache(ABC):
+    """Policy of the cache phase. The loop calls, in this order::
+
+        look_up      for every piece of a pushed batch: who can be answered at once
+        admitted     for those who could not and now wait
+        begin_cycle  at the first step of every turn of the wheel
+        begin_step   at every step, before the load
+        on_load      the load has been filtered; ``among`` may be waited for or watched
+        on_match     master rows that matched waiting tuples
+        on_absent    keys that have met every master row and matched none
+    """
+
+    rows: KeyedRows | None = None
+
+    @abstractmethod
+    def look_up(self, codes: Codes) -> Slots:
+        """For each code the head of its group of master rows, ``ABSENT`` (surely no row) or ``MISS``."""
+
+    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+        """These codes wait now; ``counts`` is how many tuples wait for the same code."""
+
+    def begin_cycle(self, cycle: int) -> None:
+        """The wheel starts its turn number ``cycle``, counted from 1."""
+
+    def begin_step(self) -> None:
+        """A step begins."""
+
+    def on_load(self, load: Load, among: npt.NDArray[np.int32]) -> None:
+        """Rows of a load that passed the filter."""
+
+    def on_match(self, load: Load, positions: npt.NDArray[np.int32]) -> None:
+        """Rows of a load that matched waiting tuples; positions may repeat."""
+
+    def on_absent(self, codes: Codes) -> None:
+        """Codes of tuples that left after a whole cycle without meeting a row of theirs."""
+
+    def watched(self) -> Codes:
+        """Codes whose master rows must pass the filter even when nobody waits for them."""
+        return _NOTHING
+
+    @property
+    def reserve(self) -> int:
+        """Bytes that the waiting room should leave free for the cache to grow into."""
+        return 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes if self.rows is not None else 0
+
+    def check_invariants(self) -> None:
+        """Assert that the cache is sound; for tests."""
+
+
+class NoCache(Cache):
+    """Nobody is answered early: every tuple waits for its cycle."""
+
+    def __init__(self, around: Surroundings) -> None:
+        pass
+
+    def look_up(self, codes: Codes) -> Slots:
+        return np.full(len(codes), MISS, np.int32)

@@ -1,0 +1,567 @@
+"""``SemiStreamJoin``: a stream joined with a master store under one byte budget. The loop all algorithms share.
+
+::
+
+    push(batch) ─► cache ──hit──► output
+                     │ miss
+                     ▼
+               waiting room ◄── meet ── loads ◄── wheel ◄── master store
+                     │ a whole turn later
+                     ▼
+               unmatched → left/anti output
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.budget import MemoryBudget
+from millrace.core.errors import (
+    BudgetExceededError,
+    BudgetTooSmallError,
+    ConfigError,
+    SchemaError,
+    StateError,
+)
+from millrace.core.metrics import JoinMetrics
+from millrace.core.operator import StreamOperator
+from millrace.core.sizes import format_size, parse_size
+from millrace.core.space import HeapSpace, Space
+from millrace.core.spec import JoinSpec, On
+from millrace.kernels import multimap
+from millrace.kernels.groups import ABSENT, MISS
+from millrace.master.device import Device
+from millrace.master.store import MasterStore
+from millrace.master.wheel import Load, Wheel
+from millrace.rows.arena import Slots
+from millrace.rows.builder import BATCH_ROWS
+from millrace.rows.columns import Indices, output_column, shape_of
+from millrace.rows.keyed import Codes, KeyedRows, holds_its_code
+from millrace.semistream.algorithms import algorithm as named
+from millrace.semistream.cache import Cache, Surroundings
+from millrace.semistream.output import Batches, Output, as_indices
+from millrace.semistream.waiting import WaitingRoom
+
+_PIECE = 65_536  # stream rows handled at a time
+_LOAD_ROW_BYTES = 12  # a key code and a place in the list of candidates
+_PAIR_BYTES = 8
+_LOAD_SHARE = 1 / 12
+_PAIR_SHARE = 1 / 48
+
+
+class SemiStreamJoin(StreamOperator):
+    """Join a stream with a master store.
+
+    Parameters
+    ----------
+    master
+        A :class:`MasterStore` or its path.
+    on
+        Key column of both sides; several; or a mapping from the stream's names to the master's.
+    how
+        ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``.
+    algorithm
+        A name from the table of algorithms.
+    memory
+        The budget: bytes, ``"64MB"``, or ``"1%"`` of the master. It covers the cache, the waiting tuples, their index
+        and queue, and the buffer of a load. Batches on their way in and out (at most about 8 MB each) are not in it.
+    columns
+        Master columns that come out; all but the key by default. Only these are cached.
+    suffix
+        Appended to master columns whose name the stream has too; without it that is an error.
+    b
+        Master rows per load (the papers' b). By default a twelfth of the budget goes to the load buffer.
+    w
+        Stream tuples let in per step (the papers' w). By default what keeps the waiting room evenly full.
+    device
+        What reads are charged to; by default they are only counted.
+    space
+        Where arrays live; by default in this process's memory.
+    leave_early
+        Let a tuple leave with its match when there can be only one that matters (a unique master, a semi or anti join).
+        The papers keep every tuple for a whole turn; this is for comparing with them.
+    output_rows
+        Most rows of an output batch.
+    **options
+        Options of the algorithm, such as ``migration="three-cycle"`` for ``ssbj``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> customers = pa.table({"custkey": [1, 2, 3], "name": ["Ann", "Bo", "Cy"]})
+    >>> store = MasterStore.build(customers, tempfile.mkdtemp() + "/customers", key="custkey")
+    >>> orders = pa.record_batch({"custkey": [3, 9, 1], "total": [30, 90, 10]})
+    >>> join = SemiStreamJoin(store, on="custkey", how="left", memory="1MB")
+    >>> pa.Table.from_batches(join.run([orders])).sort_by("total").to_pylist()[1:]
+    [{'custkey': 3, 'total': 30, 'name': 'Cy'}, {'custkey': 9, 'total': 90, 'name': None}]
+    """
+
+    def __init__(
+        self,
+        master: MasterStore | str | os.PathLike[str],
+        on: On,
+        how: str = "inner",
+        *,
+        algorithm: str = "ssbj",
+        memory: str | int = "64MB",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = None,
+        b: int | None = None,
+        w: int | None = None,
+        device: Device | None = None,
+        space: Space | None = None,
+        leave_early: bool = True,
+        output_rows: int = BATCH_ROWS,
+        **options: Any,
+    ) -> None:
+        self.store = master if isinstance(master, MasterStore) else MasterStore.open(master)
+        self.spec = JoinSpec.of(on, how, columns, suffix)
+        self.spec.master_columns(self.store.schema)
+        self.algorithm = named(algorithm)
+        self.algorithm.check_options(options)
+        for name, value in (("b", b), ("w", w), ("output_rows", output_rows)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ConfigError(f"{name}: expected a whole number of at least 1; got {value!r}")
+        self.budget = MemoryBudget(parse_size(memory, of=self.store.nbytes))
+        self.device = device or Device()
+        self._options, self._space, self._output_rows = options, space or HeapSpace(), output_rows
+        self._b, self._w, self._leave_early = b, w, leave_early
+        self._metrics = JoinMetrics(budget_bytes=self.budget.total)
+        self._step = 0
+        self._busy = False
+        self._finished = False
+        self._schema: pa.Schema | None = None
+        self._check_least(b or 1, WaitingRoom.least_bytes(pa.schema([]), None))
+
+    # wiring
+
+    def _check_least(self, b: int, room: int) -> None:
+        least = b * _LOAD_ROW_BYTES + 16 * _PAIR_BYTES + room + 1024
+        if self.budget.total < least:
+            raise BudgetTooSmallError(
+                f"memory: {format_size(self.budget.total)} is too little for {self.algorithm.name} with b={b}; "
+                f"the least is {least} bytes ({format_size(least)})",
+                least,
+            )
+
+    def bind(self, stream: pa.Schema) -> pa.Schema:
+        """Fix the stream's schema, check that everything fits, and return the output's schema.
+
+        The first :meth:`push` does this by itself.
+        """
+        if self._schema is not None:
+            if not self._schema.equals(stream):
+                raise SchemaError(_difference(self._schema, stream))
+            return self._output.schema
+        store, spec = self.store, self.spec
+        spec.check_keys(stream, store.schema, store.key)
+        self._output = Output(spec, stream, store.schema, self._metrics, self._output_rows)
+        self._key_columns = [stream.get_field_index(name) for name in spec.stream_key]
+        self._key_types = [store.schema.field(name).type for name in store.key]
+        code_column = None
+        if len(self._key_columns) == 1 and holds_its_code(stream.field(self._key_columns[0]).type, store.coder.exact):
+            code_column = self._key_columns[0]
+        room_least = WaitingRoom.least_bytes(stream, code_column)
+        self._check_least(self._b or 1, room_least)
+        total = self.budget.total
+        by_share = max(1, int(total * _LOAD_SHARE) // _LOAD_ROW_BYTES)
+        self.b = min(self._b or by_share, max(1, store.rows))
+        pairs = max(16, min(_PIECE, int(total * _PAIR_SHARE) // _PAIR_BYTES))
+        self.budget.reserve("load", self.b * _LOAD_ROW_BYTES + pairs * _PAIR_BYTES)
+        self._candidates = np.empty(self.b, np.int32)
+        self._wheel = Wheel(store, self.device)
+        self.k = max(1, -(-store.rows // self.b)) if store.shards == 1 else self._steps_of_shards()
+        settled_by_one = spec.how in ("semi", "anti") and store.coder.exact
+        self._single = store.unique or settled_by_one
+        self._room = WaitingRoom(
+            stream, self.budget, self._space, store.rows, pairs, code_column, self._leave_early and self._single
+        )
+        cached = list(self._output.master_columns)
+        if not store.coder.exact:
+            keys = [store.schema.get_field_index(name) for name in store.key]
+            self._cached_keys = range(len(cached), len(cached) + len(keys))
+            cached += keys
+        around = Surroundings(
+            store, self._wheel, self._room, self.budget, self._space, cached, self._single
+        )
+        self._cache: Cache = self.algorithm.make_cache(around, self._options)
+        self._last_cycle = 0
+        self._schema = stream
+        return self._output.schema
+
+    def _steps_of_shards(self) -> int:
+        return max(1, sum(-(-shard.rows // self.b) for shard in self.store.manifest.shards))
+
+    def _require_bound(self) -> None:
+        if self._schema is None:
+            raise StateError("the join has not seen a stream yet: push a batch or call bind(schema) first")
+
+    def _guarded(self, work: Batches) -> Batches:
+        """Run one call of the life cycle; its batches must be read to the end before the next."""
+        if self._busy:
+            raise StateError("the batches of the last call have not been read to their end")
+        self._busy = True
+        yield from work
+        yield from self._output.flush()
+        self._busy = False
+
+    # the life cycle
+
+    def push(self, batch: pa.RecordBatch) -> Batches:
+        if not isinstance(batch, pa.RecordBatch):
+            raise SchemaError(f"push: expected a pyarrow.RecordBatch; got {type(batch).__name__}")
+        if self._finished:
+            raise StateError("push after finish: make a new join for a new stream")
+        self.bind(batch.schema)
+        pieces = (batch.slice(at, _PIECE) for at in range(0, len(batch), _PIECE))
+        yield from self._guarded(rows for piece in pieces for rows in self._take_in(piece))
+
+    def step(self) -> Batches:
+        self._require_bound()
+        yield from self._guarded(self._turn())
+
+    def idle(self) -> Batches:
+        if self._schema is not None and len(self._room):
+            yield from self.step()
+
+    def finish(self) -> Batches:
+        self._finished = True
+        if self._schema is not None:
+            yield from self._guarded(self._drain())
+
+    def _drain(self) -> Batches:
+        while len(self._room):
+            yield from self._turn()
+
+    # cache phase
+
+    def _take_in(self, batch: pa.RecordBatch) -> Batches:
+        """Answer from the cache who can be answered; the others wait."""
+        codes, valid = self.store.coder.codes(self._keys(batch))
+        self._metrics.tuples_in += len(batch)
+        heads = self._cache.look_up(codes)
+        if valid is not None:
+            heads[~valid] = ABSENT  # a null key matches nothing
+        self._metrics.cache_hits += int((heads != MISS).sum()) - (0 if valid is None else int((~valid).sum()))
+        yield from self._answer(batch, heads)
+        yield from self._let_wait(batch, codes, np.flatnonzero(heads == MISS))
+
+    def _keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The key columns, integers widened to the master's type."""
+        keys = [batch.column(i) for i in self._key_columns]
+        return [
+            key.cast(type_) if pa.types.is_integer(key.type) and key.type != type_ else key
+            for key, type_ in zip(keys, self._key_types, strict=True)
+        ]
+
+    def _answer(self, batch: pa.RecordBatch, heads: Slots) -> Batches:
+        """Output for tuples that found their group, or know that there is none."""
+        how, output = self.spec.how, self._output
+        matched = heads >= 0
+        if not self.store.coder.exact or not (self._single or how in ("semi", "anti")):
+            matched = np.zeros(len(heads), np.bool_)
+            for rows, slots in self._cached_pairs(batch, heads):
+                matched[rows] = True
+                if self.spec.emits_master:
+                    stream, master = output.pushed(batch, rows), output.cached(self._cached_rows, slots)
+                    yield from output.emit(len(rows), stream, master)
+        elif self.spec.emits_master:
+            rows = np.flatnonzero(matched)
+            if len(rows):
+                stream, master = output.pushed(batch, rows), output.cached(self._cached_rows, heads[rows])
+                yield from output.emit(len(rows), stream, master)
+        if how == "semi":
+            rows = np.flatnonzero(matched)
+            yield from output.emit(len(rows), output.pushed(batch, rows), None)
+        unmatched = np.flatnonzero((heads != MISS) & ~matched)
+        self._metrics.matched += int(matched.sum())
+        self._metrics.unmatched += len(unmatched)
+        if how in ("left", "anti"):
+            yield from output.emit(len(unmatched), output.pushed(batch, unmatched), None)
+
+    @property
+    def _cached_rows(self) -> KeyedRows:
+        rows = self._cache.rows
+        assert rows is not None
+        return rows
+
+    def _cached_pairs(self, batch: pa.RecordBatch, heads: Slots) -> Iterator[tuple[Indices, Slots]]:
+        """Pairs of a pushed row and a cached row with the same key, in pieces of bounded size."""
+        if self._cache.rows is None:
+            return
+        cursor = np.array([0, -1], np.int64)
+        rows, slots = np.empty(_PIECE, np.int32), np.empty(_PIECE, np.int32)
+        while cursor[0] < len(heads):
+            made = multimap.expand(self._cache.rows.map, heads, cursor, rows, slots)
+            left, right = as_indices(rows[:made]), slots[:made]
+            if not self.store.coder.exact:
+                theirs = [output_column(type_, made) for type_ in self._key_types]
+                self._cache.rows.gather(self._cached_keys, right, theirs)
+                ours = [batch.column(i).take(pa.array(left)) for i in self._key_columns]
+                same = self.store.coder.equal(ours, [column.finish() for column in theirs])
+                left, right = left[same], right[same]
+            if len(left):
+                yield left, right
+
+    # waiting
+
+    def _let_wait(self, batch: pa.RecordBatch, codes: Codes, misses: Indices) -> Batches:
+        """Let tuples into the waiting room, turning the wheel whenever it has to make room."""
+        if not len(misses):
+            return
+        batch = batch.take(pa.array(misses))
+        codes = codes[misses]
+        room, at = self._room, 0
+        while at < len(codes):
+            count = min(self._quota(), len(codes) - at)
+            columns = _cut(batch, at, count)
+            while count > 1 and not room.fits(columns):
+                count //= 2
+                columns = _cut(batch, at, count)
+            if count < 1 or not room.fits(columns):
+                if not len(room):
+                    raise BudgetExceededError(
+                        f"stream: a tuple of {format_size(sum(c.nbytes for c in _cut(batch, at, 1)))} does not fit; "
+                        f"{format_size(self.budget.available)} of {format_size(self.budget.total)} are free"
+                    )
+                yield from self._turn()
+                continue
+            admitted = codes[at : at + count]
+            _, counts = room.admit(admitted, columns, self._wheel.turned, self._step)
+            self._cache.admitted(admitted, counts)
+            at += count
+
+    def _quota(self) -> int:
+        """How many tuples may enter before the wheel has to move on."""
+        room = self._room
+        capacity = self.capacity
+        w = self._w or max(1, int(capacity / room.stay) // (self.k + 1))
+        entered = room.newest_chunk_size(self._wheel.turned)
+        if not len(room):
+            return max(1, min(w, capacity))
+        return max(0, min(w - entered, capacity - len(room)))
+
+    @property
+    def capacity(self) -> int:
+        """Tuples the waiting room may hold, beside what the cache has and wants to grow into."""
+        free = self.budget.available + self._room.rows.nbytes - self._cache.reserve
+        return max(0, int(free / self._room.tuple_bytes))
+
+    # disk phase
+
+    def _turn(self) -> Batches:
+        """One step: a load passes the waiting room, and who has met all of the master leaves."""
+        wheel, room, cache = self._wheel, self._room, self._cache
+        self._step += 1
+        if wheel.rows:
+            self._begin_cycle()
+            cache.begin_step()
+            room.refresh_filter(cache.watched())
+            load = wheel.next_load(min(self.b, room.rows_until_expiry(wheel.turned)))
+            among = room.candidates(load.codes, self._candidates)
+            self._metrics.probes += len(load.codes)
+            for slots, positions in room.meet(load.codes, among):
+                yield from self._matches(load, slots, positions)
+            cache.on_load(load, among)
+        yield from self._expire()
+
+    def _begin_cycle(self) -> None:
+        cycle = self._wheel.turned // self._wheel.rows + 1
+        if cycle != self._last_cycle:
+            self._last_cycle = cycle
+            self._room.rows.trim()
+            self._cache.begin_cycle(cycle)
+
+    def _matches(self, load: Load, slots: Slots, positions: npt.NDArray[np.int32]) -> Batches:
+        """Waiting tuples met master rows with their key code."""
+        room, output = self._room, self._output
+        self._cache.on_match(load, positions)
+        mapped = self.store.mapped(load.shard)
+        rows = load.first + as_indices(positions)
+        if not self.store.coder.exact:
+            same = self._same_keys(load, slots, rows)
+            slots, rows = slots[same], rows[same]
+        fresh = room.mark_matched(slots)
+        self._metrics.waits.record(room.waited(fresh, self._step))
+        if self.spec.emits_master:
+            yield from output.emit(len(slots), output.waiting(room.rows, slots), output.mapped(mapped, rows))
+        elif self.spec.how == "semi":
+            yield from output.emit(len(fresh), output.waiting(room.rows, fresh), None)
+        if room.leave_early:
+            self._metrics.matched += len(fresh)
+            self._metrics.removals += room.dismiss(fresh)
+
+    def _same_keys(self, load: Load, slots: Slots, rows: Indices) -> npt.NDArray[np.bool_]:
+        """Whether pairs with equal codes have equal keys."""
+        assert self._schema is not None
+        ours = [output_column(self._schema.field(i).type, len(slots)) for i in self._key_columns]
+        self._room.rows.gather(self._key_columns, slots, ours)
+        keys = [self.store.schema.get_field_index(name) for name in self.store.key]
+        theirs = self.store.mapped(load.shard).take(keys, rows)
+        return self.store.coder.equal(self._widened([c.finish() for c in ours]), theirs)
+
+    def _widened(self, keys: list[pa.Array]) -> list[pa.Array]:
+        return [
+            key.cast(type_) if pa.types.is_integer(key.type) and key.type != type_ else key
+            for key, type_ in zip(keys, self._key_types, strict=True)
+        ]
+
+    def _expire(self) -> Batches:
+        """Who has met every master row leaves."""
+        room, output = self._room, self._output
+        while (slots := room.expired(self._wheel.turned)) is not None:
+            matched = room.matched(slots)
+            unmatched = slots[~matched]
+            self._metrics.waits.record(room.waited(unmatched, self._step))
+            if self.spec.how in ("left", "anti"):
+                yield from output.emit(len(unmatched), output.waiting(room.rows, unmatched), None)
+            self._metrics.matched += len(slots) - len(unmatched)
+            self._metrics.unmatched += len(unmatched)
+            absent = room.rows.map.code[slots[room.seen_rows(slots) == 0]]
+            self._metrics.removals += room.dismiss_oldest()
+            self._cache.on_absent(absent)
+
+    # what it tells
+
+    @property
+    def nbytes(self) -> int:
+        return self.budget.used
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        self._require_bound()
+        return self._output.schema
+
+    @property
+    def metrics(self) -> JoinMetrics:
+        m = self._metrics
+        m.pages_read, m.bytes_read, m.seeks = self.device.pages_read, self.device.bytes_read, self.device.seeks
+        m.used_bytes, m.peak_bytes, m.parts = self.budget.used, self.budget.peak, self.budget.parts()
+        m.steps = self._step
+        if self._schema is not None:
+            m.waiting = len(self._room)
+            m.cycles = self._wheel.cycles
+            m.steps_per_cycle = self.k
+            m.removal_shifts = self._room.removal_shifts
+            if self._cache.rows is not None:
+                m.cached_keys, m.cached_rows = self._cache.rows.keys, len(self._cache.rows)
+            m.admitted_keys = getattr(self._cache, "admitted_keys", 0)
+            m.evicted_keys = getattr(self._cache, "evicted_keys", 0)
+        return m
+
+    def explain(self) -> str:
+        """The plan and the split of the budget, to read."""
+        store, m = self.store, self.metrics
+        lines = [
+            f"{self.algorithm.name}: {self.algorithm.summary}",
+            f"  {self.spec.how} join on {', '.join(self.spec.stream_key)} with {store.rows:,} master rows "
+            f"({format_size(store.nbytes)}, {'unique keys' if store.unique else 'keys repeat'})",
+            f"  memory {format_size(self.budget.total)}"
+            + (f" = {self.budget.total / store.nbytes:.1%} of the master" if store.nbytes else ""),
+        ]
+        if self._schema is None:
+            lines.append("  (the split follows once the stream's schema is known)")
+            return "\n".join(lines)
+        lines.append(f"  load b = {self.b:,} rows, so a turn of the wheel has k = {self.k:,} steps: the longest wait")
+        lines.append(f"  waiting room for {self.capacity:,} tuples of {self._room.tuple_bytes:.0f} bytes")
+        for part, nbytes in sorted(m.parts.items(), key=lambda item: -item[1]):
+            lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / self.budget.total:6.1%}")
+        lines.append(f"  {'free':>10} {format_size(self.budget.available):>10}")
+        return "\n".join(lines)
+
+    def check_invariants(self) -> None:
+        self.budget.check_invariants()
+        m = self.metrics
+        assert m.tuples_in == m.matched + m.unmatched + m.waiting + m.shed, "a tuple is not accounted for"
+        if self._schema is not None:
+            self._room.check_invariants()
+            self._cache.check_invariants()
+            assert len(self._room.chunks) <= self.k + 1, "more chunks than steps in a turn"
+            assert m.waits.most <= self.k, "a tuple waited longer than a turn"
+
+    # surviving
+
+    def snapshot(self) -> bytes:
+        """The waiting tuples, how far each has come, and the counts. The cache is not part of it: it refills."""
+        if self._busy:
+            raise StateError("snapshot in the middle of a call: read its batches to the end first")
+        self._require_bound()
+        assert self._schema is not None
+        room = self._room
+        queue = room.queue()
+        slots = np.concatenate([slots for _, _, slots in queue] or [np.empty(0, np.int32)])
+        columns = [output_column(field.type, max(1, len(slots))) for field in self._schema]
+        room.rows.gather(range(len(columns)), slots, columns)
+        arrays = [column.finish() for column in columns]
+        kept = {name: value for name, value in vars(self.metrics).items() if isinstance(value, int | float)}
+        head = {
+            "store": self.store.manifest.snapshot,
+            "how": self.spec.how,
+            "turned": self._wheel.turned,
+            "step": self._step,
+            "chunks": [[start, step, len(slots)] for start, step, slots in queue],
+            "metrics": {name: kept[name] for name in _CARRIED},
+        }
+        schema = pa.schema([*self._schema, pa.field("tally", pa.uint8())], {b"millrace": json.dumps(head).encode()})
+        tally = pa.array(room.rows.marks["tally"][slots])
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, schema) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays([*arrays, tally], schema=schema))
+        return sink.getvalue()
+
+    def restore(self, state: bytes) -> None:
+        if self._schema is not None and (self._step or self._metrics.tuples_in):
+            raise StateError("restore: this join has already begun; restore into a fresh one")
+        try:
+            reader = pa.ipc.open_stream(state)
+            head = json.loads(reader.schema.metadata[b"millrace"])
+            batch = reader.read_next_batch()
+        except (pa.ArrowInvalid, KeyError, TypeError, ValueError, StopIteration, OSError) as error:
+            raise StateError(f"restore: not a snapshot of a join: {error}") from None
+        if head["store"] != self.store.manifest.snapshot or head["how"] != self.spec.how:
+            raise StateError("restore: the snapshot was taken of another master or another kind of join")
+        self.bind(pa.schema(list(reader.schema)[:-1]))
+        self._wheel.turned, self._step = head["turned"], head["step"]
+        for name in _CARRIED:
+            setattr(self._metrics, name, head["metrics"][name])
+        rows, tally = batch.select(range(batch.num_columns - 1)), batch.column(batch.num_columns - 1)
+        at = 0
+        for start, step, size in head["chunks"]:
+            columns = _cut(rows, at, size)
+            if not self._room.fits(columns):
+                raise BudgetExceededError(
+                    f"restore: {len(rows)} waiting tuples do not fit in {format_size(self.budget.total)}"
+                )
+            codes, _ = self.store.coder.codes(self._widened([columns[i] for i in self._key_columns]))
+            slots, _ = self._room.admit(codes, columns, start, step)
+            self._room.rows.marks["tally"][slots] = tally.slice(at, size).to_numpy()
+            at += size
+
+
+_CARRIED = ("tuples_in", "rows_out", "batches_out", "matched", "unmatched", "shed", "cache_hits", "removals", "probes")
+
+
+def _cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:
+    """Columns of some rows; opaque ones are copied so that they do not hold on to the whole batch."""
+    rows = pa.array(np.arange(start, start + count))
+    return [c.take(rows) if shape_of(c.type) == "opaque" else c.slice(start, count) for c in batch.columns]
+
+
+def _difference(bound: pa.Schema, came: pa.Schema) -> str:
+    """What is wrong with a batch whose schema is not that of the first."""
+    for field in bound:
+        at = came.get_field_index(field.name)
+        if at < 0:
+            return f"stream: column {field.name!r} ({field.type}) is missing from a later batch"
+        if came.field(at).type != field.type:
+            return f"stream: column {field.name!r} was {field.type} and is {came.field(at).type} in a later batch"
+    extra = [name for name in came.names if name not in bound.names]
+    return f"stream: a later batch has other columns: {', '.join(extra) or ', '.join(came.names)}"

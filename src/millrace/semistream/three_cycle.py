@@ -1,0 +1,109 @@
+"""The paper's three-cycle migration, with its holes closed.
+
+Turns of the wheel take three roles in rotation::
+
+    incrementing           switching                       phase-out
+    ────────────           ─────────                       ─────────
+    count the rows of      keys whose rows are cheaper     what was copied becomes part of the
+    every watched key      than their tuples are marked,   cache; tuples that waited already
+                           their rows copied               finish their own turn
+
+As published, the inequality is evaluated for every row anew while the number of waiting tuples goes up and down, so
+only some rows of a key may be copied, and rows of a key that came in the middle of the counting turn are missed. Here a
+key is watched only if somebody waited for it when the turn began, its count is kept while the turn lasts, and marking
+is decided once, when the switching turn begins. What is copied must then equal what was counted.
+
+The watch list is part of the budget: the keys with most waiting tuples come first, until its share is used up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.kernels import groups
+from millrace.kernels.groups import COLLECTING
+from millrace.master.wheel import Load
+from millrace.rows.keyed import Codes, KeyedRows
+from millrace.semistream.migration import Migration
+
+if TYPE_CHECKING:
+    from millrace.semistream.balanced import BalancedCache
+
+_WATCH_SHARE = 0.10
+
+
+class ThreeCycle(Migration):
+    """Incrementing, switching, phase-out: one turn of the wheel each."""
+
+    def __init__(self, cache: BalancedCache) -> None:
+        super().__init__(cache)
+        around = cache.around
+        nothing = pa.schema([])
+        self._watch = KeyedRows("switching", nothing, around.budget, around.space, {"count": np.int32})
+        self._marked: Codes = np.empty(0, np.int64)
+        self._counted: dict[int, int] = {}
+        self._role = ""
+
+    def begin_cycle(self, cycle: int) -> None:
+        self._role = ("phase-out", "incrementing", "switching")[cycle % 3]
+        if self._role == "incrementing":
+            self._begin_counting()
+        elif self._role == "switching":
+            self._mark()
+        else:
+            self._publish()
+
+    def _begin_counting(self) -> None:
+        room, watch = self.cache.around.room, self._watch
+        codes, counts = room.groups()
+        outside = self.cache.rows.oldest(codes) < 0
+        codes, counts = codes[outside], counts[outside]
+        most = int(_WATCH_SHARE * self.cache.around.budget.total / watch.row_bytes)
+        codes = codes[np.argsort(-counts, kind="stable")[:most]]
+        while len(codes) and not watch.make_room(len(codes)):
+            codes = codes[: len(codes) // 2]
+        slots, _ = watch.insert_codes(codes)
+        watch.marks["count"][slots] = 0
+        room.watch(codes)
+
+    def _mark(self) -> None:
+        room, watch = self.cache.around.room, self._watch
+        slots = watch.live()
+        codes, rows = watch.map.code[slots], watch.marks["count"][slots]
+        tuples = room.rows.counts(codes)
+        good = (tuples > 0) & self.cache.worthwhile(tuples, rows)
+        codes, rows, tuples = codes[good], rows[good], tuples[good]
+        gain = tuples * self.cache.tuple_bytes - self.cache.cache_cost(rows)
+        order = np.argsort(-gain, kind="stable")
+        cost = np.cumsum(self.cache.cache_cost(rows)[order] / self.cache.factor)
+        order = order[cost <= self.cache.reserve]
+        self._marked = self.cache.open(codes[order], 0)
+        self._counted = dict(zip(codes.tolist(), rows.tolist(), strict=True))
+        room.watch(self._marked)
+        watch.remove(slots)
+        watch.trim()
+
+    def _publish(self) -> None:
+        cache = self.cache
+        heads = cache.rows.oldest(self._marked)
+        heads = heads[heads >= 0]  # others were given up for want of memory
+        heads = heads[cache.rows.marks["state"][heads] & COLLECTING > 0]
+        copied = cache.group_rows(heads)
+        counted = [self._counted[code] for code in cache.rows.map.code[heads].tolist()]
+        assert copied.tolist() == counted, "a key was switched with only some of its rows"
+        cache.publish(heads)
+        self._marked = np.empty(0, np.int64)
+        self._counted = {}
+
+    def on_load(self, load: Load, among: npt.NDArray[np.int32]) -> None:
+        if self._role == "incrementing":
+            groups.tally_rows(self._watch.map, self._watch.marks["count"], load.codes, among)
+        elif self._role == "switching":
+            self.cache.collect(load, among)
+
+    def watched(self) -> Codes:
+        return np.concatenate([self._marked, self._watch.map.code[self._watch.live()]])

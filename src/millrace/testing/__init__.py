@@ -1,0 +1,1 @@
+"""Tools for testing joins: oracle, strategies, fakes, constructed hash collisions."""
