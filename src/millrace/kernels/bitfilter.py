@@ -1,7 +1,8 @@
-"""One bit per hashed code, asked before the hash table: most master rows match nothing and stop here.
+"""A Bloom filter with two bits per code, asked before the hash table: most master rows match nothing and stop here.
 
-A bit says "perhaps". Bits are only ever set, so removed codes leave stale bits (a wasted look-up, never a lost match)
-until the owner clears and refills the filter. Cost of :func:`candidates`: O(codes), one load each, no branch.
+The bits say "perhaps". They are only ever set, so removed codes leave stale bits (a wasted look-up, never a lost match)
+until the owner clears and refills the filter. The first bit is tested for a whole block without a branch, the second
+only for what is left, just before the table is asked.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from millrace.core.jit import kernel
+from millrace.core.jit import inlined, kernel
 from millrace.kernels.mixing import mix
 
 _WORD = np.uint64(6)
 _IN_WORD = np.uint64(63)
 _ONE = np.uint64(1)
+_OTHER = np.uint64(0xA0761D6478BD642F)
 
 
 def filter_words(codes: int) -> int:
@@ -22,16 +24,38 @@ def filter_words(codes: int) -> int:
     return int(max(1, 1 << max(0, (codes * 8 - 1).bit_length() - 6)))
 
 
-@kernel
-def fill(bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64]) -> None:
-    """Set the bits of all ``codes``."""
+@inlined
+def shift_of(bits: npt.NDArray[np.uint64]) -> np.uint64:
+    """How far mixed bits are shifted down to become a place in the filter."""
     shift = np.uint64(64 - 6)
     words = len(bits)
     while words > 1:
         words >>= 1
         shift -= _ONE
+    return shift
+
+
+@inlined
+def is_set(bits: npt.NDArray[np.uint64], bit: np.uint64) -> np.uint64:
+    flag: np.uint64 = (bits[bit >> _WORD] >> (bit & _IN_WORD)) & _ONE
+    return flag
+
+
+@inlined
+def second(bits: npt.NDArray[np.uint64], shift: np.uint64, code: np.int64) -> np.uint64:
+    """Whether the second bit of a code is set."""
+    return is_set(bits, (mix(code) * _OTHER) >> shift)
+
+
+@kernel
+def fill(bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64]) -> None:
+    """Set both bits of all ``codes``."""
+    shift = shift_of(bits)
     for i in range(len(codes)):
-        bit = mix(codes[i]) >> shift
+        mixed = mix(codes[i])
+        bit = mixed >> shift
+        bits[bit >> _WORD] |= _ONE << (bit & _IN_WORD)
+        bit = (mixed * _OTHER) >> shift
         bits[bit >> _WORD] |= _ONE << (bit & _IN_WORD)
 
 
@@ -39,15 +63,10 @@ def fill(bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64]) -> None:
 def candidates(
     bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]
 ) -> int:
-    """Write the positions of the codes that may be present to ``out``; return how many."""
-    shift = np.uint64(64 - 6)
-    words = len(bits)
-    while words > 1:
-        words >>= 1
-        shift -= _ONE
+    """Write the positions of the codes whose first bit is set to ``out``; return how many. O(codes), no branch."""
+    shift = shift_of(bits)
     found = 0
     for i in range(len(codes)):
-        bit = mix(codes[i]) >> shift
         out[found] = i
-        found += np.int64((bits[bit >> _WORD] >> (bit & _IN_WORD)) & _ONE)
+        found += int(np.int64(is_set(bits, mix(codes[i]) >> shift)))
     return found

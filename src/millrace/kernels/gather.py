@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from millrace.core.jit import kernel
+
+
+@kernel
+def items(values: npt.NDArray[Any], positions: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+    """``out[:] = values[positions]``, outside the interpreter lock."""
+    for i in range(len(positions)):
+        out[i] = values[positions[i]]
+
+
+@kernel
+def paged_items(
+    values: npt.NDArray[Any],
+    bases: npt.NDArray[np.int64],
+    pages: npt.NDArray[np.int64],
+    inside: npt.NDArray[np.int64],
+    out: npt.NDArray[Any],
+) -> None:
+    """As :func:`items`, for positions given as a page, which begins at ``bases[page]``, and a place in it."""
+    for i in range(len(pages)):
+        out[i] = values[bases[pages[i]] + inside[i]]
 
 
 @kernel
@@ -29,9 +51,9 @@ def copy_bytes(
     """Append the given pieces of ``data`` to ``out`` from ``at`` on; return where they end."""
     for i in range(len(starts)):
         start = starts[i]
-        for j in range(lengths[i]):
-            out[at + j] = data[start + j]
-        at += lengths[i]
+        length = lengths[i]
+        out[at : at + length] = data[start : start + length]
+        at += length
     return at
 
 

@@ -26,9 +26,9 @@ def look_up(
     hits: npt.NDArray[np.int32],
     codes: npt.NDArray[np.int64],
     whole: bool,
-    heads: npt.NDArray[np.int32],
+    found: npt.NDArray[np.int32],
 ) -> int:
-    """The head of each code's group, ``MISS`` or ``ABSENT``; counts hits. Returns how many were answered.
+    """The newest slot of each code's group, ``MISS`` or ``ABSENT``; counts hits at heads. Returns how many answered.
 
     ``whole`` says that every key of the master is here, so that a code that is not found is absent.
     """
@@ -36,52 +36,42 @@ def look_up(
     for i in range(len(codes)):
         newest = m.directory[find(m, codes[i])]
         if newest < 0:
-            heads[i] = ABSENT if whole else MISS
-            answered += np.int64(whole)
+            found[i] = ABSENT if whole else MISS
+            answered += int(whole)
             continue
-        head = m.next[newest]
+        head = m.slots[newest].next
         if state[head] & COLLECTING:
-            heads[i] = MISS
+            found[i] = MISS
             continue
         hits[head] += 1
         answered += 1
-        heads[i] = ABSENT if state[head] & EMPTY else head
+        found[i] = ABSENT if state[head] & EMPTY else newest
     return answered
 
 
 @kernel
-def collecting(
+def only_collecting(
     m: Multimap,
     state: npt.NDArray[np.uint8],
-    codes: npt.NDArray[np.int64],
-    among: npt.NDArray[np.int32],
-    rows: npt.NDArray[np.int32],
-    heads: npt.NDArray[np.int32],
+    positions: npt.NDArray[np.int32],
+    newest: npt.NDArray[np.int32],
 ) -> int:
-    """Pairs (position in ``codes``, head) for the positions in ``among`` whose group is collecting."""
-    made = 0
-    for i in range(len(among)):
-        row = among[i]
-        newest = m.directory[find(m, codes[row])]
-        if newest >= 0 and state[m.next[newest]] & COLLECTING:
-            rows[made] = row
-            heads[made] = m.next[newest]
-            made += 1
-    return made
+    """Keep of found positions those whose group is collecting, with its head instead of its newest slot; how many."""
+    kept = 0
+    for i in range(len(positions)):
+        head = m.slots[newest[i]].next
+        if state[head] & COLLECTING:
+            positions[kept] = positions[i]
+            newest[kept] = head
+            kept += 1
+    return kept
 
 
 @kernel
-def tally_rows(
-    m: Multimap,
-    counts: npt.NDArray[np.int32],
-    codes: npt.NDArray[np.int64],
-    among: npt.NDArray[np.int32],
-) -> None:
-    """Add one to the count at a code's slot for every position in ``among`` that has the code."""
-    for i in range(len(among)):
-        slot = m.directory[find(m, codes[among[i]])]
-        if slot >= 0:
-            counts[slot] += 1
+def add_one(counts: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None:
+    """Add one to the count at every slot; slots may repeat."""
+    for i in range(len(slots)):
+        counts[slots[i]] += 1
 
 
 @kernel
@@ -91,8 +81,8 @@ def all_groups(m: Multimap, heads: npt.NDArray[np.int32], sizes: npt.NDArray[np.
     for at in range(len(m.directory)):
         newest = m.directory[at]
         if newest >= 0:
-            heads[found] = m.next[newest]
-            sizes[found] = m.count[newest]
+            heads[found] = m.slots[newest].next
+            sizes[found] = m.slots[newest].count
             found += 1
     return found
 
@@ -122,34 +112,18 @@ def count_up(tally: npt.NDArray[np.uint8], slots: npt.NDArray[np.int32]) -> None
 
 
 @kernel
-def shifts(m: Multimap, slots: npt.NDArray[np.int32]) -> int:
-    """Slots in the rings of the given slots, added up: what removing them by value from lists would touch."""
-    total = 0
-    for i in range(len(slots)):
-        total += m.count[m.directory[find(m, m.code[slots[i]])]]
-    return total
-
-
-@kernel
 def frequent(
     waiting: Multimap,
+    newest: npt.NDArray[np.int32],
     cached: Multimap,
-    codes: npt.NDArray[np.int64],
-    positions: npt.NDArray[np.int32],
     least: int,
     out: npt.NDArray[np.int32],
 ) -> int:
-    """Positions whose code at least ``least`` tuples wait for and that is not cached; neighbours that repeat count once."""
+    """Places in ``newest`` of waiting rings with at least ``least`` tuples whose code is not cached; how many."""
     found = 0
-    last = np.int32(-1)
-    for i in range(len(positions)):
-        position = positions[i]
-        if position == last:
-            continue
-        last = position
-        newest = waiting.directory[find(waiting, codes[position])]
-        if newest >= 0 and waiting.count[newest] >= least:
-            if cached.directory[find(cached, codes[position])] < 0:
-                out[found] = position
-                found += 1
+    for i in range(len(newest)):
+        slot = newest[i]
+        if waiting.slots[slot].count >= least and cached.directory[find(cached, waiting.slots[slot].code)] < 0:
+            out[found] = i
+            found += 1
     return found

@@ -21,9 +21,9 @@ def mix(code: np.int64) -> np.uint64:
 
 
 @inlined
-def place(bits: np.uint64, places: int) -> np.int64:
+def place(bits: np.uint64, places: int) -> int:
     """One of ``places`` (any number below 2**32), from the upper half of mixed bits."""
-    return np.int64(((bits >> _HALF) * np.uint64(places)) >> _HALF)
+    return int(np.int64(((bits >> _HALF) * np.uint64(places)) >> _HALF))
 
 
 @kernel

@@ -14,35 +14,48 @@ The arrays may be on the heap or in a mapped file, and may be longer than what i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from millrace.core.jit import inlined, kernel
+from millrace.kernels.bitfilter import candidates, second, shift_of
 from millrace.kernels.mixing import mix, place
+
+_BLOCK = 1024
+LEAST_MATCHES = 16
+"""Shortest outputs :func:`find_all` can work with."""
 
 FREE, LIVE, HIGH, RINGS = 0, 1, 2, 3
 """Places in ``state``: first free slot (or -1), live slots, slots ever used, distinct codes."""
 
 
+SLOT = np.dtype([("code", np.int64), ("next", np.int32), ("count", np.int32)])
+"""What is kept per slot, side by side: a look-up touches one cache line of it."""
+
+
 class Multimap(NamedTuple):
-    """The arrays. ``code``, ``next`` and ``count`` are by slot; ``directory`` holds slots or -1."""
+    """The arrays: ``directory`` holds slots or -1, ``slots`` is of :data:`SLOT`, ``state`` has the four numbers."""
 
     directory: npt.NDArray[np.int32]
-    code: npt.NDArray[np.int64]
-    next: npt.NDArray[np.int32]
-    count: npt.NDArray[np.int32]
+    slots: npt.NDArray[Any]
     state: npt.NDArray[np.int64]
+
+    @property
+    def code(self) -> npt.NDArray[np.int64]:
+        """The codes by slot."""
+        codes: npt.NDArray[np.int64] = self.slots["code"]
+        return codes
 
 
 @inlined
-def find(m: Multimap, code: np.int64) -> np.int64:
+def find(m: Multimap, code: np.int64) -> int:
     """Where the directory has ``code``, or the empty place where it would go."""
     directory = m.directory
     places = len(directory)
     at = place(mix(code), places)
-    while directory[at] >= 0 and m.code[directory[at]] != code:
+    while directory[at] >= 0 and m.slots[directory[at]].code != code:
         at += 1
         if at == places:
             at = 0
@@ -53,7 +66,8 @@ def find(m: Multimap, code: np.int64) -> np.int64:
 def clear(m: Multimap) -> None:
     """Forget everything."""
     m.directory[:] = -1
-    m.count[: m.state[HIGH]] = 0
+    for slot in range(m.state[HIGH]):
+        m.slots[slot].count = 0
     m.state[FREE] = -1
     m.state[LIVE] = 0
     m.state[HIGH] = 0
@@ -74,32 +88,32 @@ def insert(
         code = codes[i]
         if free >= 0:
             slot = free
-            free = np.int64(m.next[slot])
+            free = np.int64(m.slots[slot].next)
         else:
             slot = high
             high += 1
         at = find(m, code)
         newest = np.int64(m.directory[at])
-        m.code[slot] = code
+        m.slots[slot].code = code
         if newest < 0:
-            m.next[slot] = slot
-            m.count[slot] = 1
+            m.slots[slot].next = slot
+            m.slots[slot].count = 1
             m.state[RINGS] += 1
         else:
-            m.next[slot] = m.next[newest]
-            m.next[newest] = slot
-            m.count[slot] = m.count[newest] + 1
-            m.count[newest] = -1
+            m.slots[slot].next = m.slots[newest].next
+            m.slots[newest].next = slot
+            m.slots[slot].count = m.slots[newest].count + 1
+            m.slots[newest].count = -1
         m.directory[at] = slot
         slots[i] = slot
-        counts[i] = m.count[slot]
+        counts[i] = m.slots[slot].count
     m.state[FREE] = free
     m.state[HIGH] = high
     m.state[LIVE] += len(codes)
 
 
 @inlined
-def _close_gap(m: Multimap, gap: np.int64) -> None:
+def _close_gap(m: Multimap, gap: int) -> None:
     """Empty a directory place and pull back the entries that linear probing pushed past it."""
     directory = m.directory
     places = len(directory)
@@ -111,7 +125,7 @@ def _close_gap(m: Multimap, gap: np.int64) -> None:
         slot = directory[at]
         if slot < 0:
             break
-        home = place(mix(m.code[slot]), places)
+        home = place(mix(m.slots[slot].code), places)
         if (at - home) % places >= (at - gap) % places:
             directory[gap] = slot
             gap = at
@@ -120,67 +134,106 @@ def _close_gap(m: Multimap, gap: np.int64) -> None:
 
 @kernel
 def remove(m: Multimap, slots: npt.NDArray[np.int32]) -> int:
-    """Remove slots in the given order; return the steps walked along rings. O(1) for the oldest of a ring."""
+    """Remove slots in the given order. O(1) for the oldest of a ring.
+
+    Returns the sizes of the rings the slots were in, added up: what removing them by value from lists would touch.
+    """
     free = m.state[FREE]
-    walked = 0
+    touched = 0
     for i in range(len(slots)):
         slot = np.int64(slots[i])
-        at = find(m, m.code[slot])
+        at = find(m, m.slots[slot].code)
         newest = np.int64(m.directory[at])
-        if m.next[slot] == slot:
+        size = m.slots[newest].count
+        touched += size
+        if size == 1:
             _close_gap(m, at)
             m.state[RINGS] -= 1
         else:
             before = newest
-            while m.next[before] != slot:
-                before = np.int64(m.next[before])
-                walked += 1
-            m.next[before] = m.next[slot]
-            size = m.count[newest] - 1
+            while m.slots[before].next != slot:
+                before = np.int64(m.slots[before].next)
+            m.slots[before].next = m.slots[slot].next
             if slot == newest:
                 newest = before
                 m.directory[at] = before
-            m.count[newest] = size
-        m.count[slot] = 0
-        m.next[slot] = free
+            m.slots[newest].count = size - 1
+        m.slots[slot].count = 0
+        m.slots[slot].next = free
         free = slot
     m.state[FREE] = free
     m.state[LIVE] -= len(slots)
-    return walked
+    return touched
 
 
 @kernel
-def probe(
+def find_all(
     m: Multimap,
+    bits: npt.NDArray[np.uint64],
     codes: npt.NDArray[np.int64],
-    among: npt.NDArray[np.int32],
-    cursor: npt.NDArray[np.int64],
-    slots: npt.NDArray[np.int32],
-    rows: npt.NDArray[np.int32],
-) -> int:
-    """Pairs (slot, position in ``codes``) for the positions listed in ``among``, as many as the outputs hold.
+    start: int,
+    positions: npt.NDArray[np.int32],
+    newest: npt.NDArray[np.int32],
+    found: npt.NDArray[np.int64],
+) -> None:
+    """Positions from ``start`` on whose code is present, and the newest slot of each, as many as the outputs hold.
 
-    ``cursor`` is (place in ``among``, slot to go on with or -1): start with (0, -1), call again until the first
-    reaches ``len(among)``. A ring's slots come oldest first. O(matches + len(among)).
+    ``bits`` is a filter that is asked first. ``found`` becomes (how many, where to go on). Changes nothing in the map,
+    so several threads may look at once. O(codes + matches).
     """
-    limit = len(slots)
+    size = min(_BLOCK, len(positions) // 2)
+    block = np.empty(size, np.int32)
+    limit = len(positions) - size
+    shift = shift_of(bits)
+    made = 0
+    at = start
+    while at < len(codes) and made <= limit:
+        stop = min(at + size, len(codes))
+        passed = candidates(bits, codes[at:stop], block)
+        for i in range(passed):
+            row = at + block[i]
+            if not second(bits, shift, codes[row]):
+                continue
+            slot = m.directory[find(m, codes[row])]
+            positions[made] = row
+            newest[made] = slot
+            made += int(slot >= 0)
+        at = stop
+    found[0] = made
+    found[1] = at
+
+
+@kernel
+def expand(
+    m: Multimap,
+    newest: npt.NDArray[np.int32],
+    cursor: npt.NDArray[np.int64],
+    index: npt.NDArray[np.int32],
+    slots: npt.NDArray[np.int32],
+) -> int:
+    """Pairs (place in ``newest``, slot) for whole rings given by their newest slot.
+
+    Negative slots are passed over, and rings that have been removed since they were found.
+    ``cursor`` is (place in ``newest``, slot to go on with or -1): start with (0, -1), call again until the first
+    reaches ``len(newest)``. A ring's slots come oldest first. O(pairs).
+    """
+    limit = len(index)
     made = 0
     i = cursor[0]
     resume = cursor[1]
-    while i < len(among) and made < limit:
-        row = among[i]
-        newest = m.directory[find(m, codes[row])]
-        if newest >= 0:
-            slot = m.next[newest] if resume < 0 else np.int32(resume)
+    while i < len(newest) and made < limit:
+        last = newest[i]
+        if last >= 0 and m.slots[last].count > 0:
+            slot = m.slots[last].next if resume < 0 else np.int32(resume)
             resume = np.int64(-1)
             while made < limit:
+                index[made] = i
                 slots[made] = slot
-                rows[made] = row
                 made += 1
-                if slot == newest:
+                if slot == last:
                     slot = np.int32(-1)
                     break
-                slot = m.next[slot]
+                slot = m.slots[slot].next
             if slot >= 0:
                 resume = np.int64(slot)
                 break
@@ -195,7 +248,14 @@ def oldest(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]
     """The oldest slot of each code's ring, or -1. O(1) each."""
     for i in range(len(codes)):
         newest = m.directory[find(m, codes[i])]
-        out[i] = m.next[newest] if newest >= 0 else -1
+        out[i] = m.slots[newest].next if newest >= 0 else -1
+
+
+@kernel
+def newest(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
+    """The newest slot of each code's ring, or -1. O(1) each."""
+    for i in range(len(codes)):
+        out[i] = m.directory[find(m, codes[i])]
 
 
 @kernel
@@ -203,45 +263,7 @@ def ring_sizes(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.in
     """How many slots each code has. O(1) each."""
     for i in range(len(codes)):
         newest = m.directory[find(m, codes[i])]
-        out[i] = m.count[newest] if newest >= 0 else 0
-
-
-@kernel
-def expand(
-    m: Multimap,
-    heads: npt.NDArray[np.int32],
-    cursor: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.int32],
-    slots: npt.NDArray[np.int32],
-) -> int:
-    """Pairs (position in ``heads``, slot) for whole rings given by their oldest slot; negative heads are passed over.
-
-    Resumable as :func:`probe` is.
-    """
-    limit = len(rows)
-    made = 0
-    i = cursor[0]
-    resume = cursor[1]
-    while i < len(heads) and made < limit:
-        head = heads[i]
-        if head >= 0:
-            slot = head if resume < 0 else np.int32(resume)
-            resume = np.int64(-1)
-            while made < limit:
-                rows[made] = i
-                slots[made] = slot
-                made += 1
-                slot = m.next[slot]
-                if slot == head:
-                    slot = np.int32(-1)
-                    break
-            if slot >= 0:
-                resume = np.int64(slot)
-                break
-        i += 1
-    cursor[0] = i
-    cursor[1] = resume
-    return made
+        out[i] = m.slots[newest].count if newest >= 0 else 0
 
 
 @kernel
@@ -249,20 +271,20 @@ def rebuild(m: Multimap) -> None:
     """Fill the directory anew, after its length changed. O(slots)."""
     m.directory[:] = -1
     for slot in range(m.state[HIGH]):
-        if m.count[slot] > 0:
-            m.directory[find(m, m.code[slot])] = slot
+        if m.slots[slot].count > 0:
+            m.directory[find(m, m.slots[slot].code)] = slot
 
 
 @kernel
 def trim(m: Multimap) -> int:
     """Lower the high-water mark to the last live slot and hand out low slots first from now on. O(slots)."""
-    high = m.state[HIGH]
-    while high > 0 and m.count[high - 1] == 0:
+    high = int(m.state[HIGH])
+    while high > 0 and m.slots[high - 1].count == 0:
         high -= 1
     free = -1
     for slot in range(high - 1, -1, -1):
-        if m.count[slot] == 0:
-            m.next[slot] = free
+        if m.slots[slot].count == 0:
+            m.slots[slot].next = free
             free = slot
     m.state[HIGH] = high
     m.state[FREE] = free
@@ -274,7 +296,7 @@ def live_slots(m: Multimap, out: npt.NDArray[np.int32]) -> int:
     """Write all live slots in ascending order; return how many."""
     found = 0
     for slot in range(m.state[HIGH]):
-        if m.count[slot] != 0:
+        if m.slots[slot].count != 0:
             out[found] = slot
             found += 1
     return found
@@ -285,7 +307,7 @@ def check(m: Multimap) -> int:
     """0 if the structure is sound, else the number of the rule that is broken. Slow; for tests."""
     live = 0
     for slot in range(m.state[HIGH]):
-        if m.count[slot] != 0:
+        if m.slots[slot].count != 0:
             live += 1
     if live != m.state[LIVE]:
         return 1
@@ -296,27 +318,27 @@ def check(m: Multimap) -> int:
         if newest < 0:
             continue
         rings += 1
-        if find(m, m.code[newest]) != at:
+        if find(m, m.slots[newest].code) != at:
             return 2
-        slot = m.next[newest]
+        slot = m.slots[newest].next
         size = 1
         while slot != newest:
-            if m.count[slot] != -1 or m.code[slot] != m.code[newest] or size > live:
+            if m.slots[slot].count != -1 or m.slots[slot].code != m.slots[newest].code or size > live:
                 return 3
-            slot = m.next[slot]
+            slot = m.slots[slot].next
             size += 1
-        if m.count[newest] != size:
+        if m.slots[newest].count != size:
             return 4
         in_rings += size
     if in_rings != live or rings != m.state[RINGS]:
         return 5
     free = 0
-    slot = np.int32(m.state[FREE])
+    slot = int(m.state[FREE])
     while slot >= 0:
-        if m.count[slot] != 0 or free > m.state[HIGH]:
+        if m.slots[slot].count != 0 or free > m.state[HIGH]:
             return 6
         free += 1
-        slot = m.next[slot]
+        slot = int(m.slots[slot].next)
     if free + live != m.state[HIGH]:
         return 7
     return 0

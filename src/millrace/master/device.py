@@ -17,7 +17,7 @@ Reads = Literal["columns", "rows"]
 
 @dataclass(frozen=True)
 class DiskModel:
-    """A disk as two numbers: seconds before a read that does not go on where the last one ended, and bytes per second."""
+    """A disk as two numbers: seconds to go to another place, and bytes per second."""
 
     seek: float
     bandwidth: float
@@ -66,9 +66,11 @@ class Device:
         clock: VirtualClock | None = None,
     ) -> None:
         if isinstance(disk, DiskModel):
-            self.name, self.disk = "custom", disk
+            self.name = "custom"
+            self.disk: DiskModel | None = disk
         else:
-            self.name, self.disk = one_of("device", disk, DISKS), DISKS[disk]
+            self.name = one_of("device", disk, DISKS)
+            self.disk = DISKS[disk]
         self.reads = one_of("reads", reads, get_args(Reads))
         self.page_bytes = page_bytes
         self.clock = clock or VirtualClock()

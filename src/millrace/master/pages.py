@@ -7,6 +7,7 @@ row's value is found by arithmetic and gathered by NumPy, whatever the page.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.errors import CorruptStoreError
+from millrace.core.lanes import Task
 from millrace.kernels import gather
 from millrace.rows.columns import (
     BitsColumn,
@@ -75,32 +77,38 @@ class MappedRows:
         """One page as a record batch, without copying."""
         return self._reader.get_batch(number)
 
-    def gather(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> None:
-        """Append the given columns of the given rows to output columns."""
+    def gather(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> list[Task]:
+        """Tasks, one per column, that append the given columns of the given rows to output columns."""
         if len(rows) == 0:
-            return
+            return []
         page, inside = np.divmod(rows, self.page_rows)
         layout = self._columns()
-        for i, output in zip(columns, outputs, strict=True):
-            column = layout[i]
-            valid = None if column.validity is None else self._valid(column.validity[page], inside)
-            if isinstance(output, FixedColumn):
-                if column.items is not None:
-                    output.take(column.items, column.values[page] + inside, valid)
-                else:
-                    output.pieces(self._raw, column.values[page] + inside * column.width, valid)
-            elif isinstance(output, BytesColumn):
-                assert column.items is not None
-                at = column.values[page] + inside
-                starts = column.items.take(at).astype(np.int64)
-                lengths = (column.items.take(at + 1) - starts).astype(np.int32)
-                output.pieces(self._raw, starts + column.data[page], lengths, valid)
-            elif isinstance(output, BitsColumn):
-                flags = np.empty(len(rows), np.uint8)
-                gather.bits_at(self._raw, column.values[page] + inside, flags)
-                output.flags(flags, valid)
+        return [
+            partial(self._gather_column, i, layout[i], page, inside, output)
+            for i, output in zip(columns, outputs, strict=True)
+        ]
+
+    def _gather_column(
+        self, number: int, column: _Column, page: Indices, inside: Indices, output: OutputColumn
+    ) -> None:
+        valid = None if column.validity is None else self._valid(column.validity[page], inside)
+        if isinstance(output, FixedColumn):
+            if column.items is not None:
+                output.take_paged(column.items, column.values, page, inside, valid)
             else:
-                self._opaque(i, page, inside, output)
+                output.pieces(self._raw, column.values[page] + inside * column.width, valid)
+        elif isinstance(output, BytesColumn):
+            assert column.items is not None
+            at = column.values[page] + inside
+            starts = column.items.take(at).astype(np.int64)
+            lengths = (column.items.take(at + 1) - starts).astype(np.int32)
+            output.pieces(self._raw, starts + column.data[page], lengths, valid)
+        elif isinstance(output, BitsColumn):
+            flags = np.empty(len(inside), np.uint8)
+            gather.bits_at(self._raw, column.values[page] + inside, flags)
+            output.flags(flags, valid)
+        else:
+            self._opaque(number, page, inside, output)
 
     def _valid(self, bitmaps: Indices, inside: Indices) -> npt.NDArray[np.uint8]:
         valid = np.empty(len(inside), np.uint8)
@@ -116,7 +124,8 @@ class MappedRows:
     def take(self, columns: Sequence[int], rows: Indices) -> list[pa.Array]:
         """The given columns of the given rows as Arrow arrays."""
         outputs = [output_column(self.schema.field(i).type, len(rows)) for i in columns]
-        self.gather(columns, rows, outputs)
+        for task in self.gather(columns, rows, outputs):
+            task()
         return [output.finish() for output in outputs]
 
 

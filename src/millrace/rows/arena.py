@@ -7,19 +7,20 @@ many bytes its heap holds, and moves rows in and out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.core.lanes import Task
 from millrace.core.space import Space
 from millrace.kernels import gather
 from millrace.rows.columns import (
     BitsColumn,
     BytesColumn,
     FixedColumn,
-    Indices,
     OutputColumn,
     bit_flags,
     bytes_pieces,
@@ -53,6 +54,7 @@ class Arena:
         self._nulls: npt.NDArray[Any] = space.array(
             f"{name}.nulls", np.uint8, capacity * max(1, -(-len(schema) // 8))
         ).reshape(capacity, -1)
+        self._has_nulls = False  # until then all masks are zero, as they were made
         self._columns: list[_Fixed | _Bytes | _Opaque] = []
         heap = _Heap(space, f"{name}.heap", heap_capacity)
         for i, field in enumerate(schema):
@@ -100,28 +102,33 @@ class Arena:
 
     def store(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Write one row per slot. The caller has made sure that slots and heap bytes are there."""
-        masks = np.zeros((len(slots), self._nulls.shape[1]), np.uint8)
-        for i, (column, array) in enumerate(zip(self._columns, columns, strict=True)):
-            valid = valid_flags(array)
-            if valid is not None:
-                masks[:, i >> 3] |= (valid ^ 1) << (i & 7)
+        self._has_nulls = self._has_nulls or any(array.null_count for array in columns)
+        if self._has_nulls:
+            masks = np.zeros((len(slots), self._nulls.shape[1]), np.uint8)
+            for i, array in enumerate(columns):
+                valid = valid_flags(array)
+                if valid is not None:
+                    masks[:, i >> 3] |= (valid ^ 1) << (i & 7)
+            self._nulls[slots] = masks
+        for column, array in zip(self._columns, columns, strict=True):
             column.store(slots, array)
-        self._nulls[slots] = masks
 
     def blank(self, slots: Slots) -> None:
         """These slots hold no row yet."""
         for column in self._columns:
             column.blank(slots)
 
-    def gather(self, columns: Sequence[int], slots: Slots, outputs: Sequence[OutputColumn]) -> None:
-        """Append the given columns of the rows at ``slots`` to the output columns."""
-        masks = self._nulls[slots]
-        anywhere = np.bitwise_or.reduce(masks, axis=0) if len(slots) else masks.sum(axis=0)
+    def gather(self, columns: Sequence[int], slots: Slots, outputs: Sequence[OutputColumn]) -> list[Task]:
+        """Tasks, one per column, that append the given columns of the rows at ``slots`` to the output columns."""
+        tasks: list[Task] = []
+        masks = self._nulls[slots] if self._has_nulls else None
         for i, output in zip(columns, outputs, strict=True):
             valid = None
-            if anywhere[i >> 3] >> (i & 7) & 1:
-                valid = ((masks[:, i >> 3] >> (i & 7)) & 1) ^ 1
-            self._columns[i].gather(slots, valid, output)
+            if masks is not None:
+                there = (~masks[:, i >> 3] >> np.uint8(i & 7)) & np.uint8(1)
+                valid = None if there.all() else there
+            tasks.append(partial(self._columns[i].gather, slots, valid, output))
+        return tasks
 
     def drop(self, slots: Slots) -> None:
         """The rows at ``slots`` are not needed any more."""
@@ -177,7 +184,7 @@ class _Fixed:
             output.flags(self.values[slots], valid)
         else:
             assert isinstance(output, FixedColumn)
-            output.take(self.values, slots.astype(np.int64), valid)
+            output.take(self.values, slots, valid)
 
     def blank(self, slots: Slots) -> None:
         """Nothing is held beside the slot itself."""

@@ -29,7 +29,7 @@ Indices = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Values = npt.NDArray[Any]
 
-_ITEMS = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8")}
+_ITEMS: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8")}
 
 
 @lru_cache(maxsize=1024)
@@ -60,8 +60,8 @@ def shape_of(type_: pa.DataType) -> Shape:
 @lru_cache(maxsize=1024)
 def item_of(type_: pa.DataType) -> np.dtype[Any]:
     """The NumPy item that holds one value of a fixed column, by width alone."""
-    width = type_.bit_width // 8
-    return _ITEMS.get(width, np.dtype(f"V{width}"))
+    width: int = type_.bit_width // 8
+    return _ITEMS[width] if width in _ITEMS else np.dtype(f"V{width}")
 
 
 @lru_cache(maxsize=1024)
@@ -159,11 +159,21 @@ class FixedColumn(OutputColumn):
         super().__init__(type_, capacity)
         self._values = np.empty(capacity, item_of(type_))
 
-    def take(self, values: Values, positions: Indices, valid: Bytes | None) -> None:
+    def take(self, values: Values, positions: npt.NDArray[Any], valid: Bytes | None) -> None:
         """Append ``values[positions]``; ``valid`` has one flag per position."""
         count = len(positions)
-        if count:
-            values.take(positions, out=self._values[self.rows : self.rows + count], mode="clip")
+        if values.dtype.kind == "V":
+            self._values[self.rows : self.rows + count] = values[positions]
+        else:
+            gather.items(values, positions, self._values[self.rows : self.rows + count])
+        self._advance(count, valid)
+
+    def take_paged(
+        self, values: Values, bases: Indices, pages: Indices, inside: Indices, valid: Bytes | None
+    ) -> None:
+        """Append values whose pages begin at ``bases``."""
+        count = len(pages)
+        gather.paged_items(values, bases, pages, inside, self._values[self.rows : self.rows + count])
         self._advance(count, valid)
 
     def pieces(self, data: Bytes, starts: Indices, valid: Bytes | None) -> None:

@@ -7,6 +7,7 @@ reserved first: slots up to the high-water mark, the directory, the heap.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.budget import MemoryBudget
+from millrace.core.lanes import Task
 from millrace.core.space import Space
 from millrace.kernels import multimap
-from millrace.kernels.multimap import HIGH, LIVE, RINGS, Multimap
+from millrace.kernels.multimap import HIGH, LIVE, RINGS, SLOT, Multimap
 from millrace.rows.arena import Arena, Slots
-from millrace.rows.columns import FixedColumn, OutputColumn
+from millrace.rows.columns import FixedColumn, OutputColumn, output_column
 
 Codes = npt.NDArray[np.int64]
 
-_MAP_BYTES = 16  # code, next, count
 _DIRECTORY_BYTES = 4
-_LOAD = 1.5  # directory places per slot
+_LOAD = 2.0  # directory places per slot: removal walks to the next empty one
 
 
 def _places(slots: int) -> int:
@@ -62,6 +63,8 @@ class KeyedRows:
         self._space = space
         self._code_column = code_column
         self._stored = [i for i in range(len(schema)) if i != code_column]
+        self._place = {column: place for place, column in enumerate(self._stored)}
+        self._schema = schema
         kept = pa.schema([schema.field(i) for i in self._stored])
         self.slot_bytes = self.bytes_per_slot(schema, marks, code_column, beside)
         """What one more row costs, without its heap bytes and its share of the directory."""
@@ -74,9 +77,7 @@ class KeyedRows:
             f"{name}.directory", np.int32, _places(self.capacity)
         )
         self._arrays: tuple[npt.NDArray[Any], ...] = (
-            space.array(f"{name}.code", np.int64, self.capacity),
-            space.array(f"{name}.next", np.int32, self.capacity),
-            space.array(f"{name}.count", np.int32, self.capacity),
+            space.array(f"{name}.slots", SLOT, self.capacity),
             np.zeros(4, np.int64),
         )
         self._charged_slots = 0
@@ -94,7 +95,7 @@ class KeyedRows:
         """What a row of such columns costs, without its heap bytes and its share of the directory."""
         kept = pa.schema([field for i, field in enumerate(schema) if i != code_column])
         extra = sum(np.dtype(dtype).itemsize for dtype in marks.values())
-        return _MAP_BYTES + beside + extra + Arena.bytes_per_slot(kept)
+        return SLOT.itemsize + beside + extra + Arena.bytes_per_slot(kept)
 
     def _aim(self, places: int) -> None:
         """Use this many directory places from now on."""
@@ -163,7 +164,7 @@ class KeyedRows:
     def _release(self, start: int) -> None:
         self.arena.release(start)
         self._space.release(self._directory, len(self.map.directory))
-        for array in (*self._arrays[:3], *self.marks.values()):
+        for array in (self._arrays[0], *self.marks.values()):
             self._space.release(array, start)
 
     def pack(self) -> None:
@@ -177,13 +178,12 @@ class KeyedRows:
             self.arena.move(high, low)
             for mark in self.marks.values():
                 mark[low] = mark[high]
-            _, code, next_, count, state = self.map
-            code[low], count[low] = code[high], count[high]
-            goes_to = np.arange(int(state[HIGH]), dtype=np.int32)
+            slots = self.map.slots
+            slots[low] = slots[high]
+            goes_to = np.arange(int(self.map.state[HIGH]), dtype=np.int32)
             goes_to[high] = low
-            next_[low] = next_[high]
-            next_[:rows] = goes_to[next_[:rows]]
-            count[high] = 0
+            slots["next"][:rows] = goes_to[slots["next"][:rows]]
+            slots["count"][high] = 0
             multimap.trim(self.map)
             multimap.rebuild(self.map)
         self.trim()
@@ -220,15 +220,21 @@ class KeyedRows:
         """Write the rows of slots taken by :meth:`insert_codes`."""
         self.arena.store(slots, [columns[i] for i in self._stored])
 
-    def remove(self, slots: Slots) -> None:
-        """Forget rows. O(1) each when they are the oldest of their keys."""
+    def remove(self, slots: Slots) -> int:
+        """Forget rows. O(1) each when they are the oldest of their keys. See :func:`multimap.remove`."""
         self.arena.drop(slots)
-        multimap.remove(self.map, slots)
+        return multimap.remove(self.map, slots)
 
     def oldest(self, codes: Codes) -> Slots:
         """The oldest slot of each code, or -1."""
         out = np.empty(len(codes), np.int32)
         multimap.oldest(self.map, codes, out)
+        return out
+
+    def newest(self, codes: Codes) -> Slots:
+        """The newest slot of each code, or -1."""
+        out = np.empty(len(codes), np.int32)
+        multimap.newest(self.map, codes, out)
         return out
 
     def counts(self, codes: Codes) -> npt.NDArray[np.int32]:
@@ -237,18 +243,26 @@ class KeyedRows:
         multimap.ring_sizes(self.map, codes, out)
         return out
 
-    def gather(self, columns: Sequence[int], slots: Slots, outputs: Sequence[OutputColumn]) -> None:
-        """Append the given columns of rows to output columns."""
+    def gather(self, columns: Sequence[int], slots: Slots, outputs: Sequence[OutputColumn]) -> list[Task]:
+        """Tasks, one per column, that append the given columns of rows to output columns."""
+        tasks: list[Task] = []
         stored: list[int] = []
         stored_outputs: list[OutputColumn] = []
         for column, output in zip(columns, outputs, strict=True):
             if column == self._code_column:
                 assert isinstance(output, FixedColumn)
-                output.take(self.map.code.view(np.uint64), slots.astype(np.int64), None)
+                tasks.append(partial(output.take, self.map.slots["code"].view(np.uint64), slots, None))
             else:
-                stored.append(self._stored.index(column))
+                stored.append(self._place[column])
                 stored_outputs.append(output)
-        self.arena.gather(stored, slots, stored_outputs)
+        return tasks + self.arena.gather(stored, slots, stored_outputs)
+
+    def take(self, columns: Sequence[int], slots: Slots) -> list[pa.Array]:
+        """The given columns of rows as Arrow arrays."""
+        outputs = [output_column(self._schema.field(i).type, len(slots)) for i in columns]
+        for task in self.gather(columns, slots, outputs):
+            task()
+        return [output.finish() for output in outputs]
 
     def close(self) -> None:
         """Give the reservation back."""

@@ -26,6 +26,7 @@ empty group costs one slot; frequency is divided by the turns really observed in
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -39,6 +40,7 @@ from millrace.master.wheel import Load
 from millrace.rows.arena import Arena, Slots
 from millrace.rows.columns import Indices
 from millrace.rows.keyed import Codes, KeyedRows
+from millrace.rows.sieve import LEAST_MATCHES, Met, Sieve
 from millrace.semistream.cache import Cache, Surroundings
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 MARKS = {"hits": np.int32, "since": np.int32, "state": np.uint8}
 Protocol = Literal["rolling", "three-cycle"]
 
-_DIRECTORY = 6.0  # bytes of the directory per row
+_DIRECTORY = 8.0  # bytes of the directory per row
 _COPY_ROWS = 256
 _LEAST_RESERVE, _MOST_RESERVE = 0.02, 0.20
 
@@ -89,6 +91,8 @@ class BalancedCache(Cache):
         master = around.store.schema
         schema = pa.schema([master.field(i) for i in around.columns])
         self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS)
+        matches = LEAST_MATCHES if around.single else around.matches
+        self._sieve = Sieve("switching", self.rows, around.budget, around.lanes, matches)
         self.whole = False
         """Whether every row of the master is here: the join has become a main-memory join."""
         self.complete_keys = 0
@@ -160,10 +164,10 @@ class BalancedCache(Cache):
     # the loop's calls
 
     def look_up(self, codes: Codes) -> Slots:
-        heads = np.empty(len(codes), np.int32)
+        found = np.empty(len(codes), np.int32)
         marks = self.rows.marks
-        groups.look_up(self.rows.map, marks["state"], marks["hits"], codes, self.whole, heads)
-        return heads
+        groups.look_up(self.rows.map, marks["state"], marks["hits"], codes, self.whole, found)
+        return found
 
     def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         self._migration.admitted(codes, counts)
@@ -184,18 +188,15 @@ class BalancedCache(Cache):
             self._absent = []
         self._migration.begin_step()
 
-    def on_load(self, load: Load, among: npt.NDArray[np.int32]) -> None:
-        self._migration.on_load(load, among)
+    def on_match(self, load: Load, met: Met) -> None:
+        self._migration.on_match(load, met)
 
-    def on_match(self, load: Load, positions: npt.NDArray[np.int32]) -> None:
-        self._migration.on_match(load, positions)
+    def on_load(self, load: Load) -> None:
+        self._migration.on_load(load)
 
     def on_absent(self, codes: Codes) -> None:
         if len(codes):
             self._absent.append(codes)
-
-    def watched(self) -> Codes:
-        return self._migration.watched()
 
     @property
     def reserve(self) -> int:
@@ -212,29 +213,35 @@ class BalancedCache(Cache):
         self.rows.marks["state"][slots] = COLLECTING | EMPTY
         self.rows.marks["since"][slots] = stamp
         self.collecting_keys += len(codes)
+        self._sieve.watch(codes)
         return codes
 
-    def collect(self, load: Load, among: npt.NDArray[np.int32]) -> Slots:
-        """Copy the rows of a load whose groups are collecting; return the heads of groups that got some."""
-        if not self.collecting_keys or not len(among):
-            return np.empty(0, np.int32)
+    def collect(self, load: Load) -> Iterator[Slots]:
+        """Copy the rows of a load whose groups are collecting; yield the heads of groups that got some."""
+        if not self.collecting_keys:
+            return
+        if self._sieve.stale(self.collecting_keys):
+            self._sieve.refresh(self._migration.collecting())
         state = self.rows.marks["state"]
-        positions, heads = np.empty(len(among), np.int32), np.empty(len(among), np.int32)
-        made = groups.collecting(self.rows.map, state, load.codes, among, positions, heads)
-        positions, heads = positions[:made], heads[:made]
-        if not made:
-            return heads
+        for met in self._sieve.search(load.codes):
+            made = groups.only_collecting(self.rows.map, state, met.positions, met.newest)
+            if made:
+                yield self._copy_rows(load, met.positions[:made], met.newest[:made])
+
+    def _copy_rows(self, load: Load, positions: npt.NDArray[np.int32], heads: Slots) -> Slots:
+        """Copy rows into their collecting groups; return the heads of the groups."""
+        state = self.rows.marks["state"]
         columns = self._columns(load, positions)
-        if not self.rows.make_room(made, Arena.heap_bytes_of(columns)):
+        if not self.rows.make_room(len(heads), Arena.heap_bytes_of(columns)):
             self.discard(np.unique(heads))
             return np.empty(0, np.int32)
         touched, first = np.unique(heads, return_index=True)
         first = first[(state[touched] & EMPTY) > 0]  # these rows go into the head's own slot
-        more = np.setdiff1d(np.arange(made), first)
-        self.rows.fill(heads[first], [c.take(pa.array(first)) for c in columns])
+        more = np.setdiff1d(np.arange(len(heads)), first)
+        self.rows.fill(heads[first], [column.take(pa.array(first)) for column in columns])
         state[heads[first]] = COLLECTING
         slots, _ = self.rows.insert_codes(load.codes[positions[more]])
-        self.rows.fill(slots, [c.take(pa.array(more)) for c in columns])
+        self.rows.fill(slots, [column.take(pa.array(more)) for column in columns])
         return touched
 
     def publish(self, heads: Slots) -> None:
@@ -296,13 +303,11 @@ class BalancedCache(Cache):
         self.collecting_keys -= int(being_made.sum())
         self.complete_keys -= int((~being_made & (state[heads] & EMPTY == 0)).sum())
         self._notice_whole()
-        cursor = np.array([0, -1], np.int64)
-        pieces: list[Slots] = []
-        while cursor[0] < len(heads):
-            members, slots = np.empty(4096, np.int32), np.empty(4096, np.int32)
-            pieces.append(slots[: multimap.expand(self.rows.map, heads, cursor, members, slots)])
-        for slots in pieces:
-            self.rows.remove(slots)
+        newest = self.rows.newest(self.rows.map.code[heads])
+        sizes = self.rows.counts(self.rows.map.code[heads])
+        slots, index = np.empty(int(sizes.sum()), np.int32), np.empty(int(sizes.sum()), np.int32)
+        multimap.expand(self.rows.map, newest, np.array([0, -1], np.int64), index, slots)
+        self.rows.remove(slots)
 
     def group_rows(self, heads: Slots) -> npt.NDArray[np.int32]:
         """Master rows of groups given by their heads."""

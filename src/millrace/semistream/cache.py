@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.core.budget import MemoryBudget
+from millrace.core.lanes import Lanes
 from millrace.core.space import Space
 from millrace.kernels.groups import MISS
 from millrace.master.store import MasterStore
 from millrace.master.wheel import Load, Wheel
 from millrace.rows.arena import Slots
 from millrace.rows.keyed import Codes, KeyedRows
+from millrace.rows.sieve import Met
 from millrace.semistream.waiting import WaitingRoom
-
-_NOTHING = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,13 @@ class Surroundings:
     room: WaitingRoom
     budget: MemoryBudget
     space: Space
+    lanes: Lanes
     columns: list[int]
     """Master columns a cached row needs."""
     single: bool
     """Whether the first master row of a key settles all there is to know about the key."""
+    matches: int
+    """Matching master rows that are handled at a time."""
 
 
 class Cache(ABC):
@@ -42,8 +45,8 @@ class Cache(ABC):
         admitted     for those who could not and now wait
         begin_cycle  at the first step of every turn of the wheel
         begin_step   at every step, before the load
-        on_load      the load has been filtered; ``among`` may be waited for or watched
-        on_match     master rows that matched waiting tuples
+        on_match     master rows of a load that matched waiting tuples
+        on_load      the load has met everyone who waits
         on_absent    keys that have met every master row and matched none
     """
 
@@ -51,7 +54,7 @@ class Cache(ABC):
 
     @abstractmethod
     def look_up(self, codes: Codes) -> Slots:
-        """For each code the head of its group of master rows, ``ABSENT`` (surely no row) or ``MISS``."""
+        """For each code the newest slot of its group of master rows, ``ABSENT`` (surely no row) or ``MISS``."""
 
     def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         """These codes wait now; ``counts`` is how many tuples wait for the same code."""
@@ -62,18 +65,14 @@ class Cache(ABC):
     def begin_step(self) -> None:
         """A step begins."""
 
-    def on_load(self, load: Load, among: npt.NDArray[np.int32]) -> None:
-        """Rows of a load that passed the filter."""
+    def on_match(self, load: Load, met: Met) -> None:
+        """Master rows that matched waiting tuples."""
 
-    def on_match(self, load: Load, positions: npt.NDArray[np.int32]) -> None:
-        """Rows of a load that matched waiting tuples; positions may repeat."""
+    def on_load(self, load: Load) -> None:
+        """A load has passed."""
 
     def on_absent(self, codes: Codes) -> None:
         """Codes of tuples that left after a whole cycle without meeting a row of theirs."""
-
-    def watched(self) -> Codes:
-        """Codes whose master rows must pass the filter even when nobody waits for them."""
-        return _NOTHING
 
     @property
     def reserve(self) -> int:

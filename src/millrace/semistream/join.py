@@ -31,6 +31,7 @@ from millrace.core.errors import (
     SchemaError,
     StateError,
 )
+from millrace.core.lanes import Lanes
 from millrace.core.metrics import JoinMetrics
 from millrace.core.operator import StreamOperator
 from millrace.core.sizes import format_size, parse_size
@@ -43,18 +44,20 @@ from millrace.master.store import MasterStore
 from millrace.master.wheel import Load, Wheel
 from millrace.rows.arena import Slots
 from millrace.rows.builder import BATCH_ROWS
-from millrace.rows.columns import Indices, output_column, shape_of
+from millrace.rows.columns import Indices, shape_of
 from millrace.rows.keyed import Codes, KeyedRows, holds_its_code
+from millrace.rows.sieve import LEAST_MATCHES, Sieve
 from millrace.semistream.algorithms import algorithm as named
 from millrace.semistream.cache import Cache, Surroundings
 from millrace.semistream.output import Batches, Output, as_indices
 from millrace.semistream.waiting import WaitingRoom
 
 _PIECE = 65_536  # stream rows handled at a time
-_LOAD_ROW_BYTES = 12  # a key code and a place in the list of candidates
+_LOAD_ROW_BYTES = 8  # a key code
 _PAIR_BYTES = 8
 _LOAD_SHARE = 1 / 12
 _PAIR_SHARE = 1 / 48
+_MOST_MATCHES = 16_384
 
 
 class SemiStreamJoin(StreamOperator):
@@ -88,6 +91,8 @@ class SemiStreamJoin(StreamOperator):
     leave_early
         Let a tuple leave with its match when there can be only one that matters (a unique master, a semi or anti join).
         The papers keep every tuple for a whole turn; this is for comparing with them.
+    threads
+        1 or 2; by default 2 where there are two cores.
     output_rows
         Most rows of an output batch.
     **options
@@ -119,6 +124,7 @@ class SemiStreamJoin(StreamOperator):
         device: Device | None = None,
         space: Space | None = None,
         leave_early: bool = True,
+        threads: int | None = None,
         output_rows: int = BATCH_ROWS,
         **options: Any,
     ) -> None:
@@ -127,7 +133,7 @@ class SemiStreamJoin(StreamOperator):
         self.spec.master_columns(self.store.schema)
         self.algorithm = named(algorithm)
         self.algorithm.check_options(options)
-        for name, value in (("b", b), ("w", w), ("output_rows", output_rows)):
+        for name, value in (("b", b), ("w", w), ("threads", threads), ("output_rows", output_rows)):
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ConfigError(f"{name}: expected a whole number of at least 1; got {value!r}")
         self.budget = MemoryBudget(parse_size(memory, of=self.store.nbytes))
@@ -135,16 +141,18 @@ class SemiStreamJoin(StreamOperator):
         self._options, self._space, self._output_rows = options, space or HeapSpace(), output_rows
         self._b, self._w, self._leave_early = b, w, leave_early
         self._metrics = JoinMetrics(budget_bytes=self.budget.total)
+        self._lanes = Lanes(threads or os.cpu_count() or 1)
         self._step = 0
         self._busy = False
         self._finished = False
         self._schema: pa.Schema | None = None
+        self._output: Output
         self._check_least(b or 1, WaitingRoom.least_bytes(pa.schema([]), None))
 
     # wiring
 
     def _check_least(self, b: int, room: int) -> None:
-        least = b * _LOAD_ROW_BYTES + 16 * _PAIR_BYTES + room + 1024
+        least = b * _LOAD_ROW_BYTES + 16 * _PAIR_BYTES + room + 1024 + 3 * Sieve.least_bytes(self._lanes, LEAST_MATCHES)
         if self.budget.total < least:
             raise BudgetTooSmallError(
                 f"memory: {format_size(self.budget.total)} is too little for {self.algorithm.name} with b={b}; "
@@ -163,7 +171,7 @@ class SemiStreamJoin(StreamOperator):
             return self._output.schema
         store, spec = self.store, self.spec
         spec.check_keys(stream, store.schema, store.key)
-        self._output = Output(spec, stream, store.schema, self._metrics, self._output_rows)
+        self._output = Output(spec, stream, store.schema, self._metrics, self._lanes, self._output_rows)
         self._key_columns = [stream.get_field_index(name) for name in spec.stream_key]
         self._key_types = [store.schema.field(name).type for name in store.key]
         code_column = None
@@ -176,13 +184,21 @@ class SemiStreamJoin(StreamOperator):
         self.b = min(self._b or by_share, max(1, store.rows))
         pairs = max(16, min(_PIECE, int(total * _PAIR_SHARE) // _PAIR_BYTES))
         self.budget.reserve("load", self.b * _LOAD_ROW_BYTES + pairs * _PAIR_BYTES)
-        self._candidates = np.empty(self.b, np.int32)
         self._wheel = Wheel(store, self.device)
         self.k = max(1, -(-store.rows // self.b)) if store.shards == 1 else self._steps_of_shards()
         settled_by_one = spec.how in ("semi", "anti") and store.coder.exact
         self._single = store.unique or settled_by_one
+        matches = max(LEAST_MATCHES, min(_MOST_MATCHES, pairs))
         self._room = WaitingRoom(
-            stream, self.budget, self._space, store.rows, pairs, code_column, self._leave_early and self._single
+            stream,
+            self.budget,
+            self._space,
+            self._lanes,
+            store.rows,
+            matches,
+            pairs,
+            code_column,
+            self._leave_early and self._single,
         )
         cached = list(self._output.master_columns)
         if not store.coder.exact:
@@ -190,7 +206,15 @@ class SemiStreamJoin(StreamOperator):
             self._cached_keys = range(len(cached), len(cached) + len(keys))
             cached += keys
         around = Surroundings(
-            store, self._wheel, self._room, self.budget, self._space, cached, self._single
+            store,
+            self._wheel,
+            self._room,
+            self.budget,
+            self._space,
+            self._lanes,
+            cached,
+            self._single,
+            matches,
         )
         self._cache: Cache = self.algorithm.make_cache(around, self._options)
         self._last_cycle = 0
@@ -247,28 +271,24 @@ class SemiStreamJoin(StreamOperator):
         """Answer from the cache who can be answered; the others wait."""
         codes, valid = self.store.coder.codes(self._keys(batch))
         self._metrics.tuples_in += len(batch)
-        heads = self._cache.look_up(codes)
+        found = self._cache.look_up(codes)
         if valid is not None:
-            heads[~valid] = ABSENT  # a null key matches nothing
-        self._metrics.cache_hits += int((heads != MISS).sum()) - (0 if valid is None else int((~valid).sum()))
-        yield from self._answer(batch, heads)
-        yield from self._let_wait(batch, codes, np.flatnonzero(heads == MISS))
+            found[~valid] = ABSENT  # a null key matches nothing
+        self._metrics.cache_hits += int((found != MISS).sum()) - (0 if valid is None else int((~valid).sum()))
+        yield from self._answer(batch, found)
+        yield from self._let_wait(batch, codes, np.flatnonzero(found == MISS))
 
     def _keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The key columns, integers widened to the master's type."""
-        keys = [batch.column(i) for i in self._key_columns]
-        return [
-            key.cast(type_) if pa.types.is_integer(key.type) and key.type != type_ else key
-            for key, type_ in zip(keys, self._key_types, strict=True)
-        ]
+        return self._widened([batch.column(i) for i in self._key_columns])
 
-    def _answer(self, batch: pa.RecordBatch, heads: Slots) -> Batches:
+    def _answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
         """Output for tuples that found their group, or know that there is none."""
         how, output = self.spec.how, self._output
-        matched = heads >= 0
+        matched = found >= 0
         if not self.store.coder.exact or not (self._single or how in ("semi", "anti")):
-            matched = np.zeros(len(heads), np.bool_)
-            for rows, slots in self._cached_pairs(batch, heads):
+            matched = np.zeros(len(found), np.bool_)
+            for rows, slots in self._cached_pairs(batch, found):
                 matched[rows] = True
                 if self.spec.emits_master:
                     stream, master = output.pushed(batch, rows), output.cached(self._cached_rows, slots)
@@ -276,12 +296,12 @@ class SemiStreamJoin(StreamOperator):
         elif self.spec.emits_master:
             rows = np.flatnonzero(matched)
             if len(rows):
-                stream, master = output.pushed(batch, rows), output.cached(self._cached_rows, heads[rows])
+                stream, master = output.pushed(batch, rows), output.cached(self._cached_rows, found[rows])
                 yield from output.emit(len(rows), stream, master)
         if how == "semi":
             rows = np.flatnonzero(matched)
             yield from output.emit(len(rows), output.pushed(batch, rows), None)
-        unmatched = np.flatnonzero((heads != MISS) & ~matched)
+        unmatched = np.flatnonzero((found != MISS) & ~matched)
         self._metrics.matched += int(matched.sum())
         self._metrics.unmatched += len(unmatched)
         if how in ("left", "anti"):
@@ -293,20 +313,19 @@ class SemiStreamJoin(StreamOperator):
         assert rows is not None
         return rows
 
-    def _cached_pairs(self, batch: pa.RecordBatch, heads: Slots) -> Iterator[tuple[Indices, Slots]]:
+    def _cached_pairs(self, batch: pa.RecordBatch, found: Slots) -> Iterator[tuple[Indices, Slots]]:
         """Pairs of a pushed row and a cached row with the same key, in pieces of bounded size."""
         if self._cache.rows is None:
             return
         cursor = np.array([0, -1], np.int64)
         rows, slots = np.empty(_PIECE, np.int32), np.empty(_PIECE, np.int32)
-        while cursor[0] < len(heads):
-            made = multimap.expand(self._cache.rows.map, heads, cursor, rows, slots)
+        while cursor[0] < len(found):
+            made = multimap.expand(self._cache.rows.map, found, cursor, rows, slots)
             left, right = as_indices(rows[:made]), slots[:made]
             if not self.store.coder.exact:
-                theirs = [output_column(type_, made) for type_ in self._key_types]
-                self._cache.rows.gather(self._cached_keys, right, theirs)
+                theirs = self._cache.rows.take(self._cached_keys, right)
                 ours = [batch.column(i).take(pa.array(left)) for i in self._key_columns]
-                same = self.store.coder.equal(ours, [column.finish() for column in theirs])
+                same = self.store.coder.equal(self._widened(ours), theirs)
                 left, right = left[same], right[same]
             if len(left):
                 yield left, right
@@ -335,7 +354,7 @@ class SemiStreamJoin(StreamOperator):
                 yield from self._turn()
                 continue
             admitted = codes[at : at + count]
-            _, counts = room.admit(admitted, columns, self._wheel.turned, self._step)
+            counts = room.admit(admitted, columns, self._wheel.turned, self._step)
             self._cache.admitted(admitted, counts)
             at += count
 
@@ -364,13 +383,13 @@ class SemiStreamJoin(StreamOperator):
         if wheel.rows:
             self._begin_cycle()
             cache.begin_step()
-            room.refresh_filter(cache.watched())
             load = wheel.next_load(min(self.b, room.rows_until_expiry(wheel.turned)))
-            among = room.candidates(load.codes, self._candidates)
             self._metrics.probes += len(load.codes)
-            for slots, positions in room.meet(load.codes, among):
-                yield from self._matches(load, slots, positions)
-            cache.on_load(load, among)
+            for met in room.meet(load.codes):
+                cache.on_match(load, met)
+                for slots, positions in room.pairs(met):
+                    yield from self._matches(load, slots, positions)
+            cache.on_load(load)
         yield from self._expire()
 
     def _begin_cycle(self) -> None:
@@ -380,12 +399,11 @@ class SemiStreamJoin(StreamOperator):
             self._room.rows.trim()
             self._cache.begin_cycle(cycle)
 
-    def _matches(self, load: Load, slots: Slots, positions: npt.NDArray[np.int32]) -> Batches:
+    def _matches(self, load: Load, slots: Slots, positions: Indices) -> Batches:
         """Waiting tuples met master rows with their key code."""
         room, output = self._room, self._output
-        self._cache.on_match(load, positions)
         mapped = self.store.mapped(load.shard)
-        rows = load.first + as_indices(positions)
+        rows = load.first + positions
         if not self.store.coder.exact:
             same = self._same_keys(load, slots, rows)
             slots, rows = slots[same], rows[same]
@@ -401,12 +419,10 @@ class SemiStreamJoin(StreamOperator):
 
     def _same_keys(self, load: Load, slots: Slots, rows: Indices) -> npt.NDArray[np.bool_]:
         """Whether pairs with equal codes have equal keys."""
-        assert self._schema is not None
-        ours = [output_column(self._schema.field(i).type, len(slots)) for i in self._key_columns]
-        self._room.rows.gather(self._key_columns, slots, ours)
+        ours = self._room.rows.take(self._key_columns, slots)
         keys = [self.store.schema.get_field_index(name) for name in self.store.key]
         theirs = self.store.mapped(load.shard).take(keys, rows)
-        return self.store.coder.equal(self._widened([c.finish() for c in ours]), theirs)
+        return self.store.coder.equal(self._widened(ours), theirs)
 
     def _widened(self, keys: list[pa.Array]) -> list[pa.Array]:
         return [
@@ -498,9 +514,7 @@ class SemiStreamJoin(StreamOperator):
         room = self._room
         queue = room.queue()
         slots = np.concatenate([slots for _, _, slots in queue] or [np.empty(0, np.int32)])
-        columns = [output_column(field.type, max(1, len(slots))) for field in self._schema]
-        room.rows.gather(range(len(columns)), slots, columns)
-        arrays = [column.finish() for column in columns]
+        arrays = room.rows.take(range(len(self._schema)), slots)
         kept = {name: value for name, value in vars(self.metrics).items() if isinstance(value, int | float)}
         head = {
             "store": self.store.manifest.snapshot,
@@ -541,8 +555,8 @@ class SemiStreamJoin(StreamOperator):
                     f"restore: {len(rows)} waiting tuples do not fit in {format_size(self.budget.total)}"
                 )
             codes, _ = self.store.coder.codes(self._widened([columns[i] for i in self._key_columns]))
-            slots, _ = self._room.admit(codes, columns, start, step)
-            self._room.rows.marks["tally"][slots] = tally.slice(at, size).to_numpy()
+            self._room.admit(codes, columns, start, step)
+            self._room.rows.marks["tally"][self._room.chunks[-1].slots] = tally.slice(at, size).to_numpy()
             at += size
 
 
@@ -551,8 +565,11 @@ _CARRIED = ("tuples_in", "rows_out", "batches_out", "matched", "unmatched", "she
 
 def _cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:
     """Columns of some rows; opaque ones are copied so that they do not hold on to the whole batch."""
-    rows = pa.array(np.arange(start, start + count))
-    return [c.take(rows) if shape_of(c.type) == "opaque" else c.slice(start, count) for c in batch.columns]
+    columns = [column.slice(start, count) for column in batch.columns]
+    if any(shape_of(column.type) == "opaque" for column in columns):
+        every = pa.array(np.arange(count))
+        columns = [c.take(every) if shape_of(c.type) == "opaque" else c for c in columns]
+    return columns
 
 
 def _difference(bound: pa.Schema, came: pa.Schema) -> str:

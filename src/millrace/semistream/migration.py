@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from millrace.master.wheel import Load
 from millrace.rows.keyed import Codes
+from millrace.rows.sieve import Met
 
 if TYPE_CHECKING:
     from millrace.semistream.balanced import BalancedCache
@@ -30,12 +31,12 @@ class Migration(ABC):
     def begin_step(self) -> None:
         """A step begins."""
 
-    def on_load(self, load: Load, among: npt.NDArray[np.int32]) -> None:
-        """Master rows that passed the filter."""
-
-    def on_match(self, load: Load, positions: npt.NDArray[np.int32]) -> None:
+    def on_match(self, load: Load, met: Met) -> None:
         """Master rows that matched waiting tuples."""
 
-    @abstractmethod
-    def watched(self) -> Codes:
-        """Keys whose master rows must pass the filter."""
+    def on_load(self, load: Load) -> None:
+        """A load has passed."""
+
+    def collecting(self) -> Codes:
+        """Keys whose rows are being collected."""
+        return np.empty(0, np.int64)

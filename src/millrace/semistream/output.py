@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
+from millrace.core.lanes import Lanes, Task
 from millrace.core.metrics import JoinMetrics
 from millrace.core.spec import JoinSpec
 from millrace.master.pages import MappedRows
@@ -15,22 +17,31 @@ from millrace.rows.builder import BATCH_ROWS, BatchBuilder
 from millrace.rows.columns import Indices, OutputColumn
 from millrace.rows.keyed import KeyedRows
 
-Part = Callable[[slice, Sequence[OutputColumn]], None]
-"""Appends rows of one side to that side's output columns."""
+Part = Callable[[slice, Sequence[OutputColumn]], list[Task]]
+"""Tasks that append some rows of one side to that side's output columns."""
 
 Batches = Iterator[pa.RecordBatch]
+
+_WORTH_A_THREAD = 512  # rows below which a second thread costs more than it saves
 
 
 class Output:
     """Collects the rows of a join's output and yields them in batches of bounded size."""
 
     def __init__(
-        self, spec: JoinSpec, stream: pa.Schema, master: pa.Schema, metrics: JoinMetrics, rows: int = BATCH_ROWS
+        self,
+        spec: JoinSpec,
+        stream: pa.Schema,
+        master: pa.Schema,
+        metrics: JoinMetrics,
+        lanes: Lanes,
+        rows: int = BATCH_ROWS,
     ) -> None:
         self.schema = spec.output_schema(stream, master)
         self.master_columns = spec.master_columns(master)
         self._stream_columns = range(len(stream))
         self._metrics = metrics
+        self._lanes = lanes
         self._builder = BatchBuilder(self.schema, rows)
 
     def emit(self, count: int, stream: Part, master: Part | None) -> Batches:
@@ -40,12 +51,16 @@ class Output:
         while done < count:
             piece = slice(done, done + min(builder.room, count - done))
             rows = piece.stop - piece.start
-            stream(piece, builder.columns[:split])
+            tasks = stream(piece, builder.columns[:split])
             if master is not None:
-                master(piece, builder.columns[split:])
+                tasks += master(piece, builder.columns[split:])
             else:
-                for column in builder.columns[split:]:
-                    column.nulls(rows)
+                tasks += [partial(column.nulls, rows) for column in builder.columns[split:]]
+            if rows >= _WORTH_A_THREAD:
+                self._lanes.run(tasks)
+            else:
+                for task in tasks:
+                    task()
             builder.advance(rows)
             done = piece.stop
             if builder.full:
@@ -64,17 +79,17 @@ class Output:
     def pushed(self, batch: pa.RecordBatch, rows: Indices) -> Part:
         """Stream rows that have just been pushed."""
 
-        def append(piece: slice, outputs: Sequence[OutputColumn]) -> None:
-            for column, output in zip(batch.columns, outputs, strict=True):
-                output.arrow(column, rows[piece])
+        def append(piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+            pairs = zip(batch.columns, outputs, strict=True)
+            return [partial(output.arrow, column, rows[piece]) for column, output in pairs]
 
         return append
 
     def waiting(self, rows: KeyedRows, slots: Slots) -> Part:
         """Stream rows in the waiting room."""
 
-        def append(piece: slice, outputs: Sequence[OutputColumn]) -> None:
-            rows.gather(self._stream_columns, slots[piece], outputs)
+        def append(piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+            return rows.gather(self._stream_columns, slots[piece], outputs)
 
         return append
 
@@ -82,16 +97,16 @@ class Output:
         """Master rows in a cache, whose first columns are the output's master columns."""
         columns = range(len(self.master_columns))
 
-        def append(piece: slice, outputs: Sequence[OutputColumn]) -> None:
-            rows.gather(columns, slots[piece], outputs)
+        def append(piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+            return rows.gather(columns, slots[piece], outputs)
 
         return append
 
     def mapped(self, rows: MappedRows, numbers: Indices) -> Part:
         """Master rows on disk."""
 
-        def append(piece: slice, outputs: Sequence[OutputColumn]) -> None:
-            rows.gather(self.master_columns, numbers[piece], outputs)
+        def append(piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+            return rows.gather(self.master_columns, numbers[piece], outputs)
 
         return append
 

@@ -23,6 +23,7 @@ from millrace.kernels import groups
 from millrace.kernels.groups import COLLECTING
 from millrace.master.wheel import Load
 from millrace.rows.keyed import Codes
+from millrace.rows.sieve import Met
 from millrace.semistream.migration import Migration
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ class Rolling(Migration):
             deadline = cache.around.wheel.turned + cache.around.wheel.rows
             self._cohorts.append((deadline, self._next_cohort, opened))
             self._next_cohort += 1
-            room.watch(opened)
 
     def begin_step(self) -> None:
         cache = self.cache
@@ -68,24 +68,22 @@ class Rolling(Migration):
             cache.publish(heads[stays])
             cache.discard(heads[~stays])
 
-    def on_load(self, load: Load, among: npt.NDArray[np.int32]) -> None:
+    def on_load(self, load: Load) -> None:
         cache = self.cache
-        heads = cache.collect(load, among)
-        if len(heads):
+        for heads in cache.collect(load):
             tuples = cache.around.room.rows.counts(cache.rows.map.code[heads])
             cache.discard(heads[~cache.worthwhile(tuples, cache.group_rows(heads))])
 
-    def on_match(self, load: Load, positions: npt.NDArray[np.int32]) -> None:
+    def on_match(self, load: Load, met: Met) -> None:
         cache = self.cache
         if not cache.around.single:
             return
-        found = np.empty(len(positions), np.int32)
-        room = cache.around.room.rows
-        made = groups.frequent(
-            room.map, cache.rows.map, load.codes, positions, cache.least_tuples_for_one_row, found
-        )
+        found = np.empty(len(met.newest), np.int32)
+        least = cache.least_tuples_for_one_row
+        made = groups.frequent(cache.around.room.rows.map, met.newest, cache.rows.map, least, found)
         if made:
-            cache.admit_rows(load.shard, load.first + found[:made].astype(np.int64), load.codes[found[:made]])
+            positions = met.positions[found[:made]]
+            cache.admit_rows(load.shard, load.first + positions.astype(np.int64), load.codes[positions])
 
-    def watched(self) -> Codes:
+    def collecting(self) -> Codes:
         return np.concatenate([codes for _, _, codes in self._cohorts] or [np.empty(0, np.int64)])

@@ -21,13 +21,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.kernels import groups
 from millrace.kernels.groups import COLLECTING
 from millrace.master.wheel import Load
 from millrace.rows.keyed import Codes, KeyedRows
+from millrace.rows.sieve import Sieve
 from millrace.semistream.migration import Migration
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class ThreeCycle(Migration):
         around = cache.around
         nothing = pa.schema([])
         self._watch = KeyedRows("switching", nothing, around.budget, around.space, {"count": np.int32})
+        self._sieve = Sieve("switching", self._watch, around.budget, around.lanes, around.matches)
         self._marked: Codes = np.empty(0, np.int64)
         self._counted: dict[int, int] = {}
         self._role = ""
@@ -68,7 +69,7 @@ class ThreeCycle(Migration):
             codes = codes[: len(codes) // 2]
         slots, _ = watch.insert_codes(codes)
         watch.marks["count"][slots] = 0
-        room.watch(codes)
+        self._sieve.refresh(codes)
 
     def _mark(self) -> None:
         room, watch = self.cache.around.room, self._watch
@@ -83,7 +84,6 @@ class ThreeCycle(Migration):
         order = order[cost <= self.cache.reserve]
         self._marked = self.cache.open(codes[order], 0)
         self._counted = dict(zip(codes.tolist(), rows.tolist(), strict=True))
-        room.watch(self._marked)
         watch.remove(slots)
         watch.trim()
 
@@ -99,11 +99,13 @@ class ThreeCycle(Migration):
         self._marked = np.empty(0, np.int64)
         self._counted = {}
 
-    def on_load(self, load: Load, among: npt.NDArray[np.int32]) -> None:
+    def on_load(self, load: Load) -> None:
         if self._role == "incrementing":
-            groups.tally_rows(self._watch.map, self._watch.marks["count"], load.codes, among)
+            for met in self._sieve.search(load.codes):
+                groups.add_one(self._watch.marks["count"], met.newest)
         elif self._role == "switching":
-            self.cache.collect(load, among)
+            for _ in self.cache.collect(load):
+                continue
 
-    def watched(self) -> Codes:
-        return np.concatenate([self._marked, self._watch.map.code[self._watch.live()]])
+    def collecting(self) -> Codes:
+        return self._marked

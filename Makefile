@@ -1,0 +1,45 @@
+# Everything a contributor runs. `make setup` is implied by all the others and quick when nothing changed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.millrace-setup
+
+.PHONY: setup demo test check bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "millrace needs Python 3.11 or later, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1)."; \
+	  echo "Install it (Debian, Ubuntu: apt install python3 python3-venv) or say make PYTHON=/path/to/python3.11"; exit 1; }
+	@command -v java >/dev/null 2>&1 || { \
+	  echo "millrace's tests compare key hashes with Spark, which needs Java 17 or later, and there is no 'java'."; \
+	  echo "Install it (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17)."; exit 1; }
+	@java -version 2>&1 | $(PYTHON) -c 'import re, sys; t = sys.stdin.read(); v = re.search(r"version \"(\d+)", t); \
+	  sys.exit(0 if v and int(v[1]) >= 17 else "millrace needs Java 17 or later; found: " + t.strip().splitlines()[0])'
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
+	  uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev,bench,tpch,spark]'; \
+	else \
+	  $(PYTHON) -m venv $(VENV) && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench,tpch,spark]'; \
+	fi
+	@touch $@
+
+demo: setup            ## watch a stream being joined with a master on disk
+	@$(BIN)/millrace demo
+
+check: setup           ## style, types, layers: everything that does not run the code
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check            ## check, then every test, docstring and example
+	$(BIN)/python -m pytest -n 2
+
+bench: setup           ## the benchmarks in small; `python -m millrace.bench` for the real ones
+	$(BIN)/python -m millrace.bench --small
+
+clean:
+	rm -rf $(VENV) bench-data demo build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Measurements: what the engine does, beside what else there is, from one command each."""

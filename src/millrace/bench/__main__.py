@@ -1,0 +1,48 @@
+"""``python -m millrace.bench peers | memory | scaling | disk [--directory DIR] [--results FILE] [--small]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+from millrace.bench import disk, peers, scaling
+
+_SMALL: dict[str, dict[str, Any]] = {
+    "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
+    "memory": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
+    "scaling": {"sizes": (100_000, 200_000), "tuples": 200_000, "rounds": 1, "memory": "2MB"},
+    "disk": {"rows": 50_000, "shares": (2, 10), "warm_up": 6, "turns": 3},
+}
+_FULL: dict[str, dict[str, Any]] = {
+    "memory": {"rows": 50_000_000, "tuples": 8_000_000, "batches": (100_000,), "rounds": 1},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m millrace.bench", description="Measure the engine.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_SMALL)}; all by default")
+    parser.add_argument("--directory", type=Path, default=Path("bench-data"), help="where inputs are kept")
+    parser.add_argument("--results", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("--small", action="store_true", help="seconds instead of minutes, figures mean nothing")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        if name not in _SMALL:
+            parser.error(f"unknown name {name!r}; expected one of {', '.join(_SMALL)}")
+    machine = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
+    figures: dict[str, Any] = {"machine": machine}
+    for name in arguments.names or list(_SMALL):
+        options = _SMALL[name] if arguments.small else _FULL.get(name, {})
+        if name in ("peers", "memory"):
+            figures[name] = peers.run(arguments.directory, duckdb=name == "peers", check=name == "peers", **options)
+        else:
+            figures[name] = {"scaling": scaling, "disk": disk}[name].run(arguments.directory, **options)
+    if arguments.results:
+        arguments.results.parent.mkdir(parents=True, exist_ok=True)
+        arguments.results.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The command line: ``millrace demo | generate | master | join | algorithms``."""

@@ -1,0 +1,89 @@
+"""What people see: consoles, errors in one line, tables of facts, numbers made readable."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+from millrace.core.errors import MillraceError
+
+INTERRUPTED = 130
+
+
+def out() -> Console:
+    """Where results go."""
+    return Console()
+
+
+def err() -> Console:
+    """Where progress and errors go, so that results can be piped."""
+    return Console(stderr=True)
+
+
+def say(text: str) -> None:
+    """One line of result, never wrapped or coloured by guesswork."""
+    out().print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def say_json(facts: dict[str, Any]) -> None:
+    """One JSON object."""
+    say(json.dumps(facts, indent=2))
+
+
+class ErrorsInOneLine(TyperGroup):
+    """A group of commands that ends with one line, not a traceback, when something expected goes wrong."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            err().print("interrupted", style="yellow")
+            raise typer.Exit(INTERRUPTED) from None
+        except (MillraceError, OSError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # a closed pipe, which typer ends quietly
+            line = " ".join(str(error).split())
+            err().print(Text(f"error: {line}", style="red"), soft_wrap=True)
+            raise typer.Exit(1) from None
+
+
+def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:
+    """Names on the left, values on the right."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, Text(value))
+    return table
+
+
+def names(text: str | None) -> list[str] | None:
+    """Column names from ``a,b,c``; None if the option was not given.
+
+    >>> names("a, b"), names(""), names(None)
+    (['a', 'b'], [], None)
+    """
+    if text is None:
+        return None
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def short(number: float) -> str:
+    """A number in few characters.
+
+    >>> short(812), short(83_412), short(1_234_567)
+    ('812', '83.4 k', '1.23 M')
+    """
+    if number >= 999_500:
+        return f"{number / 1e6:.2f} M"
+    if number >= 9_999.5:
+        return f"{number / 1e3:.1f} k"
+    return f"{number:,.0f}"

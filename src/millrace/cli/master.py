@@ -1,0 +1,98 @@
+"""``millrace master``: stores of master data, built, described and checked."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millrace.cli.display import facts_table, names, out, say, say_json
+from millrace.core.sizes import format_size
+
+app = typer.Typer(no_args_is_help=True, help="Build, describe and check stores of master data.")
+
+Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store's directory.")]
+
+
+@app.command()
+def build(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A Parquet file or folder, or an Arrow file.")],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The directory to make.")],
+    key: Annotated[list[str], typer.Option(help="The key column; give it again for a key of several columns.")],
+    shards: Annotated[int, typer.Option(help="Parts the rows are split into, as Spark would.")] = 1,
+    columns: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Columns to keep besides the key; all if not given.")
+    ] = None,
+    page_rows: Annotated[int, typer.Option(help="Rows of a page.")] = 65_536,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is already there.")] = False,
+) -> None:
+    """Build a store from a table. Nothing is visible before everything is written.
+
+    Example: millrace master build customers.parquet customers.store --key custkey
+    """
+    from millrace.cli.files import StreamFiles, refuse_existing
+    from millrace.cli.progress import rows_going_by
+    from millrace.master.store import MasterStore
+
+    refuse_existing(store, overwrite)
+    total = StreamFiles(source).rows
+    began = time.perf_counter()
+    with rows_going_by(store.name, total) as done:
+        built = MasterStore.build(
+            source,
+            store,
+            key,
+            shards=shards,
+            columns=names(columns),
+            page_rows=page_rows,
+            overwrite=overwrite,
+            progress=done,
+        )
+    seconds = time.perf_counter() - began
+    left_out = built.manifest.null_keys
+    say(
+        f"{store}: {built.rows:,} rows, {format_size(built.nbytes)}, {built.shards} shard(s), "
+        f"in {seconds:.1f} s ({built.rows / seconds:,.0f} rows/s)"
+        + (f"; {left_out:,} rows without a key left out" if left_out else "")
+    )
+
+
+@app.command()
+def info(
+    store: Store,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Tell what a store holds."""
+    from millrace.master.store import MasterStore
+
+    facts = MasterStore.open(store).info()
+    if as_json:
+        say_json(facts)
+        return
+    repeats = "unique" if facts["unique"] else f"up to {facts['largest_group']:,} rows each"
+    shown = [
+        ("rows", f"{facts['rows']:,}"),
+        ("key", ", ".join(facts["key"])),
+        ("distinct keys", f"{facts['keys']:,} ({repeats})"),
+        ("rows left out", f"{facts['null_keys_left_out']:,} (no key)"),
+        ("size", f"{format_size(facts['data_bytes'])}, {facts['row_bytes']} bytes a row"),
+        ("shards", ", ".join(f"{rows:,}" for rows in facts["shards"]) + " rows"),
+        ("page", f"{facts['page_rows']:,} rows"),
+        ("columns", ", ".join(f"{name} {type_}" for name, type_ in facts["columns"].items())),
+        ("snapshot", facts["snapshot"]),
+    ]
+    out().print(facts_table(str(store), shown))
+
+
+@app.command()
+def verify(store: Store) -> None:
+    """Read all of a store and check it: checksums, pages, key codes, shards. A fault gives exit code 1."""
+    from millrace.cli.progress import rows_going_by
+    from millrace.master.store import MasterStore
+
+    opened = MasterStore.open(store)
+    with rows_going_by(f"verifying {store.name}", opened.rows) as done:
+        opened.verify(done)
+    say(f"{store}: sound, {opened.rows:,} rows in {opened.shards} shard(s)")

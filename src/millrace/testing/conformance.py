@@ -1,0 +1,448 @@
+"""The rules every semi-stream join keeps, as checks that take the join to be tested.
+
+Each ``check_…`` function raises an ``AssertionError`` that says what was broken. A :class:`Subject` is what is tested:
+an algorithm by name with fixed options, and the class that runs it. To put an algorithm of your own to the test, enter
+it in ``millrace.ALGORITHMS`` and call the checks with ``Subject("yours")``; :func:`subjects` finds it too::
+
+    from hypothesis import given
+    from millrace.testing.conformance import Subject, check_run
+    from millrace.testing.strategies import join_cases
+
+    @given(join_cases())
+    def test_mine(case):
+        check_run(Subject("mine"), case)
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.core.errors import (
+    BudgetExceededError,
+    BudgetTooSmallError,
+    ConfigError,
+    CorruptStoreError,
+    MillraceError,
+    SchemaError,
+    StateError,
+    StoreNotFoundError,
+)
+from millrace.master.store import MasterStore
+from millrace.rows.arena import Arena
+from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.join import SemiStreamJoin
+from millrace.testing.cases import JoinCase
+from millrace.testing.oracle import assert_same_rows
+
+CHOICES: dict[str, list[Any]] = {"migration": ["rolling", "three-cycle"]}
+"""Options of algorithms of which every value is tested."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An algorithm to be tested.
+
+    Parameters
+    ----------
+    algorithm
+        Its name in ``millrace.ALGORITHMS``.
+    options
+        Keyword arguments every join gets.
+    join
+        The class that runs it; negative tests put a broken one here.
+    """
+
+    algorithm: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    join: Callable[..., SemiStreamJoin] = SemiStreamJoin
+
+    def __str__(self) -> str:
+        return "-".join([self.algorithm, *(f"{name}={value}" for name, value in self.options.items())])
+
+    def make(self, store: MasterStore, case: JoinCase, **other: Any) -> SemiStreamJoin:
+        """A join as the case has it; ``other`` arguments win."""
+        arguments: dict[str, Any] = {
+            "on": case.on,
+            "how": case.how,
+            "algorithm": self.algorithm,
+            "b": case.b,
+            "w": case.w,
+            "output_rows": case.output_rows,
+            **self.options,
+            **other,
+        }
+        if "memory" not in arguments:
+            arguments["memory"] = self.least_memory(store, case) + case.extra
+        return self.join(store, **arguments)
+
+    def least_memory(self, store: MasterStore, case: JoinCase) -> int:
+        """The smallest budget the join starts with, plus what the widest tuple holds beside its slot."""
+        stream = case.stream()
+        memory = 1
+        while True:
+            try:
+                self.make(store, case, memory=memory).bind(stream.schema)
+            except BudgetTooSmallError as error:
+                assert error.minimum > memory, f"{self}: the minimum named does not suffice"
+                memory = error.minimum
+            else:
+                return memory + _widest(stream)
+
+
+def subjects(algorithms: Iterator[str] | list[str] | None = None) -> list[Subject]:
+    """Every algorithm of the table with every value of its ``CHOICES``, leaving early and staying."""
+    found = []
+    for name in algorithms or ALGORITHMS:
+        choices = {key: values for key, values in CHOICES.items() if key in ALGORITHMS[name].options}
+        choices["leave_early"] = [True, False]
+        for values in itertools.product(*choices.values()):
+            found.append(Subject(name, dict(zip(choices, values, strict=True))))
+    return found
+
+
+@contextmanager
+def built(case: JoinCase, **other: Any) -> Iterator[MasterStore]:
+    """The case's master as a store, in memory where the system has a place for that."""
+    shared = Path("/dev/shm")
+    parent = tempfile.mkdtemp(prefix="millrace-", dir=shared if shared.is_dir() else None)
+    try:
+        arguments = {"shards": case.shards, "page_rows": case.page_rows, **other}
+        yield MasterStore.build(case.master(), f"{parent}/store", case.master_key, **arguments)
+    finally:
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+def calls(join: SemiStreamJoin, case: JoinCase) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The calls a run is made of, one by one: pushes with steps in between, then finish."""
+    for number, batch in enumerate(case.batches()):
+        yield join.push(batch)
+        for _ in range(case.steps[number % len(case.steps)]):
+            yield join.step()
+        yield join.idle()
+    yield join.finish()
+
+
+# rule 1
+
+
+def check_exact(subject: Subject, case: JoinCase, **other: Any) -> None:
+    """Rule 1: the output is exactly the join."""
+    with built(case) as store:
+        join = subject.make(store, case, **other)
+        got = [batch for call in calls(join, case) for batch in call]
+    assert_same_rows(got, case.expected(), f"{subject}")
+
+
+# rules 1, 2, 4 and 5, watched call by call
+
+
+def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
+    """Rules 1, 2, 4, 5: exact, inside the budget, every tuple accounted for, nobody waits longer than promised."""
+    with built(case) as store:
+        join = subject.make(store, case, **other)
+        schema = join.bind(case.stream().schema)
+        got, pushed = [], 0
+        batches = [len(batch) for batch in case.batches()]
+        for call in calls(join, case):
+            for batch in call:
+                assert batch.schema.equals(schema), f"{subject}: a batch has other columns than it promised"
+                assert 0 < len(batch) <= case.output_rows, f"{subject}: a batch of {len(batch)} rows"
+                check_budget(subject, join)
+                batch.validate(full=True)
+                got.append(batch)
+            check_budget(subject, join)
+            join.check_invariants()
+            pushed = max(pushed, join.metrics.tuples_in)
+            check_accounting(subject, join, pushed)
+        assert pushed == sum(batches), f"{subject}: {sum(batches)} tuples pushed, {pushed} counted"
+        assert join.metrics.waiting == 0, f"{subject}: {join.metrics.waiting} tuples left behind"
+    assert_same_rows(got, case.expected(), f"{subject}")
+    check_counts(subject, case, join)
+
+
+def check_budget(subject: Subject, join: SemiStreamJoin) -> None:
+    """Rule 2: never more bytes than the budget, and the parts add up."""
+    assert join.nbytes <= join.budget.total, f"{subject}: {join.nbytes} bytes in use of {join.budget.total}"
+    assert join.budget.peak <= join.budget.total, f"{subject}: {join.budget.peak} bytes were in use"
+    assert sum(join.budget.parts().values()) == join.nbytes, f"{subject}: the parts do not add up"
+
+
+def check_accounting(subject: Subject, join: SemiStreamJoin, pushed: int) -> None:
+    """Rule 4: ``tuples_in = matched + unmatched + waiting + shed``; rule 5 as the join itself measures it."""
+    m = join.metrics
+    there = m.matched + m.unmatched + m.waiting + m.shed
+    assert m.tuples_in == there == pushed, f"{subject}: {pushed} tuples came, {there} are accounted for"
+    assert m.waits.most <= m.steps_per_cycle, f"{subject}: waited {m.waits.most} of {m.steps_per_cycle} steps"
+
+
+def check_counts(subject: Subject, case: JoinCase, join: SemiStreamJoin) -> None:
+    """Rule 4 against the oracle: how many tuples matched, how many did not, how many rows came out."""
+    expected, m = case.expected(), join.metrics
+    matched = replace(case, how="semi").expected().num_rows
+    assert m.rows_out == expected.num_rows, f"{subject}: {m.rows_out} rows counted, {expected.num_rows} expected"
+    assert m.matched == matched, f"{subject}: {m.matched} tuples counted as matched, {matched} expected"
+    assert m.unmatched == case.stream_rows - matched
+
+
+def check_drained(subject: Subject, case: JoinCase) -> None:
+    """After ``finish`` nobody waits, and what the waiting room and its queue had is given back."""
+    with built(case) as store:
+        join = subject.make(store, case)
+        join.bind(case.stream().schema)
+        at_rest = join.budget.parts()
+        for call in calls(join, case):
+            for _ in call:
+                continue
+        parts = join.budget.parts()
+        assert join.metrics.waiting == 0, f"{subject}: {join.metrics.waiting} tuples left behind"
+        assert parts["waiting"] == at_rest["waiting"], (
+            f"{subject}: the empty waiting room holds {parts['waiting']} bytes, {at_rest['waiting']} at the start"
+        )
+
+
+def check_waits(subject: Subject, case: JoinCase) -> None:
+    """Rule 5, from outside: a tuple's last row comes out at most k steps after the push that brought it has ended."""
+    case = replace(case, output_rows=1)
+    with built(case) as store:
+        join = subject.make(store, case)
+        join.bind(case.stream().schema)
+        entered: dict[int, int] = {}
+        last: dict[int, int] = {}
+        came = 0
+        for call in calls(join, case):
+            for batch in call:
+                last[batch.column("seq")[0].as_py()] = join.metrics.steps
+            for seq in range(came, join.metrics.tuples_in):
+                entered[seq] = join.metrics.steps
+            came = join.metrics.tuples_in
+        for seq, step in last.items():
+            waited = step - entered[seq]
+            assert waited <= join.k, f"{subject}: tuple {seq} waited {waited} steps; k is {join.k}"
+
+
+# rule 3
+
+
+def check_snapshot(subject: Subject, case: JoinCase, stop: int) -> None:
+    """Rule 3: stop after call number ``stop``, go on in a fresh join from the snapshot, and nobody can tell."""
+    with built(case) as store:
+        first = subject.make(store, case)
+        first.bind(case.stream().schema)
+        got: list[pa.RecordBatch] = []
+        counts = first.metrics
+        total = sum(1 for _ in calls(first, case))
+        joins = {"now": subject.make(store, case)}
+        joins["now"].bind(case.stream().schema)
+        stop = stop % max(1, total)
+        for number, call in enumerate(_calls_of(joins, case)):
+            got += list(call)
+            if number == stop:
+                state = joins["now"].snapshot()
+                counts = replace(joins["now"].metrics)
+                joins["now"] = subject.make(store, case)
+                joins["now"].restore(state)
+                joins["now"].check_invariants()
+                m = joins["now"].metrics
+                for name in ("tuples_in", "rows_out", "matched", "unmatched", "waiting", "shed", "steps"):
+                    before, after = getattr(counts, name), getattr(m, name)
+                    assert before == after, f"{subject}: {name} was {before} and is {after} after restore"
+                assert joins["now"].snapshot() == state, f"{subject}: a snapshot of what was restored is another"
+            joins["now"].check_invariants()
+            check_budget(subject, joins["now"])
+        check_counts(subject, case, joins["now"])
+    assert_same_rows(got, case.expected(), f"{subject} restored after call {stop}")
+
+
+def _calls_of(joins: Mapping[str, SemiStreamJoin], case: JoinCase) -> Iterator[Iterator[pa.RecordBatch]]:
+    """As :func:`calls`, for a join that is replaced on the way."""
+    for number, batch in enumerate(case.batches()):
+        yield joins["now"].push(batch)
+        for _ in range(case.steps[number % len(case.steps)]):
+            yield joins["now"].step()
+        yield joins["now"].idle()
+    yield joins["now"].finish()
+
+
+# what must not make a difference
+
+
+def check_deterministic(subject: Subject, case: JoinCase) -> None:
+    """The same input gives the same batches in the same order, and the same counts."""
+    with built(case) as store:
+        runs = []
+        for _ in range(2):
+            join = subject.make(store, case)
+            got = [batch for call in calls(join, case) for batch in call]
+            runs.append((got, join.metrics.as_dict()))
+    (first, counts), (second, again) = runs
+    assert len(first) == len(second), f"{subject}: {len(first)} batches, then {len(second)}"
+    for one, other in zip(first, second, strict=True):
+        if not one.equals(other):
+            assert one.to_pylist().__repr__() == other.to_pylist().__repr__(), f"{subject}: another order"
+    assert counts == again, f"{subject}: other counts for the same input"
+
+
+def check_metamorphic(subject: Subject, case: JoinCase, seed: int = 0) -> None:
+    """Permuting the master, other w, b, page sizes, shards, batches and memory leave the multiset as it is."""
+    rng = np.random.default_rng(seed)
+    expected = case.expected()
+    master = case.master()
+    shuffled = master.take(pa.array(rng.permutation(master.num_rows)))
+    variations = [
+        replace(case, b=int(rng.integers(1, 40)), w=int(rng.integers(1, 40))),
+        replace(case, page_rows=int(rng.integers(1, 80)), shards=int(rng.integers(1, 4))),
+        replace(case, extra=case.extra + int(rng.integers(0, 300_000)), b=None, w=None),
+        replace(case, sizes=tuple(int(n) for n in rng.integers(0, 60, 4)), steps=(2, 0, 1)),
+    ]
+    for varied in variations:
+        with built(varied) as store:
+            join = subject.make(store, varied)
+            got = [batch for call in calls(join, varied) for batch in call]
+        assert_same_rows(got, expected, f"{subject} as {varied}")
+    with tempfile.TemporaryDirectory() as parent:
+        store = MasterStore.build(shuffled, f"{parent}/store", case.master_key, page_rows=case.page_rows)
+        join = subject.make(store, case)
+        got = [batch for call in calls(join, case) for batch in call]
+    assert_same_rows(got, expected, f"{subject} with a permuted master")
+
+
+# rule 6
+
+
+def check_refusals(subject: Subject, directory: Path) -> None:
+    """Rule 6: bad input is an error that names the subject, what was expected and what came; nothing is lost."""
+    path = directory / "refusals"
+    master = pa.table({"k": pa.array([1, 2, 2], pa.int64()), "name": ["a", "b", "c"], "twin": [7, 8, 9]})
+    store = MasterStore.build(master, path, "k")
+
+    def make(**other: Any) -> SemiStreamJoin:
+        return subject.join(store, **{"on": "k", "algorithm": subject.algorithm, **subject.options, **other})
+
+    def pushed(columns: dict[str, Any], **other: Any) -> None:
+        list(make(**other).push(pa.record_batch(columns)))
+
+    refused(ConfigError, ["algorithm", "'nonsense'", *ALGORITHMS], lambda: make(algorithm="nonsense"))
+    refused(ConfigError, [subject.algorithm, "turbo"], lambda: make(turbo=True))
+    refused(ConfigError, ["how", "'outer'", "'inner'", "'anti'"], lambda: make(how="outer"))
+    refused(ConfigError, ["size", "'lots'", "64MB"], lambda: make(memory="lots"))
+    for name in ("b", "w", "output_rows"):
+        refused(ConfigError, [name, "at least 1", "0"], lambda name=name: make(**{name: 0}))
+        refused(ConfigError, [name, "whole number", "2.5"], lambda name=name: make(**{name: 2.5}))
+    refused(SchemaError, ["columns", "'nope'", "name", "twin"], lambda: make(columns=["nope"]))
+    refused(SchemaError, ["columns", "twice"], lambda: make(columns=["name", "name"]))
+    refused(SchemaError, ["columns", "list", "'name'"], lambda: make(columns="name"))
+    refused(SchemaError, ["on", "3"], lambda: make(on=3))
+    refused(SchemaError, ["on", "[]"], lambda: make(on=[]))
+    too_small = refused(BudgetTooSmallError, ["memory", "10 B", subject.algorithm, "least"], lambda: make(memory=10))
+    assert isinstance(too_small, BudgetTooSmallError)
+    assert str(too_small.minimum) in str(too_small)
+    refused(StoreNotFoundError, [str(directory / "void")], lambda: subject.join(directory / "void", "k"))
+    (directory / "foreign").mkdir()
+    refused(CorruptStoreError, [str(directory / "foreign"), "manifest"], lambda: subject.join(directory / "foreign", "k"))
+
+    refused(SchemaError, ["stream", "'k'", "string", "int64"], lambda: pushed({"k": ["1"]}))
+    refused(SchemaError, ["stream", "'k'", "double", "int64"], lambda: pushed({"k": [1.5]}))
+    refused(SchemaError, ["stream", "'k'", "other"], lambda: pushed({"other": [1]}))
+    refused(SchemaError, ["on", "keyed by k", "name"], lambda: pushed({"name": ["x"]}, on="name"))
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["k", "x", "x"])
+    refused(SchemaError, ["stream", "more than once", "x"], lambda: list(make().push(twice)))
+    refused(SchemaError, ["both", "'twin'", "suffix"], lambda: pushed({"k": [1], "twin": [1]}))
+    refused(SchemaError, ["RecordBatch", "dict"], lambda: list(make().push({"k": [1]})))
+    refused(SchemaError, ["RecordBatch", "Table"], lambda: list(make().push(pa.table({"k": [1]}))))
+    refused(StateError, ["push", "bind"], lambda: list(make().step()))
+    refused(StateError, ["push", "bind"], lambda: make().snapshot())
+    refused(StateError, ["snapshot"], lambda: make().restore(b"not a snapshot"))
+    refused(StateError, ["snapshot"], lambda: make().restore(b""))
+    _check_still_usable(subject, make)
+    _check_snapshots_refused(make, directory)
+
+
+def _check_still_usable(subject: Subject, make: Callable[..., SemiStreamJoin]) -> None:
+    """Batches that are refused, and calls at the wrong moment, take nothing away and add nothing."""
+    join = make(how="left", memory=20_000)
+    good = pa.record_batch({"k": [2, 9], "x": ["p", "q"]})
+    got = list(join.push(good))
+    bad: list[tuple[list[str], Any]] = [
+        (["'k'", "int64", "int32"], pa.record_batch({"k": pa.array([1], pa.int32()), "x": ["p"]})),
+        (["'x'", "string", "missing"], pa.record_batch({"k": [1]})),
+        (["columns", "y"], pa.record_batch({"k": [1], "x": ["p"], "y": [1]})),
+    ]
+    for words, batch in bad:
+        refused(SchemaError, words, lambda batch=batch: list(join.push(batch)))
+        join.check_invariants()
+        assert join.metrics.tuples_in == 2, f"{subject}: a refused batch was counted"
+    unread = join.push(good)
+    first = next(unread, None)
+    if first is not None:
+        refused(StateError, ["read to the"], lambda: list(join.push(good)))
+        refused(StateError, ["read to the"], lambda: join.snapshot())
+        got += [first, *unread]
+    got += list(join.push(good)) if first is None else []
+    got += list(join.finish())
+    refused(StateError, ["finish"], lambda: list(join.push(good)))
+    rows = pa.Table.from_batches(got)
+    assert join.metrics.tuples_in in (4, 6)
+    assert rows.num_rows == join.metrics.tuples_in // 2 * 3, f"{subject}: {rows.num_rows} rows after refusals"
+    assert pc.sum(pc.is_null(rows.column("name"))).as_py() == join.metrics.tuples_in // 2
+
+
+def _check_snapshots_refused(make: Callable[..., SemiStreamJoin], directory: Path) -> None:
+    join = make(how="left", memory=20_000)
+    batch = pa.record_batch({"k": [2, 9]})
+    list(join.push(batch))
+    state = join.snapshot()
+    refused(StateError, ["restore", "fresh"], lambda: join.restore(state))
+    refused(StateError, ["restore", "kind of join"], lambda: make(how="inner", memory=20_000).restore(state))
+    refused(StateError, ["snapshot"], lambda: make(how="left", memory=20_000).restore(state[: len(state) // 2]))
+    other = MasterStore.build(pa.table({"k": [1]}), directory / "other", "k")
+    refused(StateError, ["another master"], lambda: make(how="left", memory=20_000, master=other).restore(state))
+
+
+def check_too_wide(subject: Subject, directory: Path) -> None:
+    """Rule 6: a tuple that cannot fit is refused by name; those before it are not lost, and others may follow."""
+    store = MasterStore.build(pa.table({"k": [1, 2, 2]}), directory / "narrow", "k")
+    join = subject.join(store, "k", "left", algorithm=subject.algorithm, memory=20_000, **subject.options)
+    got = list(join.push(pa.record_batch({"k": [1, 2], "text": ["a", "b"]})))
+    wide = pa.record_batch({"k": [1, 2], "text": ["c", "d" * 50_000]})
+    error = refused((BudgetExceededError,), ["stream", "tuple", "20.0 kB"], lambda: got.extend(join.push(wide)))
+    assert error is not None
+    join.check_invariants()
+    got += list(join.push(pa.record_batch({"k": [2], "text": ["e"]})))
+    got += list(join.finish())
+    texts = [text for batch in got for text in batch.column("text").to_pylist()]
+    assert [texts.count(text) for text in "abe"] == [1, 2, 2], f"{subject}: came out: {texts}"
+
+
+def refused(
+    error: type[MillraceError] | tuple[type[MillraceError], ...], words: list[str], call: Callable[[], Any]
+) -> MillraceError:
+    """Call, and return the error it must raise; its message must have all the words."""
+    try:
+        call()
+    except MillraceError as raised:
+        assert isinstance(raised, error), f"expected {error}; got {type(raised).__name__}: {raised}"
+        lacking = [word for word in words if word not in str(raised)]
+        assert not lacking, f"the message {str(raised)!r} does not say {lacking}"
+        return raised
+    raise AssertionError(f"expected {error} about {words}; nothing was raised")
+
+
+def _widest(stream: pa.Table) -> int:
+    """Bytes the widest tuple holds beside its slot."""
+    batches = stream.to_batches()
+    if not batches or not stream.num_rows:
+        return 0
+    columns = batches[0].columns
+    rows = (pa.array([row]) for row in range(stream.num_rows))
+    return max(Arena.heap_bytes_of([column.take(row) for column in columns]) for row in rows)

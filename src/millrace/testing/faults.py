@@ -1,0 +1,117 @@
+"""Things that go wrong, made to go wrong on demand: sources that break off, files that are damaged, disks that fill up.
+
+The fake clock is :class:`millrace.core.clock.VirtualClock`; a :class:`~millrace.master.device.Device` advances it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.core.clock import VirtualClock
+from millrace.master.build import ShardWriter
+
+__all__ = [
+    "Interrupting",
+    "VirtualClock",
+    "failing",
+    "files_of",
+    "flip_byte",
+    "full_disk",
+    "in_child",
+    "largest_file",
+    "truncate",
+]
+
+
+class Interrupting:
+    """Batches that break off with an error after ``after`` of them, as a lost connection or Ctrl-C would.
+
+    >>> batches = [pa.record_batch({"a": [1]})] * 3
+    >>> list(Interrupting(batches, after=1, error=OSError("gone")))
+    Traceback (most recent call last):
+    OSError: gone
+    """
+
+    def __init__(
+        self, batches: Iterable[pa.RecordBatch], after: int, error: BaseException | None = None
+    ) -> None:
+        self._batches = batches
+        self._after = after
+        self._error = KeyboardInterrupt() if error is None else error
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(self._batches):
+            if number == self._after:
+                raise self._error
+            yield batch
+
+
+def failing(batches: Iterable[pa.RecordBatch], after: int) -> Iterator[pa.RecordBatch]:
+    """Batches that break off with an ``OSError`` after ``after`` of them."""
+    return iter(Interrupting(batches, after, OSError(errno.ECONNRESET, "the source went away")))
+
+
+def truncate(path: Path, by: int = 1) -> None:
+    """Cut bytes off the end of a file."""
+    os.truncate(path, max(0, path.stat().st_size - by))
+
+
+def flip_byte(path: Path, at: int) -> None:
+    """Change one byte in the middle of a file; a negative ``at`` counts from the end."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0xFF
+    path.write_bytes(content)
+
+
+def files_of(store: Path) -> list[Path]:
+    """The files of a store, as paths."""
+    return sorted(path for path in store.rglob("*") if path.is_file())
+
+
+@contextmanager
+def full_disk(after: int) -> Iterator[None]:
+    """While this lasts, every shard of a store being built finds the disk full at its ``after``-th batch."""
+    append = ShardWriter.append
+
+    def full(self: ShardWriter, batch: pa.RecordBatch, codes: np.typing.NDArray[np.int64]) -> None:
+        count = self.__dict__["appended"] = self.__dict__.get("appended", 0) + 1
+        if count >= after:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append(self, batch, codes)
+
+    ShardWriter.append = full  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        ShardWriter.append = append  # type: ignore[method-assign]
+
+
+def largest_file(nbytes: int) -> None:
+    """From now on no file of this process may grow beyond ``nbytes``: writing more fails with ``EFBIG``.
+
+    The limit cannot be taken back by most processes; use it in a child (:func:`in_child`).
+    """
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, nbytes))
+
+
+def in_child(work: Callable[..., Any], *arguments: Any) -> int:
+    """Run ``work`` in a forked child and return its exit code: 0, 1 after an exception, or minus a signal."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work(*arguments)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

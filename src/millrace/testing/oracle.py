@@ -1,0 +1,163 @@
+"""The join as anyone would write it: a dictionary of lists over real key values. Slow, obvious, and the judge of the rest.
+
+Tables are compared as multisets of rows, with lengths, and an error shows what is missing and what is too much::
+
+    output: expected 3 rows; got 3
+             k | total | name
+    missing  1 |    10 | 'Ann'
+    surplus  1 |    10 | None
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.core.spec import JoinSpec
+
+Rows = pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]
+_SHOWN = 5
+
+
+def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec) -> pa.Table:
+    """Join two tables in memory, with the columns ``spec.output_schema`` says.
+
+    >>> stream = pa.table({"k": [1, None, 3], "total": [10, 20, 30]})
+    >>> master = pa.table({"k": [3, 3, None], "name": ["Cy", "Di", "Ed"]})
+    >>> oracle_join(stream, master, JoinSpec.of("k")).to_pylist()
+    [{'k': 3, 'total': 30, 'name': 'Cy'}, {'k': 3, 'total': 30, 'name': 'Di'}]
+    >>> oracle_join(stream, master, JoinSpec.of("k", "anti")).column("total").to_pylist()
+    [10, 20]
+    """
+    by_key: dict[tuple[Any, ...], list[int]] = {}
+    for row, key in enumerate(_keys(master, spec.master_key)):
+        if None not in key:
+            by_key.setdefault(key, []).append(row)
+    left: list[int] = []
+    right: list[int | None] = []
+    for row, key in enumerate(_keys(stream, spec.stream_key)):
+        found = by_key.get(key, [])
+        if spec.how == "inner" or (spec.how == "left" and found):
+            left += [row] * len(found)
+            right += found
+        elif spec.how == "left" or (bool(found) == (spec.how == "semi")):
+            left.append(row)
+            right.append(None)
+    schema = spec.output_schema(stream.schema, master.schema)
+    ours = [_take(column, left) for column in stream.columns]
+    theirs = [_take(master.column(i), right) for i in spec.master_columns(master.schema)]
+    return pa.Table.from_arrays(ours + theirs, schema=schema)
+
+
+def same_rows(got: Rows, expected: Rows) -> bool:
+    """Whether two tables hold the same rows equally often, in any order, under the same columns.
+
+    >>> same_rows(pa.table({"a": [1, 2, 2]}), pa.table({"a": [2, 1, 2]}))
+    True
+    >>> same_rows(pa.table({"a": [1, 2]}), pa.table({"a": [2, 1, 2]}))
+    False
+    """
+    return difference(got, expected) is None
+
+
+def assert_same_rows(got: Rows, expected: Rows, what: str = "output") -> None:
+    """Raise an ``AssertionError`` that shows the difference, unless the rows are the same."""
+    found = difference(got, expected, what)
+    if found is not None:
+        raise AssertionError(found)
+
+
+def difference(got: Rows, expected: Rows, what: str = "output") -> str | None:
+    """What tells ``got`` from ``expected``, to read; None if nothing does.
+
+    >>> print(difference(pa.table({"a": [1, 3]}), pa.table({"a": [1, 20]})))
+    output: expected 2 rows; got 2
+                a
+      missing  20
+      surplus   3
+    """
+    got, expected = _table(got), _table(expected)
+    if expected.schema.names and (got.num_columns or got.num_rows):
+        ours = [(f.name, f.type) for f in got.schema]
+        theirs = [(f.name, f.type) for f in expected.schema]
+        if ours != theirs:
+            return f"{what}: expected columns {_columns(theirs)}; got {_columns(ours)}"
+    came, wanted = Counter(_rows(got)), Counter(_rows(expected))
+    if came == wanted and got.num_rows == expected.num_rows:
+        return None
+    missing, surplus = list((wanted - came).elements()), list((came - wanted).elements())
+    lines = [("", expected.schema.names)]
+    for mark, rows in (("missing", missing), ("surplus", surplus)):
+        lines += [(mark, [_show(value) for value in row]) for row in sorted(rows, key=repr)[:_SHOWN]]
+    text = f"{what}: expected {expected.num_rows} rows; got {got.num_rows}\n" + _aligned(lines)
+    for mark, rows in (("missing", missing), ("surplus", surplus)):
+        if len(rows) > _SHOWN:
+            text += f"\n  … {len(rows)} rows {mark} in all"
+    return text
+
+
+def _keys(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    if table.num_rows == 0:
+        return iter(())
+    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
+
+
+def _take(column: pa.ChunkedArray, rows: Sequence[int | None]) -> pa.Array:
+    whole = column.combine_chunks()
+    array = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+    return array.take(pa.array(rows, pa.int64()))
+
+
+def _table(rows: Rows) -> pa.Table:
+    if isinstance(rows, pa.Table):
+        return rows
+    batches = [rows] if isinstance(rows, pa.RecordBatch) else list(rows)
+    return pa.Table.from_batches(batches) if batches else pa.table({})
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    if table.num_columns == 0 or table.num_rows == 0:
+        return iter(())
+    return zip(*(map(_frozen, column.to_pylist()) for column in table.columns), strict=True)
+
+
+def _frozen(value: Any) -> Any:
+    """A value that can be counted: floats by their digits, so that NaN equals NaN and 0.0 is not -0.0."""
+    if isinstance(value, float):
+        return ("float", repr(value))
+    if isinstance(value, bool | int):
+        return (type(value).__name__, value)
+    if isinstance(value, list | tuple):
+        return ("list", tuple(map(_frozen, value)))
+    if isinstance(value, dict):
+        return ("struct", tuple((name, _frozen(inner)) for name, inner in value.items()))
+    return value
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, tuple):
+        kind, inner = value
+        if kind == "float":
+            return str(inner)
+        if kind == "list":
+            return "[" + ", ".join(map(_show, inner)) + "]"
+        if kind == "struct":
+            return "{" + ", ".join(f"{name}: {_show(each)}" for name, each in inner) + "}"
+        return repr(inner)
+    return repr(value)
+
+
+def _columns(fields: Sequence[tuple[str, pa.DataType]]) -> str:
+    return ", ".join(f"{name} ({type_})" for name, type_ in fields) or "none"
+
+
+def _aligned(lines: Sequence[tuple[str, Sequence[str]]]) -> str:
+    widths = [max(len(line[1][i]) for line in lines) for i in range(len(lines[0][1]))]
+    head = max(len(mark) for mark, _ in lines)
+    return "\n".join(
+        f"  {mark:<{head}}  " + " | ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        for mark, cells in lines
+    )
