@@ -12,12 +12,33 @@
 2
 """
 
-from millrace.core.errors import MillraceError
-from millrace.core.metrics import JoinMetrics
-from millrace.core.spec import JoinSpec
-from millrace.master.device import Device
-from millrace.master.store import MasterStore
-from millrace.semistream.algorithms import ALGORITHMS
-from millrace.semistream.join import SemiStreamJoin
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millrace.core.errors import MillraceError
+    from millrace.core.metrics import JoinMetrics
+    from millrace.core.spec import JoinSpec
+    from millrace.master.device import Device
+    from millrace.master.store import MasterStore
+    from millrace.semistream.algorithms import ALGORITHMS
+    from millrace.semistream.join import SemiStreamJoin
 
 __all__ = ["ALGORITHMS", "Device", "JoinMetrics", "JoinSpec", "MasterStore", "MillraceError", "SemiStreamJoin"]
+
+_HOMES = {
+    "MillraceError": "millrace.core.errors",
+    "JoinMetrics": "millrace.core.metrics",
+    "JoinSpec": "millrace.core.spec",
+    "Device": "millrace.master.device",
+    "MasterStore": "millrace.master.store",
+    "ALGORITHMS": "millrace.semistream.algorithms",
+    "SemiStreamJoin": "millrace.semistream.join",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used: the kernels' compiler takes a second to load."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'millrace' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

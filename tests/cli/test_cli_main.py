@@ -88,6 +88,6 @@ def test_names() -> None:
     assert names("a, b,,c") == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(("number", "text"), [(0, "0"), (9999, "9,999"), (10_000, "10.0 k"), (2e6, "2.00 M")])
+@pytest.mark.parametrize(("number", "text"), [(0, "0"), (9999, "9,999"), (10_000, "10.0k"), (2e6, "2.00M")])
 def test_short(number: float, text: str) -> None:
     assert short(number) == text

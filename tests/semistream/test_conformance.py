@@ -27,7 +27,7 @@ def examples(count: int) -> Any:
         deadline=None,
         database=None,
         print_blob=False,
-        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+        phases=(Phase.explicit, Phase.generate),
         suppress_health_check=list(HealthCheck),
     )
 

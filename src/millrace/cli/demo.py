@@ -19,13 +19,13 @@ from rich.text import Text
 
 from millrace.cli.display import out
 from millrace.core.errors import ConfigError, MillraceError
-from millrace.core.metrics import JoinMetrics
 from millrace.core.sizes import format_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from millrace.cli.files import StreamFiles
+    from millrace.core.metrics import JoinMetrics
     from millrace.master.store import MasterStore
 
 COMPARED = ("meshjoin", "ssbj")
@@ -138,7 +138,7 @@ def _load_kernels() -> None:
         store = MasterStore.build(synthetic_master(5_000), Path(place, "store"), key="key")
         for name in COMPARED:
             warm = SemiStreamJoin(store, on="key", algorithm=name, memory="60kB", columns=COLUMNS)
-            for _ in warm.run(zipf_rows(20_000, 5_000, 1.0)):
+            for _ in warm.run(zipf_rows(200_000, 5_000, 1.0)):
                 pass
 
 
@@ -292,8 +292,8 @@ def _tell(outcomes: list[Outcome], store: MasterStore, directory: Path | None, s
     _say("\n[bold]What you saw[/bold]")
     _say(
         f"The master of {format_size(store.nbytes)} stayed on disk: each join had {format_size(budget)} "
-        f"({budget / store.nbytes:.1%} of it) and kept to that. What the process grew by besides is batches on "
-        "their way in and out, and what the allocator keeps for the next ones."
+        f"({budget / store.nbytes:.1%} of it) and kept to that. The process grew by more: batches in flight and "
+        "working arrays are outside the budget. That part follows the batch size, not the stream's length."
     )
     _say(
         f"meshjoin let every tuple wait for its row to come round, and took {mesh.cycles:.1f} turns of the "

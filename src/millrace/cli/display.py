@@ -80,10 +80,10 @@ def short(number: float) -> str:
     """A number in few characters.
 
     >>> short(812), short(83_412), short(1_234_567)
-    ('812', '83.4 k', '1.23 M')
+    ('812', '83.4k', '1.23M')
     """
     if number >= 999_500:
-        return f"{number / 1e6:.2f} M"
+        return f"{number / 1e6:.2f}M"
     if number >= 9_999.5:
-        return f"{number / 1e3:.1f} k"
+        return f"{number / 1e3:.1f}k"
     return f"{number:,.0f}"

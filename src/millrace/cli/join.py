@@ -99,7 +99,7 @@ def join(
         return
     out().print(_summary(watched, seconds, target))
     if explain:
-        out().print("\n" + joined.explain(), highlight=False, markup=False)
+        out().print("\n" + joined.explain(), highlight=False, markup=False, soft_wrap=True)
 
 
 def _pairs(on: list[str]) -> dict[str, str]:

@@ -133,7 +133,7 @@ class _JoinBar(ProgressColumn):
         self._watched = watched
 
     def render(self, task: Task) -> ProgressBar:
-        return ProgressBar(total=max(1, self._watched.total), completed=self._watched.served, width=10)
+        return ProgressBar(total=max(1, self._watched.total), completed=self._watched.served, width=6)
 
 
 class _JoinState(ProgressColumn):
@@ -144,7 +144,17 @@ class _JoinState(ProgressColumn):
     def render(self, task: Task) -> Text:
         watched, m = self._watched, self._watched.join.metrics
         return Text.assemble(
-            f"{short(watched.served)} of {short(watched.total)}  ",
+            f"{short(watched.served)}/{short(watched.total)} ",
             (f"{short(watched.service_rate)} tuples/s", "cyan"),
-            f"  hit {m.hit_rate:.0%}  {format_size(m.used_bytes)}/{format_size(m.budget_bytes)}  waiting {m.waiting:,}",
+            f" hit {m.hit_rate:.0%} {_used(m.used_bytes, m.budget_bytes)} waiting {short(m.waiting)}",
         )
+
+
+def _used(used: int, budget: int) -> str:
+    """Memory used and its budget, the unit said once if it is the same.
+
+    >>> _used(2_400_000, 2_480_000), _used(900, 2_000)
+    ('2.4/2.5 MB', '900 B/2.0 kB')
+    """
+    (number, unit), whole = format_size(used).split(), format_size(budget)
+    return f"{number}/{whole}" if whole.endswith(f" {unit}") else f"{number} {unit}/{whole}"

@@ -50,24 +50,6 @@ def look_up(
 
 
 @kernel
-def only_collecting(
-    m: Multimap,
-    state: npt.NDArray[np.uint8],
-    positions: npt.NDArray[np.int32],
-    newest: npt.NDArray[np.int32],
-) -> int:
-    """Keep of found positions those whose group is collecting, with its head instead of its newest slot; how many."""
-    kept = 0
-    for i in range(len(positions)):
-        head = m.slots[newest[i]].next
-        if state[head] & COLLECTING:
-            positions[kept] = positions[i]
-            newest[kept] = head
-            kept += 1
-    return kept
-
-
-@kernel
 def add_one(counts: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None:
     """Add one to the count at every slot; slots may repeat."""
     for i in range(len(slots)):

@@ -23,6 +23,7 @@ from millrace.core.errors import ConfigError, SchemaError, StoreError, StoreExis
 from millrace.kernels.mixing import share_of
 from millrace.master.manifest import MANIFEST, FileEntry, Manifest, ShardEntry
 from millrace.master.store import checksum
+from millrace.rows.columns import plain_batch, plain_schema
 from millrace.rows.keys import KeyCoder
 
 _BUILDING = ".building-"
@@ -49,7 +50,8 @@ def build_store(
     if path.exists() and not (path / MANIFEST).is_file():
         raise StoreExistsError(f"{path}: exists and is not a master store, so it is not replaced")
     schema, batches = _open_source(source)
-    schema = _chosen(schema, key, columns)
+    given = _chosen(schema, key, columns)
+    schema = plain_schema(given)
     coder = KeyCoder([schema.field(name).type for name in key], key)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
@@ -58,7 +60,7 @@ def build_store(
     try:
         building.mkdir()
         writers = [ShardWriter(building, f"shard-{i:04d}", schema, page_rows) for i in range(shards)]
-        null_keys = _distribute(batches, schema, key, coder, writers, progress)
+        null_keys = _distribute(batches, given, key, coder, writers, progress)
         entries = [writer.close() for writer in writers]
         keys, largest = _count_groups([building / entry.codes.path for entry in entries])
         Manifest(
@@ -133,7 +135,7 @@ def _chosen(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) 
     missing = [name for name in wanted if name not in schema.names]
     if missing:
         raise SchemaError(f"source: has no column {', '.join(map(repr, missing))}; it has {', '.join(schema.names)}")
-    return pa.schema([schema.field(name).remove_metadata() for name in dict.fromkeys(wanted)])
+    return pa.schema([schema.field(name) for name in dict.fromkeys(wanted)])
 
 
 def _distribute(
@@ -146,8 +148,10 @@ def _distribute(
 ) -> int:
     """Send every row with a key to its shard; return how many had none."""
     null_keys = done = 0
+    plain = plain_schema(schema)
     for batch in batches:
-        batch = _conform(batch, schema)
+        batch = plain_batch(_conform(batch, schema), plain)
+        done += len(batch)
         codes, valid = coder.codes([batch.column(i) for i in range(len(key))])
         if valid is not None:
             null_keys += int((~valid).sum())
@@ -162,7 +166,6 @@ def _distribute(
                 rows = order[edges[number] : edges[number + 1]]
                 if len(rows):
                     writer.append(batch.take(pa.array(rows)), codes[rows])
-        done += len(batch)
         if progress:
             progress(done)
     return null_keys

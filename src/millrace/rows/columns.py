@@ -71,6 +71,38 @@ def offset_item(type_: pa.DataType) -> np.dtype[Any]:
     return np.dtype("i8") if large else np.dtype("i4")
 
 
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type a column is kept and given out as: view types, which Arrow cannot take rows from, become plain ones.
+
+    >>> plain_type(pa.string_view()), plain_type(pa.list_(pa.binary_view()))
+    (DataType(string), ListType(list<item: binary>))
+    """
+    if pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_binary_view(type_):
+        return pa.binary()
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(plain_type(type_.value_type)))
+    if pa.types.is_large_list(type_):
+        return pa.large_list(type_.value_field.with_type(plain_type(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in type_])
+    return type_
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema with :func:`plain_type` for every column, and without metadata."""
+    return pa.schema([f.with_type(plain_type(f.type)).remove_metadata() for f in schema])
+
+
+def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch in its plain schema."""
+    if batch.schema.types == schema.types:
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    columns = [c if c.type == t else c.cast(t) for c, t in zip(batch.columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def fixed_values(array: pa.Array) -> Values:
     """The items of a fixed column, without copying."""
     buffer = array.buffers()[1]

@@ -80,10 +80,10 @@ class BalancedCache(Cache):
         from millrace.semistream.rolling import Rolling
         from millrace.semistream.three_cycle import ThreeCycle
 
-        if not switching_factor > 0:
+        if not isinstance(switching_factor, int | float) or not switching_factor > 0:
             raise ConfigError(f"switching_factor: expected a number above 0; got {switching_factor!r}")
-        if evict_every < 1:
-            raise ConfigError(f"evict_every: expected at least 1 turn; got {evict_every!r}")
+        if not isinstance(evict_every, int) or evict_every < 1:
+            raise ConfigError(f"evict_every: expected a whole number of at least 1; got {evict_every!r}")
         one_of("migration", migration, get_args(Protocol))
         self.around = around
         self.factor = switching_factor
@@ -224,9 +224,10 @@ class BalancedCache(Cache):
             self._sieve.refresh(self._migration.collecting())
         state = self.rows.marks["state"]
         for met in self._sieve.search(load.codes):
-            made = groups.only_collecting(self.rows.map, state, met.positions, met.newest)
-            if made:
-                yield self._copy_rows(load, met.positions[:made], met.newest[:made])
+            heads = self.rows.oldest(load.codes[met.positions])  # groups may have gone since they were found
+            wanted = (heads >= 0) & (state[heads] & COLLECTING > 0)
+            if wanted.any():
+                yield self._copy_rows(load, met.positions[wanted], heads[wanted])
 
     def _copy_rows(self, load: Load, positions: npt.NDArray[np.int32], heads: Slots) -> Slots:
         """Copy rows into their collecting groups; return the heads of the groups."""

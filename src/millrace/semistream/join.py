@@ -44,7 +44,7 @@ from millrace.master.store import MasterStore
 from millrace.master.wheel import Load, Wheel
 from millrace.rows.arena import Slots
 from millrace.rows.builder import BATCH_ROWS
-from millrace.rows.columns import Indices, shape_of
+from millrace.rows.columns import Indices, plain_batch, plain_schema, shape_of
 from millrace.rows.keyed import Codes, KeyedRows, holds_its_code
 from millrace.rows.sieve import LEAST_MATCHES, Sieve
 from millrace.semistream.algorithms import algorithm as named
@@ -165,6 +165,7 @@ class SemiStreamJoin(StreamOperator):
 
         The first :meth:`push` does this by itself.
         """
+        stream = plain_schema(stream)
         if self._schema is not None:
             if not self._schema.equals(stream):
                 raise SchemaError(_difference(self._schema, stream))
@@ -224,9 +225,11 @@ class SemiStreamJoin(StreamOperator):
     def _steps_of_shards(self) -> int:
         return max(1, sum(-(-shard.rows // self.b) for shard in self.store.manifest.shards))
 
-    def _require_bound(self) -> None:
+    @property
+    def _stream_schema(self) -> pa.Schema:
         if self._schema is None:
             raise StateError("the join has not seen a stream yet: push a batch or call bind(schema) first")
+        return self._schema
 
     def _guarded(self, work: Batches) -> Batches:
         """Run one call of the life cycle; its batches must be read to the end before the next."""
@@ -245,11 +248,12 @@ class SemiStreamJoin(StreamOperator):
         if self._finished:
             raise StateError("push after finish: make a new join for a new stream")
         self.bind(batch.schema)
+        batch = plain_batch(batch, self._stream_schema)
         pieces = (batch.slice(at, _PIECE) for at in range(0, len(batch), _PIECE))
         yield from self._guarded(rows for piece in pieces for rows in self._take_in(piece))
 
     def step(self) -> Batches:
-        self._require_bound()
+        self.bind(self._stream_schema)
         yield from self._guarded(self._turn())
 
     def idle(self) -> Batches:
@@ -453,8 +457,8 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def output_schema(self) -> pa.Schema:
-        self._require_bound()
-        return self._output.schema
+        """Columns of the output, known once the stream's schema is."""
+        return self.bind(self._stream_schema)
 
     @property
     def metrics(self) -> JoinMetrics:
@@ -509,12 +513,11 @@ class SemiStreamJoin(StreamOperator):
         """The waiting tuples, how far each has come, and the counts. The cache is not part of it: it refills."""
         if self._busy:
             raise StateError("snapshot in the middle of a call: read its batches to the end first")
-        self._require_bound()
-        assert self._schema is not None
+        schema = self._stream_schema
         room = self._room
         queue = room.queue()
         slots = np.concatenate([slots for _, _, slots in queue] or [np.empty(0, np.int32)])
-        arrays = room.rows.take(range(len(self._schema)), slots)
+        arrays = room.rows.take(range(len(schema)), slots)
         kept = {name: value for name, value in vars(self.metrics).items() if isinstance(value, int | float)}
         head = {
             "store": self.store.manifest.snapshot,
@@ -524,7 +527,7 @@ class SemiStreamJoin(StreamOperator):
             "chunks": [[start, step, len(slots)] for start, step, slots in queue],
             "metrics": {name: kept[name] for name in _CARRIED},
         }
-        schema = pa.schema([*self._schema, pa.field("tally", pa.uint8())], {b"millrace": json.dumps(head).encode()})
+        schema = pa.schema([*schema, pa.field("tally", pa.uint8())], {b"millrace": json.dumps(head).encode()})
         tally = pa.array(room.rows.marks["tally"][slots])
         sink = io.BytesIO()
         with pa.ipc.new_stream(sink, schema) as writer:

@@ -327,7 +327,8 @@ def check_refusals(subject: Subject, directory: Path) -> None:
     store = MasterStore.build(master, path, "k")
 
     def make(**other: Any) -> SemiStreamJoin:
-        return subject.join(store, **{"on": "k", "algorithm": subject.algorithm, **subject.options, **other})
+        arguments = {"master": store, "on": "k", "algorithm": subject.algorithm, **subject.options, **other}
+        return subject.join(**arguments)
 
     def pushed(columns: dict[str, Any], **other: Any) -> None:
         list(make(**other).push(pa.record_batch(columns)))
