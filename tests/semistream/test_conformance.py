@@ -19,7 +19,7 @@ from millrace.testing.strategies import join_cases
 every_subject = pytest.mark.parametrize("subject", subjects(), ids=str)
 
 
-def examples(count: int) -> Any:
+def examples(count: int) -> settings:
     """The same examples in every run: a failure in CI is a failure here."""
     return settings(
         max_examples=count,
@@ -33,14 +33,14 @@ def examples(count: int) -> Any:
 
 
 @every_subject
-@examples(60)
+@examples(40)
 @given(case=join_cases())
 def test_every_call_keeps_the_rules(subject: Subject, case: JoinCase) -> None:
     conformance.check_run(subject, case)
 
 
 @every_subject
-@examples(25)
+@examples(15)
 @given(case=join_cases(spread="skewed", missing=True))
 def test_hot_keys_come_and_go_exactly(subject: Subject, case: JoinCase) -> None:
     options = {"evict_every": 1} if subject.algorithm == "ssbj" else {}
@@ -48,14 +48,14 @@ def test_hot_keys_come_and_go_exactly(subject: Subject, case: JoinCase) -> None:
 
 
 @every_subject
-@examples(25)
+@examples(15)
 @given(case=join_cases(), stop=st.integers(0, 60))
 def test_a_restored_join_goes_on_as_if_nothing_had_happened(subject: Subject, case: JoinCase, stop: int) -> None:
     conformance.check_snapshot(subject, case, stop)
 
 
 @every_subject
-@examples(20)
+@examples(10)
 @given(case=join_cases(stream_payload=(), master_payload=("string",)))
 def test_nobody_waits_longer_than_a_turn(subject: Subject, case: JoinCase) -> None:
     conformance.check_waits(subject, case)
@@ -69,14 +69,14 @@ def test_the_same_input_gives_the_same_batches(subject: Subject, case: JoinCase)
 
 
 @every_subject
-@examples(8)
+@examples(4)
 @given(case=join_cases(), seed=st.integers(0, 99))
 def test_parameters_and_order_make_no_difference(subject: Subject, case: JoinCase, seed: int) -> None:
     conformance.check_metamorphic(subject, case, seed)
 
 
 @every_subject
-@examples(10)
+@examples(8)
 @given(case=join_cases())
 def test_after_the_end_everything_is_given_back(subject: Subject, case: JoinCase) -> None:
     conformance.check_drained(subject, case)
@@ -115,7 +115,7 @@ def test_arrays_in_files_make_no_difference(subject: Subject, tmp_path: Path) ->
         case = replace(case, seed=run + 1)
 
 
-@examples(25)
+@examples(15)
 @given(case=join_cases(how="inner", spread="skewed", extra=3_000))
 def test_ssbj_with_an_infinite_switching_factor_is_meshjoin(case: JoinCase) -> None:
     subject = Subject("ssbj", {"switching_factor": 1e12})

@@ -43,8 +43,7 @@ def noticed(subject: Subject, **fixed: Any) -> int:
     for case in cases(**fixed):
         try:
             check_exact(subject, case)
-        except AssertionError as error:
-            assert "expected" in str(error)
+        except AssertionError:
             wrong += 1
     return wrong
 
@@ -93,7 +92,7 @@ def test_a_filter_that_hides_waiting_tuples(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_inequality_for_every_row_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As published: a row is copied if at that moment the waiting tuples are dearer, so groups may be cached in part."""
+    """As published: a row is copied if at that moment the waiting tuples are dearer, so groups may be in part."""
 
     def mark(self: ThreeCycle) -> None:
         slots = self._watch.live()

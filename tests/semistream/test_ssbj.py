@@ -151,7 +151,7 @@ def test_a_high_rate_makes_a_main_memory_join_through_the_inequality(migration: 
     join = mr.SemiStreamJoin(store, "k", memory=memory, b=10, migration=migration, leave_early=False)
     assert join.bind(batch_of([]).schema)
     assert not cache_of(join).whole
-    for _ in range(40):
+    for _ in range(20 * join.k):
         list(join.push(batch_of(keys)))
         list(join.step())
         join.check_invariants()

@@ -132,17 +132,25 @@ class KeyedRows:
         slots = max(self._charged_slots, len(self) + rows)
         if slots > self.capacity:
             return False
-        if heap_bytes and arena.heap_bytes + heap_bytes > self._heap_limit and arena.heap.dead > heap_bytes:
+        if arena.heap.dead >= heap_bytes and arena.heap_bytes + heap_bytes > self._heap_limit:
             arena.compact_heap(self.live())
-        heap = max(self._heap_limit, arena.heap_bytes + heap_bytes)
-        if slots == self._charged_slots and heap == self._heap_limit:
-            return True
         ample = min(slots + slots // 8 + 16, self.capacity) if slots > self._charged_slots else slots
         for wanted in (ample, slots):
-            if self._reservation.try_resize(self._cost(wanted, heap)):
-                self._charge(wanted, heap)
+            if self._reserve(wanted, max(self._heap_limit, arena.heap_bytes + heap_bytes)):
                 return True
+        if arena.heap.dead:
+            arena.compact_heap(self.live())
+            return self._reserve(slots, max(self._heap_limit, arena.heap_bytes + heap_bytes))
         return False
+
+    def _reserve(self, slots: int, heap: int) -> bool:
+        """Charge this many slots and heap bytes from now on, if the budget can give them."""
+        if slots == self._charged_slots and heap == self._heap_limit:
+            return True
+        if not self._reservation.try_resize(self._cost(slots, heap)):
+            return False
+        self._charge(slots, heap)
+        return True
 
     def _charge(self, slots: int, heap: int) -> None:
         self._charged_slots, self._heap_limit = slots, heap

@@ -198,6 +198,10 @@ class BalancedCache(Cache):
         if len(codes):
             self._absent.append(codes)
 
+    def give_way(self) -> None:
+        self.discard(self._heads())
+        self.rows.trim()
+
     @property
     def reserve(self) -> int:
         return int(self._reserve_share * self.around.budget.total)
@@ -232,17 +236,17 @@ class BalancedCache(Cache):
     def _copy_rows(self, load: Load, positions: npt.NDArray[np.int32], heads: Slots) -> Slots:
         """Copy rows into their collecting groups; return the heads of the groups."""
         state = self.rows.marks["state"]
-        columns = self._columns(load, positions)
-        if not self.rows.make_room(len(heads), Arena.heap_bytes_of(columns)):
-            self.discard(np.unique(heads))
-            return np.empty(0, np.int32)
         touched, first = np.unique(heads, return_index=True)
         first = first[(state[touched] & EMPTY) > 0]  # these rows go into the head's own slot
         more = np.setdiff1d(np.arange(len(heads)), first)
-        self.rows.fill(heads[first], [column.take(pa.array(first)) for column in columns])
+        into_heads, into_slots = self._columns(load, positions[first]), self._columns(load, positions[more])
+        if not self.rows.make_room(len(more), Arena.heap_bytes_of(into_heads) + Arena.heap_bytes_of(into_slots)):
+            self.discard(touched)
+            return np.empty(0, np.int32)
+        self.rows.fill(heads[first], into_heads)
         state[heads[first]] = COLLECTING
         slots, _ = self.rows.insert_codes(load.codes[positions[more]])
-        self.rows.fill(slots, [column.take(pa.array(more)) for column in columns])
+        self.rows.fill(slots, into_slots)
         return touched
 
     def publish(self, heads: Slots) -> None:

@@ -74,6 +74,9 @@ class Cache(ABC):
     def on_absent(self, codes: Codes) -> None:
         """Codes of tuples that left after a whole cycle without meeting a row of theirs."""
 
+    def give_way(self) -> None:
+        """Give back all memory that can be given back: not one tuple can wait beside the cache."""
+
     @property
     def reserve(self) -> int:
         """Bytes that the waiting room should leave free for the cache to grow into."""

@@ -236,7 +236,11 @@ class SemiStreamJoin(StreamOperator):
         if self._busy:
             raise StateError("the batches of the last call have not been read to their end")
         self._busy = True
-        yield from work
+        try:
+            yield from work
+        except BudgetExceededError:
+            self._busy = False  # everything taken in so far is sound
+            raise
         yield from self._output.flush()
         self._busy = False
 
@@ -268,6 +272,7 @@ class SemiStreamJoin(StreamOperator):
     def _drain(self) -> Batches:
         while len(self._room):
             yield from self._turn()
+        self._room.rows.trim()
 
     # cache phase
 
@@ -350,17 +355,27 @@ class SemiStreamJoin(StreamOperator):
                 count //= 2
                 columns = _cut(batch, at, count)
             if count < 1 or not room.fits(columns):
-                if not len(room):
+                if len(room):
+                    yield from self._turn()
+                elif not self._cleared_room_for(_cut(batch, at, 1)):
+                    self._metrics.tuples_in -= len(codes) - at
                     raise BudgetExceededError(
                         f"stream: a tuple of {format_size(sum(c.nbytes for c in _cut(batch, at, 1)))} does not fit; "
-                        f"{format_size(self.budget.available)} of {format_size(self.budget.total)} are free"
+                        f"{format_size(self.budget.available)} of {format_size(self.budget.total)} are free. "
+                        f"It and the {len(codes) - at - 1} that wait behind it were not taken in"
                     )
-                yield from self._turn()
                 continue
             admitted = codes[at : at + count]
             counts = room.admit(admitted, columns, self._wheel.turned, self._step)
             self._cache.admitted(admitted, counts)
             at += count
+
+    def _cleared_room_for(self, columns: list[pa.Array]) -> bool:
+        """The room is empty and still too small for a tuple: take back what can be taken back."""
+        self._room.rows.trim()
+        if not self._room.fits(columns):
+            self._cache.give_way()
+        return self._room.fits(columns)
 
     def _quota(self) -> int:
         """How many tuples may enter before the wheel has to move on."""
@@ -429,9 +444,10 @@ class SemiStreamJoin(StreamOperator):
         return self.store.coder.equal(self._widened(ours), theirs)
 
     def _widened(self, keys: list[pa.Array]) -> list[pa.Array]:
+        plain = [key.dictionary_decode() if pa.types.is_dictionary(key.type) else key for key in keys]
         return [
             key.cast(type_) if pa.types.is_integer(key.type) and key.type != type_ else key
-            for key, type_ in zip(keys, self._key_types, strict=True)
+            for key, type_ in zip(plain, self._key_types, strict=True)
         ]
 
     def _expire(self) -> Batches:
@@ -547,6 +563,8 @@ class SemiStreamJoin(StreamOperator):
             raise StateError("restore: the snapshot was taken of another master or another kind of join")
         self.bind(pa.schema(list(reader.schema)[:-1]))
         self._wheel.turned, self._step = head["turned"], head["step"]
+        if self._wheel.rows and self._wheel.position:
+            self._last_cycle = self._wheel.turned // self._wheel.rows + 1  # this turn has begun already
         for name in _CARRIED:
             setattr(self._metrics, name, head["metrics"][name])
         rows, tally = batch.select(range(batch.num_columns - 1)), batch.column(batch.num_columns - 1)

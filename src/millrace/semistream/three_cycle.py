@@ -11,7 +11,8 @@ Turns of the wheel take three roles in rotation::
 As published, the inequality is evaluated for every row anew while the number of waiting tuples goes up and down, so
 only some rows of a key may be copied, and rows of a key that came in the middle of the counting turn are missed. Here a
 key is watched only if somebody waited for it when the turn began, its count is kept while the turn lasts, and marking
-is decided once, when the switching turn begins. What is copied must then equal what was counted.
+is decided once, when the switching turn begins. What is copied must then equal what was counted. A key's tuples are those
+that entered during the counting turn, which is what waits when it ends if all stay a whole turn, as in the paper.
 
 The watch list is part of the budget: the keys with most waiting tuples come first, until its share is used up.
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.kernels import groups
@@ -33,6 +35,7 @@ from millrace.semistream.migration import Migration
 if TYPE_CHECKING:
     from millrace.semistream.balanced import BalancedCache
 
+_MARKS = {"rows": np.int32, "tuples": np.int32}
 _WATCH_SHARE = 0.10
 
 
@@ -43,11 +46,16 @@ class ThreeCycle(Migration):
         super().__init__(cache)
         around = cache.around
         nothing = pa.schema([])
-        self._watch = KeyedRows("switching", nothing, around.budget, around.space, {"count": np.int32})
+        self._watch = KeyedRows("switching", nothing, around.budget, around.space, _MARKS)
         self._sieve = Sieve("switching", self._watch, around.budget, around.lanes, around.matches)
         self._marked: Codes = np.empty(0, np.int64)
         self._counted: dict[int, int] = {}
         self._role = ""
+
+    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+        if self._role == "incrementing":
+            watched = self._watch.newest(codes)
+            groups.add_one(self._watch.marks["tuples"], watched[watched >= 0])
 
     def begin_cycle(self, cycle: int) -> None:
         self._role = ("phase-out", "incrementing", "switching")[cycle % 3]
@@ -68,15 +76,15 @@ class ThreeCycle(Migration):
         while len(codes) and not watch.make_room(len(codes)):
             codes = codes[: len(codes) // 2]
         slots, _ = watch.insert_codes(codes)
-        watch.marks["count"][slots] = 0
+        watch.marks["rows"][slots] = 0
+        watch.marks["tuples"][slots] = 0
         self._sieve.refresh(codes)
 
     def _mark(self) -> None:
-        room, watch = self.cache.around.room, self._watch
+        watch = self._watch
         slots = watch.live()
-        codes, rows = watch.map.code[slots], watch.marks["count"][slots]
-        tuples = room.rows.counts(codes)
-        good = (tuples > 0) & self.cache.worthwhile(tuples, rows)
+        codes, rows, tuples = watch.map.code[slots], watch.marks["rows"][slots], watch.marks["tuples"][slots]
+        good = self.cache.worthwhile(tuples, rows)
         codes, rows, tuples = codes[good], rows[good], tuples[good]
         gain = tuples * self.cache.tuple_bytes - self.cache.cache_cost(rows)
         order = np.argsort(-gain, kind="stable")
@@ -102,7 +110,7 @@ class ThreeCycle(Migration):
     def on_load(self, load: Load) -> None:
         if self._role == "incrementing":
             for met in self._sieve.search(load.codes):
-                groups.add_one(self._watch.marks["count"], met.newest)
+                groups.add_one(self._watch.marks["rows"], met.newest)
         elif self._role == "switching":
             for _ in self.cache.collect(load):
                 continue

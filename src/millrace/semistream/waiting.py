@@ -119,9 +119,12 @@ class WaitingRoom:
 
     def fits(self, columns: Sequence[pa.Array]) -> bool:
         """Whether these rows can be let in now; if so, room is reserved for them."""
-        return self.rows.make_room(len(columns[0]), Arena.heap_bytes_of(columns)) and self._queue.try_resize(
-            (len(self.chunks) + 1) * CHUNK_BYTES
-        )
+        queue = (len(self.chunks) + 1) * CHUNK_BYTES
+        if not self._queue.try_resize(queue):
+            self.rows.trim()  # slots may have been reserved ahead
+            if not self._queue.try_resize(queue):
+                return False
+        return self.rows.make_room(len(columns[0]), Arena.heap_bytes_of(columns))
 
     def admit(self, codes: Codes, columns: Sequence[pa.Array], turned: int, step: int) -> Positions:
         """Let tuples in that :meth:`fits` has said yes to; return how many wait for the same key."""
@@ -198,6 +201,9 @@ class WaitingRoom:
         """Remove tuples before their turn is over; return how many left."""
         self.rows.marks["entered"][slots] = -1
         self.removal_shifts += self.rows.remove(slots)
+        if not len(self):
+            self.chunks.clear()  # nobody of them is left
+            self._queue.resize(CHUNK_BYTES)
         return len(slots)
 
     def dismiss_oldest(self) -> int:

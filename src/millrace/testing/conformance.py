@@ -18,9 +18,10 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,25 +90,26 @@ class Subject:
     def least_memory(self, store: MasterStore, case: JoinCase) -> int:
         """The smallest budget the join starts with, plus what the widest tuple holds beside its slot."""
         stream = case.stream()
-        memory = 1
-        while True:
+        memory, named = 0, 1
+        while memory < named:
+            memory = named
             try:
                 self.make(store, case, memory=memory).bind(stream.schema)
             except BudgetTooSmallError as error:
-                assert error.minimum > memory, f"{self}: the minimum named does not suffice"
-                memory = error.minimum
+                named = error.minimum
             else:
                 return memory + _widest(stream)
+        raise AssertionError(f"{self}: {named} bytes are named as the minimum and do not suffice")
 
 
-def subjects(algorithms: Iterator[str] | list[str] | None = None) -> list[Subject]:
+def subjects(algorithms: Iterable[str] | None = None) -> list[Subject]:
     """Every algorithm of the table with every value of its ``CHOICES``, leaving early and staying."""
-    found = []
+    found: list[Subject] = []
     for name in algorithms or ALGORITHMS:
         choices = {key: values for key, values in CHOICES.items() if key in ALGORITHMS[name].options}
         choices["leave_early"] = [True, False]
-        for values in itertools.product(*choices.values()):
-            found.append(Subject(name, dict(zip(choices, values, strict=True))))
+        every = itertools.product(*choices.values())
+        found += [Subject(name, dict(zip(choices, values, strict=True))) for values in every]
     return found
 
 
@@ -338,8 +340,8 @@ def check_refusals(subject: Subject, directory: Path) -> None:
     refused(ConfigError, ["how", "'outer'", "'inner'", "'anti'"], lambda: make(how="outer"))
     refused(ConfigError, ["size", "'lots'", "64MB"], lambda: make(memory="lots"))
     for name in ("b", "w", "output_rows"):
-        refused(ConfigError, [name, "at least 1", "0"], lambda name=name: make(**{name: 0}))
-        refused(ConfigError, [name, "whole number", "2.5"], lambda name=name: make(**{name: 2.5}))
+        refused(ConfigError, [name, "at least 1", "0"], partial(make, **{name: 0}))
+        refused(ConfigError, [name, "whole number", "2.5"], partial(make, **{name: 2.5}))
     refused(SchemaError, ["columns", "'nope'", "name", "twin"], lambda: make(columns=["nope"]))
     refused(SchemaError, ["columns", "twice"], lambda: make(columns=["name", "name"]))
     refused(SchemaError, ["columns", "list", "'name'"], lambda: make(columns="name"))
@@ -349,8 +351,9 @@ def check_refusals(subject: Subject, directory: Path) -> None:
     assert isinstance(too_small, BudgetTooSmallError)
     assert str(too_small.minimum) in str(too_small)
     refused(StoreNotFoundError, [str(directory / "void")], lambda: subject.join(directory / "void", "k"))
-    (directory / "foreign").mkdir()
-    refused(CorruptStoreError, [str(directory / "foreign"), "manifest"], lambda: subject.join(directory / "foreign", "k"))
+    foreign = directory / "foreign"
+    foreign.mkdir()
+    refused(CorruptStoreError, [str(foreign), "manifest"], lambda: subject.join(foreign, "k"))
 
     refused(SchemaError, ["stream", "'k'", "string", "int64"], lambda: pushed({"k": ["1"]}))
     refused(SchemaError, ["stream", "'k'", "double", "int64"], lambda: pushed({"k": [1.5]}))
@@ -380,7 +383,7 @@ def _check_still_usable(subject: Subject, make: Callable[..., SemiStreamJoin]) -
         (["columns", "y"], pa.record_batch({"k": [1], "x": ["p"], "y": [1]})),
     ]
     for words, batch in bad:
-        refused(SchemaError, words, lambda batch=batch: list(join.push(batch)))
+        refused(SchemaError, words, partial(_push_all, join, batch))
         join.check_invariants()
         assert join.metrics.tuples_in == 2, f"{subject}: a refused batch was counted"
     unread = join.push(good)
@@ -429,14 +432,20 @@ def refused(
     error: type[MillraceError] | tuple[type[MillraceError], ...], words: list[str], call: Callable[[], Any]
 ) -> MillraceError:
     """Call, and return the error it must raise; its message must have all the words."""
+    raised: MillraceError | None = None
     try:
         call()
-    except MillraceError as raised:
-        assert isinstance(raised, error), f"expected {error}; got {type(raised).__name__}: {raised}"
-        lacking = [word for word in words if word not in str(raised)]
-        assert not lacking, f"the message {str(raised)!r} does not say {lacking}"
-        return raised
-    raise AssertionError(f"expected {error} about {words}; nothing was raised")
+    except MillraceError as came:
+        raised = came
+    assert raised is not None, f"expected {error} about {words}; nothing was raised"
+    assert isinstance(raised, error), f"expected {error}; got {type(raised).__name__}: {raised}"
+    lacking = [word for word in words if word not in str(raised)]
+    assert not lacking, f"the message {str(raised)!r} does not say {lacking}"
+    return raised
+
+
+def _push_all(join: SemiStreamJoin, batch: Any) -> list[pa.RecordBatch]:
+    return list(join.push(batch))
 
 
 def _widest(stream: pa.Table) -> int:

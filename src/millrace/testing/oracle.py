@@ -1,4 +1,4 @@
-"""The join as anyone would write it: a dictionary of lists over real key values. Slow, obvious, and the judge of the rest.
+"""The join as anyone would write it: a dictionary of lists over real key values. Slow, obvious, judge of the rest.
 
 Tables are compared as multisets of rows, with lengths, and an error shows what is missing and what is too much::
 
@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from millrace.core.spec import JoinSpec
 
-Rows = pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]
+Rows: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 _SHOWN = 5
 
 

@@ -22,7 +22,7 @@ extra_memory = st.one_of(st.just(0), st.integers(0, 500), st.integers(500, 6_000
 
 
 @st.composite
-def join_cases(draw: st.DrawFn, **fixed: Any) -> JoinCase:
+def join_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
     """Random :class:`JoinCase`; arguments given by name are not drawn."""
     drawn: dict[str, st.SearchStrategy[Any]] = {
         "key": st.sampled_from(KEY_KINDS),

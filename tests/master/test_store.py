@@ -1,0 +1,513 @@
+"""The master store: built from anything, opened or refused with reasons, never seen half-written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.core.clock import VirtualClock
+from millrace.core.errors import (
+    ConfigError,
+    CorruptStoreError,
+    SchemaError,
+    StoreError,
+    StoreExistsError,
+    StoreNotFoundError,
+    StoreVersionError,
+)
+from millrace.master.device import DISKS, Device, DiskModel
+from millrace.master.store import MasterStore
+from millrace.master.wheel import Wheel
+from millrace.rows.keys import KeyCoder
+from millrace.testing.cases import KEY_KINDS, PAYLOADS, JoinCase, KeyKind
+from millrace.testing.conformance import built
+from millrace.testing.faults import (
+    Interrupting,
+    failing,
+    files_of,
+    flip_byte,
+    full_disk,
+    in_child,
+    largest_file,
+    truncate,
+)
+from millrace.testing.oracle import assert_same_rows
+
+TABLE = pa.table(
+    {
+        "v": pa.array(range(100), pa.int32()),
+        "k": [i % 40 for i in range(100)],
+        "s": [f"text {i}" for i in range(100)],
+    }
+)
+SOURCES = [
+    "table",
+    "chunked table",
+    "batch",
+    "reader",
+    "dataset",
+    "parquet file",
+    "parquet folder",
+    "arrow file",
+    "list",
+    "generator",
+]
+
+
+def sources(folder: Path) -> dict[str, Callable[[], Any]]:
+    pq.write_table(TABLE, folder / "one.parquet", row_group_size=30)
+    (folder / "many").mkdir()
+    pq.write_table(TABLE.slice(0, 45), folder / "many" / "a.parquet")
+    pq.write_table(TABLE.slice(45), folder / "many" / "b.parquet")
+    with pa.ipc.new_file(folder / "table.arrow", TABLE.schema) as writer:
+        writer.write_table(TABLE, max_chunksize=17)
+    return {
+        "table": lambda: TABLE,
+        "chunked table": lambda: pa.Table.from_batches(TABLE.to_batches(max_chunksize=7)),
+        "batch": lambda: TABLE.to_batches()[0],
+        "reader": lambda: pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches(max_chunksize=9)),
+        "dataset": lambda: ds.dataset(folder / "many", format="parquet"),
+        "parquet file": lambda: folder / "one.parquet",
+        "parquet folder": lambda: str(folder / "many"),
+        "arrow file": lambda: folder / "table.arrow",
+        "list": lambda: TABLE.to_batches(max_chunksize=11),
+        "generator": lambda: (batch for batch in TABLE.to_batches(max_chunksize=1)),
+    }
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "stores" / "store"
+
+
+def built_at(target: Path, **other: Any) -> MasterStore:
+    return MasterStore.build(TABLE, target, "k", **{"page_rows": 16, **other})
+
+
+# building
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_store_is_built_from_anything(kind: str, tmp_path: Path) -> None:
+    seen: list[int] = []
+    source = sources(tmp_path)[kind]()
+    store = MasterStore.build(source, tmp_path / "store", "k", page_rows=16, shards=2, progress=seen.append)
+    assert store.schema.names == ["k", "v", "s"], "the key comes first"
+    assert_same_rows(store.to_table(), TABLE.select(["k", "v", "s"]))
+    store.verify()
+    assert seen[-1] == 100
+    assert seen == sorted(seen)
+    assert (store.rows, store.manifest.keys, store.manifest.largest_group, store.unique) == (100, 40, 3, False)
+
+
+def test_facts_about_a_store(target: Path) -> None:
+    store = built_at(target, columns=["s"], shards=3)
+    info = store.info()
+    assert info["rows"] == 100
+    assert info["columns"] == {"k": "int64", "s": "string"}
+    assert sum(info["shards"]) == 100
+    assert json.loads(json.dumps(info)) == info
+    assert str(target) in repr(store)
+    assert "shards=3" in repr(store)
+    assert store.row_bytes == pytest.approx(store.nbytes / 100)
+
+
+@pytest.mark.parametrize("kind", KEY_KINDS)
+def test_rows_are_in_the_shard_spark_would_choose(kind: KeyKind) -> None:
+    case = JoinCase(key=kind, master_rows=150, domain=60, shards=3, master_payload=PAYLOADS, nulls=False)
+    with built(case) as store:
+        store.verify()
+        coder = KeyCoder([store.schema.field(name).type for name in store.key], store.key)
+        rows = 0
+        for shard in range(3):
+            mapped = store.mapped(shard)
+            for page in range(-(-mapped.rows // mapped.page_rows)):
+                keys = [mapped.page(page).column(name) for name in store.key]
+                assert (coder.shards(keys, 3) == shard).all()
+                rows += mapped.page(page).num_rows
+        assert rows == store.rows
+        expected = case.master()
+        assert_same_rows(store.to_table(), expected.select(store.schema.names))
+
+
+def test_rows_without_a_key_are_left_out_and_counted(target: Path) -> None:
+    table = pa.table({"a": [1, None, 3, 4], "b": ["x", "y", None, "z"], "c": [1, 2, 3, 4]})
+    store = MasterStore.build(table, target, ["a", "b"])
+    assert store.manifest.null_keys == 2
+    assert store.to_table().column("c").to_pylist() == [1, 4]
+    store.verify()
+
+
+def test_an_empty_master(target: Path) -> None:
+    store = MasterStore.build(TABLE.slice(0, 0), target, "k", shards=2)
+    store.verify()
+    assert (store.rows, store.nbytes, store.row_bytes, store.to_table().num_rows) == (0, 0, 0.0, 0)
+
+
+def test_dictionaries_that_change_from_batch_to_batch(target: Path) -> None:
+    batches = [
+        pa.record_batch({"k": [i], "d": pa.array([text]).dictionary_encode()}) for i, text in enumerate("abca")
+    ]
+    store = MasterStore.build(batches, target, "k", page_rows=1)
+    assert store.to_table().column("d").to_pylist() == ["a", "b", "c", "a"]
+    store.verify()
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.integers(1, 40), st.integers(1, 25), st.integers(0, 120), st.lists(st.integers(0, 119), max_size=40))
+def test_any_rows_can_be_taken_from_any_pages(pages: int, chunk: int, rows: int, wanted: list[int]) -> None:
+    case = JoinCase(master_rows=rows, domain=50, page_rows=pages, master_payload=PAYLOADS, unique=True, seed=chunk)
+    with built(case) as store:
+        whole = store.to_table().combine_chunks()
+        numbers = np.array([n for n in wanted if n < rows], np.int64)
+        taken = store.mapped(0).take(range(len(store.schema)), numbers)
+        expected = whole.take(pa.array(numbers))
+        for name, column in zip(store.schema.names, taken, strict=True):
+            assert repr(column.to_pylist()) == repr(expected.column(name).to_pylist()), name
+
+
+# refusing
+
+
+def test_bad_arguments_are_refused_by_name(target: Path, tmp_path: Path) -> None:
+    build: Callable[..., MasterStore] = MasterStore.build
+    cases: list[tuple[type[Exception], str, Callable[[], Any]]] = [
+        (ConfigError, "shards: expected .* at least 1; got 0", lambda: build(TABLE, target, "k", shards=0)),
+        (ConfigError, "page_rows: expected .* got 1.5", lambda: build(TABLE, target, "k", page_rows=1.5)),
+        (SchemaError, "source: has no column 'nope'; it has v, k, s", lambda: build(TABLE, target, "nope")),
+        (SchemaError, "has no column 'nope'", lambda: build(TABLE, target, "k", columns=["nope"])),
+        (SchemaError, "key: expected one column or several", lambda: build(TABLE, target, ["k", "k"])),
+        (SchemaError, "key: expected one column or several", lambda: build(TABLE, target, [])),
+        (SchemaError, "got int", lambda: build(3, target, "k")),
+        (SchemaError, "expected record batches; got dict", lambda: build([{"k": 1}], target, "k")),
+        (SchemaError, "expected record batches; got NoneType", lambda: build([], target, "k")),
+        (SchemaError, "'x'.*double", lambda: build(pa.table({"x": [1.5]}), target, "x")),
+        (StoreError, "nowhere.parquet: no such file", lambda: build(tmp_path / "nowhere.parquet", target, "k")),
+    ]
+    for error, message, call in cases:
+        with pytest.raises(error, match=message):
+            call()
+        assert not target.exists()
+    garbage = tmp_path / "garbage.parquet"
+    garbage.write_bytes(b"not parquet at all")
+    with pytest.raises(StoreError, match=r"garbage.parquet: not readable as parquet"):
+        build(garbage, target, "k")
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([1])], ["k", "k"])
+    with pytest.raises(SchemaError, match="more than once: k"):
+        build(twice, target, "k")
+
+
+def test_a_later_batch_of_another_shape_is_refused_by_name(target: Path) -> None:
+    first = pa.record_batch({"k": [1], "v": [1]})
+    for other, came in ((pa.record_batch({"k": [1], "v": ["x"]}), "string"), (pa.record_batch({"k": [1]}), "no such")):
+        with pytest.raises(SchemaError, match=f"source: column 'v': expected int64; a later batch has {came}"):
+            MasterStore.build([first, other], target, "k")
+    assert not target.exists()
+    assert not list(target.parent.iterdir())
+
+
+def test_what_is_there_is_not_replaced_unless_told_so(target: Path) -> None:
+    built_at(target)
+    with pytest.raises(StoreExistsError, match="already exists; pass overwrite=True"):
+        built_at(target)
+    replaced = MasterStore.build(TABLE.slice(0, 5), target, "k", overwrite=True)
+    assert replaced.rows == 5
+    assert [path.name for path in target.parent.iterdir()] == ["store"]
+    foreign = target.parent / "foreign"
+    foreign.mkdir()
+    (foreign / "precious").write_text("do not delete")
+    with pytest.raises(StoreExistsError, match="not a master store"):
+        built_at(foreign, overwrite=True)
+    assert (foreign / "precious").exists()
+
+
+# damage
+
+
+def damage(kind: str, path: Path) -> None:
+    manifest = path / "manifest.json"
+    codes, rows = path / "shard-0001" / "codes.i64", path / "shard-0001" / "rows.arrow"
+    body = json.loads(manifest.read_text())
+    acts: dict[str, Callable[[], Any]] = {
+        "codes truncated": lambda: truncate(codes, 8),
+        "rows truncated": lambda: truncate(rows),
+        "rows emptied": lambda: rows.write_bytes(b""),
+        "rows too long": lambda: rows.write_bytes(rows.read_bytes() + b"x"),
+        "codes missing": codes.unlink,
+        "rows missing": rows.unlink,
+        "manifest torn": lambda: truncate(manifest, 40),
+        "manifest empty": lambda: manifest.write_bytes(b""),
+        "manifest binary": lambda: manifest.write_bytes(b"\xff\xfe\x00garbage"),
+        "manifest foreign": lambda: manifest.write_text('{"name": "package"}'),
+        "manifest a list": lambda: manifest.write_text("[1, 2]"),
+        "manifest without key": lambda: manifest.write_text(json.dumps({**body, "key": None})),
+        "manifest without shards": lambda: manifest.write_text(json.dumps({**body, "shards": [{}]})),
+        "manifest with a bad schema": lambda: manifest.write_text(json.dumps({**body, "schema": "AAAA"})),
+        "manifest missing": manifest.unlink,
+        "another version": lambda: manifest.write_text(json.dumps({**body, "format": 99})),
+    }
+    acts[kind]()
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "words"),
+    [
+        ("codes truncated", CorruptStoreError, ["codes.i64", "truncated", "expected"]),
+        ("rows truncated", CorruptStoreError, ["rows.arrow", "truncated"]),
+        ("rows emptied", CorruptStoreError, ["rows.arrow", "truncated", "0 bytes"]),
+        ("rows too long", CorruptStoreError, ["rows.arrow", "too long"]),
+        ("codes missing", CorruptStoreError, ["codes.i64", "missing"]),
+        ("rows missing", CorruptStoreError, ["rows.arrow", "missing"]),
+        ("manifest torn", CorruptStoreError, ["manifest.json", "torn"]),
+        ("manifest empty", CorruptStoreError, ["manifest.json", "torn"]),
+        ("manifest binary", CorruptStoreError, ["manifest.json"]),
+        ("manifest foreign", CorruptStoreError, ["manifest.json", "not the manifest"]),
+        ("manifest a list", CorruptStoreError, ["manifest.json", "not the manifest"]),
+        ("manifest without key", CorruptStoreError, ["manifest.json", "damaged"]),
+        ("manifest without shards", CorruptStoreError, ["manifest.json", "damaged"]),
+        ("manifest with a bad schema", CorruptStoreError, ["manifest.json", "damaged"]),
+        ("manifest missing", CorruptStoreError, ["not a master store", "manifest.json"]),
+        ("another version", StoreVersionError, ["manifest.json", "99", "reads format"]),
+    ],
+)
+def test_damage_is_named_when_the_store_is_opened(
+    kind: str, error: type[StoreError], words: list[str], target: Path
+) -> None:
+    built_at(target, shards=2)
+    damage(kind, target)
+    with pytest.raises(error) as raised:
+        MasterStore.open(target)
+    for word in words:
+        assert word in str(raised.value)
+    assert isinstance(raised.value, OSError)
+
+
+def test_there_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFoundError, match="void: there is no master store here"):
+        MasterStore.open(tmp_path / "void")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="file"):
+        MasterStore.open(tmp_path / "file")
+
+
+@pytest.mark.parametrize("file", ["codes.i64", "rows.arrow"])
+@pytest.mark.parametrize("at", [0, 100, -9])
+def test_a_changed_byte_is_found_by_verify(file: str, at: int, target: Path) -> None:
+    built_at(target, shards=2)
+    flip_byte(target / "shard-0000" / file, at)
+    with pytest.raises(CorruptStoreError, match=f"{file}: its bytes were changed"):
+        MasterStore.open(target).verify()
+
+
+def test_a_store_opened_before_it_was_replaced_does_not_mix_the_two(target: Path) -> None:
+    """Files are mapped at first use: an old handle must not read the new store's rows under the old manifest."""
+    old = built_at(target)
+    codes = old.codes(0).copy()
+    changed = TABLE.set_column(0, "v", pa.array(range(1000, 1100), pa.int32()))
+    MasterStore.build(changed, target, "k", page_rows=16, overwrite=True)
+    assert (old.codes(0) == codes).all()
+    try:
+        values = old.to_table().column("v").to_pylist()
+    except StoreError:
+        return
+    assert values == list(range(100)), "an old handle read new rows"
+
+
+# all or nothing
+
+
+def interrupted(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return iter(Interrupting(batches, after=3))
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize("fault", ["source fails", "interrupt", "disk full", "value error"])
+def test_a_build_that_fails_leaves_nothing_and_keeps_what_was_there(fault: str, old: bool, target: Path) -> None:
+    if old:
+        built_at(target.parent / "store")
+    else:
+        target.parent.mkdir(parents=True)
+    before = {path: path.read_bytes() for path in files_of(target.parent)}
+    batches = TABLE.to_batches(max_chunksize=10)
+    with pytest.raises((StoreError, KeyboardInterrupt, ZeroDivisionError)) as raised:
+        build_with(fault, batches, target)
+    if fault == "source fails":
+        assert "could not be built: [Errno 104] the source went away" in str(raised.value)
+    if fault == "disk full":
+        assert "the disk is full; nothing was written there" in str(raised.value)
+    assert {path: path.read_bytes() for path in files_of(target.parent)} == before
+    assert len(list(target.parent.iterdir())) == int(old)
+    if old:
+        MasterStore.open(target).verify()
+
+
+def build_with(fault: str, batches: list[pa.RecordBatch], target: Path) -> None:
+    if fault == "source fails":
+        built_from(failing(batches, 3), target)
+    elif fault == "interrupt":
+        built_from(interrupted(batches), target)
+    elif fault == "value error":
+        built_from(iter(Interrupting(batches, 3, ZeroDivisionError())), target)
+    else:
+        with full_disk(after=3):
+            built_from(iter(batches), target)
+
+
+def built_from(batches: Iterator[pa.RecordBatch], target: Path) -> MasterStore:
+    return MasterStore.build(batches, target, "k", page_rows=16, shards=2, overwrite=True)
+
+
+def test_files_that_may_not_grow(target: Path) -> None:
+    """A real error of the file system in the middle of writing, not a simulated one."""
+
+    def build() -> None:
+        largest_file(20_000)
+        wide = pa.table({"k": np.arange(100_000), "v": np.arange(100_000)})
+        with pytest.raises(StoreError, match="could not be built") as raised:
+            MasterStore.build(wide, target, "k", page_rows=1000)
+        if getattr(raised.value.__cause__, "errno", None) == errno.EFBIG:
+            os._exit(7)
+
+    assert in_child(build) == 7
+    assert not target.exists()
+    assert not list(target.parent.iterdir())
+
+
+def killed_at(batch: int, target: Path) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number, each in enumerate(TABLE.to_batches(max_chunksize=10)):
+            if number == batch:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield each
+
+    MasterStore.build(batches(), target, "k", overwrite=True)
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["fresh", "overwrite"])
+def test_a_killed_builder_leaves_nothing_visible_and_the_next_build_tidies_up(old: bool, target: Path) -> None:
+    if old:
+        built_at(target)
+    assert in_child(killed_at, 4, target) == -signal.SIGKILL
+    left = [path.name for path in target.parent.iterdir() if path.name != "store"]
+    assert len(left) == 1
+    assert left[0].startswith("."), "what is left is hidden"
+    assert target.exists() == old
+    if old:
+        MasterStore.open(target).verify()
+    other = target.parent / ".building-store-1-deadbeef"  # process 1 lives
+    other.mkdir()
+    MasterStore.build(TABLE, target, "k", overwrite=True)
+    assert sorted(path.name for path in target.parent.iterdir()) == [".building-store-1-deadbeef", "store"]
+
+
+def test_a_builder_killed_while_it_replaces_a_store_loses_neither(target: Path) -> None:
+    """At whatever moment it dies, the old store or the new one can be opened, and stays so after the next attempt."""
+    renames = 0
+    while True:
+        built_at(target, overwrite=True)
+
+        def replace(fatal: int) -> None:
+            count = 0
+            rename = os.rename
+            path_rename = Path.rename
+
+            def deadly(self: Path, to: Any) -> Path:
+                nonlocal count
+                if count == fatal:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                count += 1
+                rename(self, to)
+                return Path(to)
+
+            Path.rename = deadly  # type: ignore[method-assign,assignment]
+            try:
+                MasterStore.build(TABLE.slice(0, 7), target, "k", overwrite=True)
+            finally:
+                Path.rename = path_rename  # type: ignore[method-assign]
+
+        if in_child(replace, renames) == 0:
+            break
+        rows = MasterStore.open(target).rows
+        assert rows in (100, 7), "neither the old store nor the new one is there"
+        renames += 1
+    assert MasterStore.open(target).rows == 7
+
+
+# the device and the wheel
+
+
+def test_the_device_counts_pages_bytes_and_seeks() -> None:
+    device = Device("none", page_bytes=100)
+    device.read(0, 250)
+    device.read(250, 10)
+    device.read(0, 0)
+    device.read(0, 100)
+    assert (device.calls, device.bytes_read, device.pages_read, device.seeks) == (3, 360, 5, 2)
+    assert device.clock.now() == 0.0
+
+
+@pytest.mark.parametrize("name", [name for name in DISKS if name != "none"])
+def test_a_modelled_disk_takes_its_time_on_a_virtual_clock(name: str) -> None:
+    clock = VirtualClock()
+    disk = DISKS[name]
+    assert disk is not None
+    device = Device(name, clock=clock)
+    device.read(0, 1_000_000)
+    device.read(1_000_000, 500_000)
+    assert clock.now() == pytest.approx(disk.seek + 1_500_000 / disk.bandwidth)
+    device.read(0, 1)
+    assert clock.now() == pytest.approx(2 * disk.seek + 1_500_001 / disk.bandwidth)
+
+
+def test_disks_of_ones_own_and_unknown_ones() -> None:
+    device = Device(DiskModel(seek=1.0, bandwidth=10.0))
+    device.read(0, 20)
+    assert (device.name, device.clock.now()) == ("custom", 3.0)
+    with pytest.raises(ConfigError, match=r"device: expected one of 'none', 'hdd-2007'.*got 'tape'"):
+        Device("tape")
+    with pytest.raises(ConfigError, match="reads: expected one of 'columns', 'rows'; got 'cells'"):
+        Device(reads="cells")  # type: ignore[arg-type]
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.integers(0, 90), st.integers(1, 4), st.lists(st.integers(1, 30), min_size=1), st.integers(1, 20))
+def test_the_wheel_meets_every_row_once_a_turn(rows: int, shards: int, loads: list[int], pages: int) -> None:
+    case = JoinCase(master_rows=rows, domain=40, shards=shards, page_rows=pages, nulls=False)
+    with built(case) as store:
+        device = Device()
+        wheel = Wheel(store, device)
+        met: list[tuple[int, int]] = []
+        turn = 0
+        while store.rows and wheel.turned < 3 * store.rows:
+            before = wheel.turned
+            load = wheel.next_load(loads[turn % len(loads)])
+            turn += 1
+            assert 0 < len(load.codes) <= loads[(turn - 1) % len(loads)]
+            assert wheel.turned == before + len(load.codes)
+            assert (load.codes == store.codes(load.shard)[load.first : load.first + len(load.codes)]).all()
+            met += [(load.shard, load.first + i) for i in range(len(load.codes))]
+        every = sorted((shard, row) for shard in range(shards) for row in range(len(store.codes(shard))))
+        for turned in range(3):
+            assert sorted(met[turned * len(every) : (turned + 1) * len(every)]) == every
+        assert device.bytes_read == 8 * len(met)
+        assert wheel.cycles == (3.0 if store.rows else 0.0)
+
+
+def test_a_row_store_is_charged_for_whole_rows(target: Path) -> None:
+    store = built_at(target)
+    device = Device(reads="rows")
+    Wheel(store, device).next_load(100)
+    assert device.bytes_read == 100 * round(store.row_bytes)
