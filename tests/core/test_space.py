@@ -55,17 +55,17 @@ def test_a_release_keeps_everything_before_it() -> None:
         assert (array["x"][:start] == np.arange(start)).all()
 
 
+def answer_through_a_file(directory: Path) -> None:
+    array = FileSpace(directory).array("shared", np.int64, 1000)
+    assert array[3] == 33
+    array[4] = 44
+
+
 def test_files_are_shared_between_processes(tmp_path: Path) -> None:
     array = FileSpace(tmp_path).array("shared", np.int64, 1000)
     assert not array.any()
-
-    def child() -> None:
-        theirs = FileSpace(tmp_path).array("shared", np.int64, 1000)
-        assert theirs[3] == 33
-        theirs[4] = 44
-
     array[3] = 33
-    assert in_child(child) == 0
+    assert in_child(answer_through_a_file, tmp_path) == 0
     assert array[4] == 44
 
 

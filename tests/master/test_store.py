@@ -370,18 +370,18 @@ def built_from(batches: Iterator[pa.RecordBatch], target: Path) -> MasterStore:
     return MasterStore.build(batches, target, "k", page_rows=16, shards=2, overwrite=True)
 
 
+def build_too_large(target: Path) -> None:
+    largest_file(20_000)
+    wide = pa.table({"k": np.arange(100_000), "v": np.arange(100_000)})
+    with pytest.raises(StoreError, match="could not be built") as raised:
+        MasterStore.build(wide, target, "k", page_rows=1000)
+    if getattr(raised.value.__cause__, "errno", None) == errno.EFBIG:
+        os._exit(7)
+
+
 def test_files_that_may_not_grow(target: Path) -> None:
     """A real error of the file system in the middle of writing, not a simulated one."""
-
-    def build() -> None:
-        largest_file(20_000)
-        wide = pa.table({"k": np.arange(100_000), "v": np.arange(100_000)})
-        with pytest.raises(StoreError, match="could not be built") as raised:
-            MasterStore.build(wide, target, "k", page_rows=1000)
-        if getattr(raised.value.__cause__, "errno", None) == errno.EFBIG:
-            os._exit(7)
-
-    assert in_child(build) == 7
+    assert in_child(build_too_large, target) == 7
     assert not target.exists()
     assert not list(target.parent.iterdir())
 
@@ -413,36 +413,29 @@ def test_a_killed_builder_leaves_nothing_visible_and_the_next_build_tidies_up(ol
     assert sorted(path.name for path in target.parent.iterdir()) == [".building-store-1-deadbeef", "store"]
 
 
+def replace_and_die(target: Path, fatal: int) -> None:
+    """Replace a store, killed at its rename number ``fatal``."""
+    count = 0
+
+    def deadly(self: Path, to: Any) -> Path:
+        nonlocal count
+        if count == fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+        count += 1
+        os.rename(self, to)
+        return Path(to)
+
+    Path.rename = deadly  # type: ignore[method-assign,assignment]
+    MasterStore.build(TABLE.slice(0, 7), target, "k", overwrite=True)
+
+
 def test_a_builder_killed_while_it_replaces_a_store_loses_neither(target: Path) -> None:
-    """At whatever moment it dies, the old store or the new one can be opened, and stays so after the next attempt."""
-    renames = 0
-    while True:
+    """At whatever moment it dies, the old store or the new one can be opened."""
+    for fatal in range(6):
         built_at(target, overwrite=True)
-
-        def replace(fatal: int) -> None:
-            count = 0
-            rename = os.rename
-            path_rename = Path.rename
-
-            def deadly(self: Path, to: Any) -> Path:
-                nonlocal count
-                if count == fatal:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                count += 1
-                rename(self, to)
-                return Path(to)
-
-            Path.rename = deadly  # type: ignore[method-assign,assignment]
-            try:
-                MasterStore.build(TABLE.slice(0, 7), target, "k", overwrite=True)
-            finally:
-                Path.rename = path_rename  # type: ignore[method-assign]
-
-        if in_child(replace, renames) == 0:
+        if in_child(replace_and_die, target, fatal) == 0:
             break
-        rows = MasterStore.open(target).rows
-        assert rows in (100, 7), "neither the old store nor the new one is there"
-        renames += 1
+        assert MasterStore.open(target).rows in (100, 7), "neither the old store nor the new one is there"
     assert MasterStore.open(target).rows == 7
 
 

@@ -97,7 +97,7 @@ def test_the_inequality_for_every_row_anew(monkeypatch: pytest.MonkeyPatch) -> N
     def mark(self: ThreeCycle) -> None:
         slots = self._watch.live()
         codes = self._watch.map.code[slots].copy()
-        counts = self._watch.marks["count"][slots].copy()
+        counts = self._watch.marks["rows"][slots].copy()
         self._counted = dict(zip(codes.tolist(), counts.tolist(), strict=True))
         self._marked = self.cache.open(codes, 0)
         self._watch.remove(slots)

@@ -55,7 +55,7 @@ from millrace.semistream.waiting import WaitingRoom
 _PIECE = 65_536  # stream rows handled at a time
 _LOAD_ROW_BYTES = 8  # a key code
 _PAIR_BYTES = 8
-_LOAD_SHARE = 1 / 12
+_LOAD_SHARE = 1 / 8
 _PAIR_SHARE = 1 / 48
 _MOST_MATCHES = 16_384
 
@@ -81,7 +81,7 @@ class SemiStreamJoin(StreamOperator):
     suffix
         Appended to master columns whose name the stream has too; without it that is an error.
     b
-        Master rows per load (the papers' b). By default a twelfth of the budget goes to the load buffer.
+        Master rows per load (the papers' b). By default an eighth of the budget goes to the load buffer.
     w
         Stream tuples let in per step (the papers' w). By default what keeps the waiting room evenly full.
     device

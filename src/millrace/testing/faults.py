@@ -6,6 +6,7 @@ The fake clock is :class:`millrace.core.clock.VirtualClock`; a :class:`~millrace
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import resource
 import signal
@@ -31,6 +32,9 @@ __all__ = [
     "largest_file",
     "truncate",
 ]
+
+
+_PATIENCE = 60
 
 
 class Interrupting:
@@ -106,12 +110,14 @@ def largest_file(nbytes: int) -> None:
 
 
 def in_child(work: Callable[..., Any], *arguments: Any) -> int:
-    """Run ``work`` in a forked child and return its exit code: 0, 1 after an exception, or minus a signal."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work(*arguments)
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    """Run a function of a module in a process of its own and return the exit code: 0, 1 after an exception, or minus
+    a signal. The process is started afresh, not forked: Arrow and the lanes have threads, which a fork would lose.
+    """
+    child = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
+    child.start()
+    child.join(_PATIENCE)
+    if child.exitcode is None:
+        child.kill()
+        child.join()
+        raise AssertionError(f"the child did not end within {_PATIENCE} s")
+    return child.exitcode

@@ -1,0 +1,85 @@
+"""Pictures of the benchmarks' figures: ``python -m millrace.bench.plots results.json docs/images``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from matplotlib.ticker import FuncFormatter
+
+_COLOURS = {"ssbj": "#1f6f8b", "meshjoin": "#99a8b2", "duckdb": "#e0a030"}
+_LABELS = {"ssbj": "Millrace ssbj", "meshjoin": "Millrace meshjoin", "duckdb": "DuckDB, one join per batch"}
+
+
+def draw(figures: dict[str, Any], directory: Path) -> list[Path]:
+    """Draw what there are figures for; return the files."""
+    mpl.use("Agg")
+    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    directory.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for name, make in (("peers", _peers), ("scaling", _scaling), ("disk", _disk)):
+        if name in figures:
+            figure = make(figures[name])
+            drawn.append(directory / f"{name}.png")
+            figure.savefig(drawn[-1], dpi=130, bbox_inches="tight")
+            plt.close(figure)
+    return drawn
+
+
+def _peers(result: dict[str, Any]) -> Any:
+    figure, axes = plt.subplots(figsize=(6.4, 2.6))
+    sizes = sorted({f["batch_rows"] for f in result["figures"]})
+    engines = ["ssbj", "meshjoin", "duckdb"]
+    for i, engine in enumerate(engines):
+        by_size = {f["batch_rows"]: f["rate"] for f in result["figures"] if f["engine"] == engine}
+        rates = [by_size[size] for size in sizes]
+        places = [j + (1 - i) * 0.26 for j in range(len(sizes))]
+        bars = axes.barh(places, rates, 0.24, color=_COLOURS[engine], label=_LABELS[engine])
+        axes.bar_label(bars, [f"{rate / 1e6:.2f} M/s" for rate in rates], padding=3)
+    axes.set_yticks(range(len(sizes)), [f"batches of\n{size:,}" for size in sizes])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1e6:g} M"))
+    setting = f"{result['rows'] / 1e6:g} M master rows, Zipf 1, memory {result['memory']}"
+    axes.set_xlabel(f"stream tuples per second; {setting}")
+    axes.margins(x=0.15)
+    axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def _scaling(result: dict[str, Any]) -> Any:
+    figure, axes = plt.subplots(figsize=(4.6, 3))
+    rows = [f["rows"] / 1e6 for f in result["figures"]]
+    for name in ("meshjoin", "ssbj"):
+        axes.loglog(rows, [f[f"{name}_us"] for f in result["figures"]], "o-", color=_COLOURS[name], label=name)
+    axes.set_xlabel("master rows, millions")
+    axes.set_ylabel("µs per stream tuple")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _disk(result: dict[str, Any]) -> Any:
+    figure, (rates, hits) = plt.subplots(1, 2, figsize=(7.2, 3))
+    styles = {"meshjoin": "-", "ssbj rolling": "-", "ssbj three-cycle": "--"}
+    for name, runs in result["runs"].items():
+        shares = [run["share"] for run in runs]
+        colour = _COLOURS[name.split()[0]]
+        rates.plot(shares, [run["rate"] / 1e3 for run in runs], styles[name], marker="o", color=colour, label=name)
+        if name != "meshjoin":
+            shares_hit = [run["hit_share"] * 100 for run in runs]
+            hits.plot(shares, shares_hit, styles[name], marker="o", color=colour, label=name)
+    rates.set_ylabel("thousand tuples per second of device time")
+    hits.set_ylabel("% of tuples answered by the cache")
+    hits.set_ylim(0, 100)
+    for axes in (rates, hits):
+        axes.set_xlabel("memory, % of the master")
+        axes.legend(frameon=False)
+    figure.suptitle(f"{result['disk']} model, {result['rows'] / 1e6:g} M rows, skew {result['skew']:g}")
+    return figure
+
+
+if __name__ == "__main__":
+    for path in draw(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])):
+        print(path)
