@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millrace.core.budget import MemoryBudget
-from millrace.core.space import HeapSpace
+from millrace.core.space import FileSpace, HeapSpace
 from millrace.rows.arena import Arena
 from millrace.rows.columns import output_column
 from millrace.rows.keyed import KeyedRows
@@ -210,3 +211,22 @@ def test_any_sequence_of_calls_against_a_dictionary(data: st.DataObject) -> None
         assert [(t, x) for t, x in zip(texts_.to_pylist(), lists.to_pylist(), strict=True)] == [
             model[slot][1:] for slot in live.tolist()
         ]
+
+
+def test_files_left_by_another_run_do_not_shine_through(tmp_path: Path) -> None:
+    """Nulls of an earlier owner of the same files are not nulls of the rows stored now."""
+    schema = pa.schema({"a": pa.int64(), "s": pa.string()})
+
+    def rows_in_files() -> KeyedRows:
+        return KeyedRows("test", schema, MemoryBudget(100_000), FileSpace(tmp_path), {"mark": np.int32})
+
+    def put(rows: KeyedRows, numbers: list[int | None], texts: list[str | None]) -> list[list[Any]]:
+        columns = [pa.array(numbers, pa.int64()), pa.array(texts, pa.string())]
+        assert rows.make_room(len(numbers), Arena.heap_bytes_of(columns))
+        rows.insert(np.arange(len(numbers), dtype=np.int64), columns)
+        return [column.to_pylist() for column in rows.take([0, 1], rows.live())]
+
+    assert put(rows_in_files(), [None] * 4, [None] * 4) == [[None] * 4, [None] * 4]
+    second = rows_in_files()
+    assert put(second, [1, 2], ["a", "b"]) == [[1, 2], ["a", "b"]]
+    assert put(second, [None], ["c"]) == [[1, 2, None], ["a", "b", "c"]]

@@ -163,17 +163,23 @@ def test_a_high_rate_makes_a_main_memory_join_through_the_inequality(migration: 
     assert join.metrics.waiting == 0, "nobody waits once all of the master is here"
 
 
-def test_rows_longer_than_the_sample_said_do_not_break_the_start(tmp_path: Path) -> None:
-    """The first page has short strings, the rest long ones: the attempt to load all of the master has to be undone."""
-    texts = ["a"] * 2000 + ["b" * 400] * 2000
-    store = store_of(range(4000), tmp_path, text=texts)
-    join = mr.SemiStreamJoin(store, "k", memory=600_000)
+@both
+@pytest.mark.parametrize(("rows", "memory"), [(4_000, 600_000), (40_000, 6_000_000)])
+def test_rows_longer_than_the_sample_said_do_not_break_the_start(
+    rows: int, memory: int, migration: str, tmp_path: Path
+) -> None:
+    """The first half has short strings, the rest long ones: the attempt to load all of the master has to be undone."""
+    texts = ["a"] * (rows // 2) + ["b" * 400] * (rows // 2)
+    store = store_of(range(rows), tmp_path, text=texts)
+    join = mr.SemiStreamJoin(store, "k", memory=memory, b=777, w=97, migration=migration, leave_early=False)
     got = []
-    for start in range(0, 4000, 100):
-        got += list(join.push(batch_of(range(start, start + 100))))
+    for start in range(0, rows, rows // 40):
+        got += [*join.push(batch_of(range(start, start + rows // 40))), *join.step()]
         join.check_invariants()
+    assert not cache_of(join).whole
     got += list(join.finish())
-    assert sum(len(batch) for batch in got) == 4000
+    join.check_invariants()
+    assert sum(len(batch) for batch in got) == rows
 
 
 # the two migrations
@@ -231,15 +237,21 @@ def test_the_cache_leaves_room_for_a_tuple(migration: str, tmp_path: Path) -> No
 def test_a_key_admitted_late_in_a_turn_is_judged_by_the_time_it_was_watched(tmp_path: Path) -> None:
     """A key that is as hot as ever is not evicted because it was published just before the reckoning."""
     store = store_of([*range(100), 7], tmp_path)
+    evicted = {}
     for late in range(1, 11):
         join = mr.SemiStreamJoin(store, "k", memory=60_000, b=10, evict_every=10, leave_early=False)
         join.bind(batch_of([]).schema)
-        first = 10 * join.k - join.k - late  # so that its own turn ends ``late`` steps before turn 10
-        for step in range(14 * join.k):
+        reckoning = 9 * join.k  # the step with which turn 10 begins
+        first = reckoning - join.k - 1 - late  # a key is published a turn after its second tuple came
+        for step in range(reckoning + 1):
+            if step == reckoning:
+                assert 7 in cached_keys(join), "the example is to have the key published by now"
             if step >= first:
-                list(join.push(batch_of([7] * 6)))
+                list(join.push(batch_of([7])))
             list(join.step())
-        assert join.metrics.evicted_keys == 0, f"evicted {join.metrics.evicted_keys} keys, published {late} before"
+        if join.metrics.evicted_keys:
+            evicted[late] = join.metrics.evicted_keys
+    assert not evicted, f"evicted though as hot as ever, when published so many steps before: {sorted(evicted)}"
 
 
 # Theorem 1
