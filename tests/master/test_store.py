@@ -44,7 +44,7 @@ from millrace.testing.faults import (
     largest_file,
     truncate,
 )
-from millrace.testing.oracle import assert_same_rows
+from millrace.testing.oracle import assert_same_rows, plain
 
 TABLE = pa.table(
     {
@@ -140,7 +140,7 @@ def test_rows_are_in_the_shard_spark_would_choose(kind: KeyKind) -> None:
                 rows += mapped.page(page).num_rows
         assert rows == store.rows
         expected = case.master()
-        assert_same_rows(store.to_table(), expected.select(store.schema.names))
+        assert_same_rows(store.to_table(), plain(expected.select(store.schema.names)))
 
 
 def test_rows_without_a_key_are_left_out_and_counted(target: Path) -> None:
@@ -308,7 +308,7 @@ def test_there_is_no_store(tmp_path: Path) -> None:
 def test_a_changed_byte_is_found_by_verify(file: str, at: int, target: Path) -> None:
     built_at(target, shards=2)
     flip_byte(target / "shard-0000" / file, at)
-    with pytest.raises(CorruptStoreError, match=f"{file}: its bytes were changed"):
+    with pytest.raises(CorruptStoreError, match=f"{file}: (its bytes were changed|not a readable Arrow file)"):
         MasterStore.open(target).verify()
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.rows.columns import plain_type
 from millrace.testing.conformance import Subject, subjects
 
 every_subject = pytest.mark.parametrize("subject", subjects(), ids=str)
@@ -47,7 +48,7 @@ def test_text_keys_in_any_encoding(subject: Subject, type_: pa.DataType, tmp_pat
     store = mr.MasterStore.build(master, tmp_path / "store", "k", page_rows=7)
     keys = pa.array(["key 3"] * 12 + ["key 4", None, "nobody"] * 3).cast(type_)
     out = run(subject, store, "k", [pa.record_batch({"k": keys})] * 10)
-    assert out.schema.field("k").type == (pa.string() if type_ == pa.string_view() else type_)
+    assert out.schema.field("k").type == plain_type(type_)
     assert counts(out.column("k")) == {"key 3": 240, "key 4": 60}
 
 
@@ -60,7 +61,7 @@ def test_narrower_integer_keys(subject: Subject, type_: pa.DataType, tmp_path: P
     values, codes = pa.array([3, 4, 99], pa.int32()), pa.array([0] * 12 + [1, None, 2] * 3, pa.int8())
     keys = pa.DictionaryArray.from_arrays(codes, values) if pa.types.is_dictionary(type_) else plain.cast(type_)
     out = run(subject, store, "k", [pa.record_batch({"k": keys})] * 10)
-    assert out.schema.field("k").type == type_
+    assert out.schema.field("k").type == plain_type(type_)
     assert counts(out.column("k")) == {3: 240, 4: 60}
 
 
@@ -94,7 +95,7 @@ def test_payload_with_views_and_changing_dictionaries(subject: Subject, tmp_path
         for turn in range(20)
     ]
     out = run(subject, store, "k", batches, how="left", memory=40_000)
-    assert out.schema.field("mine").type == pa.dictionary(pa.int32(), pa.string())
+    assert out.schema.field("mine").type == pa.string()
     rows = out.to_pylist()
     assert len(rows) == 100
     assert sorted(row["mine"] for row in rows if row["mine"] and row["mine"].startswith("turn")) == sorted(

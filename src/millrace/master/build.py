@@ -6,6 +6,7 @@ Ctrl-C, a bad batch) the temporary directory is removed and what was at the targ
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -23,7 +24,7 @@ from millrace.core.errors import ConfigError, SchemaError, StoreError, StoreExis
 from millrace.kernels.mixing import share_of
 from millrace.master.manifest import MANIFEST, FileEntry, Manifest, ShardEntry
 from millrace.master.store import checksum
-from millrace.rows.columns import plain_batch, plain_schema
+from millrace.rows.columns import bytes_pieces, plain_batch, plain_schema, shape_of
 from millrace.rows.keys import KeyCoder
 
 _BUILDING = ".building-"
@@ -73,6 +74,7 @@ def build_store(
             null_keys=null_keys,
             data_bytes=sum(writer.data_bytes for writer in writers),
             snapshot=uuid.uuid4().hex,
+            longest={n: max(writer.longest[n] for writer in writers) for n in writers[0].longest},
             shards=entries,
         ).write(building)
         _commit(building, path)
@@ -199,6 +201,7 @@ class ShardWriter:
         self._pending_rows = 0
         self.rows = 0
         self.data_bytes = 0
+        self.longest = {f.name: 0 for f in schema if shape_of(f.type) == "bytes"}
 
     def append(self, batch: pa.RecordBatch, codes: npt.NDArray[np.int64]) -> None:
         """Add rows; whole pages are written at once."""
@@ -214,6 +217,9 @@ class ShardWriter:
         for first in range(0, rows, self._page_rows):
             page = pending.slice(first, min(self._page_rows, rows - first))
             self.data_bytes += page.nbytes
+            for name, longest in self.longest.items():
+                lengths = bytes_pieces(page.column(self._schema.get_field_index(name)))[2]
+                self.longest[name] = max(longest, int(lengths.max(initial=0)))
             self._writer.write_batch(page)
         rest = pending.slice(rows)
         self._pending = [rest] if len(rest) else []
@@ -267,14 +273,7 @@ def _count_groups(paths: Sequence[Path]) -> tuple[int, int]:
 def _commit(building: Path, path: Path) -> None:
     """Make the finished directory visible under its name, in one rename."""
     if path.exists():
-        aside = building.with_name(building.name + "-replaced")
-        path.rename(aside)
-        try:
-            building.rename(path)
-        except OSError:
-            aside.rename(path)
-            raise
-        shutil.rmtree(aside, ignore_errors=True)
+        _exchange(building, path)  # what was there is removed with the temporary directory
     else:
         building.rename(path)
     parent = os.open(path.parent, os.O_RDONLY)
@@ -282,6 +281,16 @@ def _commit(building: Path, path: Path) -> None:
         os.fsync(parent)
     finally:
         os.close(parent)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Swap two directories in one step, so that there is a store under the name at every moment."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    here = -100  # AT_FDCWD
+    swap = 2  # RENAME_EXCHANGE
+    if libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), swap):
+        number = ctypes.get_errno()
+        raise OSError(number, f"could not swap the new store for the old one: {os.strerror(number)}")
 
 
 def _remove_leftovers(path: Path) -> None:

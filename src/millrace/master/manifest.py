@@ -48,6 +48,8 @@ class Manifest:
     null_keys: int
     data_bytes: int
     snapshot: str
+    longest: dict[str, int] = field(default_factory=dict)
+    """Bytes of the longest value of every string and binary column."""
     shards: list[ShardEntry] = field(default_factory=list)
 
     @property
@@ -69,6 +71,7 @@ class Manifest:
             "null_keys": self.null_keys,
             "data_bytes": self.data_bytes,
             "snapshot": self.snapshot,
+            "longest": self.longest,
             "columns": {f.name: str(f.type) for f in self.schema},
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
             "shards": [
@@ -114,10 +117,11 @@ class Manifest:
                 null_keys=int(body["null_keys"]),
                 data_bytes=int(body["data_bytes"]),
                 snapshot=str(body["snapshot"]),
+                longest={str(name): int(nbytes) for name, nbytes in body["longest"].items()},
                 shards=[
                     ShardEntry(int(s["rows"]), FileEntry(**s["codes"]), FileEntry(**s["data"]))
                     for s in body["shards"]
                 ],
             )
-        except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowInvalid) as error:
             raise CorruptStoreError(f"{path}: damaged: {type(error).__name__} {error}") from None

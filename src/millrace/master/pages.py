@@ -6,7 +6,7 @@ row's value is found by arithmetic and gathered by NumPy, whatever the page.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,14 @@ class MappedRows:
     ----------
     path
         An uncompressed Arrow IPC file whose record batches all have ``page_rows`` rows, but for the last.
+    longest
+        For string and binary columns, the bytes of the longest value.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, rows: int, page_rows: int) -> None:
+    def __init__(
+        self, path: Path, schema: pa.Schema, rows: int, page_rows: int, longest: Mapping[str, int]
+    ) -> None:
+        self._longest = {name: longest.get(name, 0) for name in schema.names}
         self.schema = schema
         self.rows = rows
         self.page_rows = page_rows
@@ -120,6 +125,20 @@ class MappedRows:
         edges = np.flatnonzero(np.diff(page)) + 1
         for run in np.split(np.arange(len(page)), edges):
             output.arrow(self._reader.get_batch(int(page[run[0]])).column(column), inside[run])
+
+    def longest(self, columns: Sequence[int]) -> int:
+        """No row holds more bytes than this in the strings and binary of these columns."""
+        return sum(self._longest[self.schema.field(i).name] for i in columns)
+
+    def bytes_of(self, columns: Sequence[int], rows: Indices) -> int:
+        """Bytes that strings and binary of these rows hold."""
+        page, inside = np.divmod(rows, self.page_rows)
+        total = 0
+        for column in (self._columns()[i] for i in columns if shape_of(self.schema.field(i).type) == "bytes"):
+            assert column.items is not None
+            at = column.values[page] + inside
+            total += int((column.items.take(at + 1) - column.items.take(at)).sum(dtype=np.int64))
+        return total
 
     def take(self, columns: Sequence[int], rows: Indices) -> list[pa.Array]:
         """The given columns of the given rows as Arrow arrays."""

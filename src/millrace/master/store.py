@@ -107,7 +107,11 @@ class MasterStore:
                 _check_size(path, entry)
             if shard.codes.nbytes != 8 * shard.rows:
                 raise CorruptStoreError(f"{path / shard.codes.path}: expected {8 * shard.rows} bytes of key codes")
-        return MasterStore(path, manifest)
+        store = MasterStore(path, manifest)
+        for number in range(store.shards):  # mapped now, a store stays what it was if another takes its place
+            store.codes(number)
+            store.mapped(number)
+        return store
 
     # what it holds
 
@@ -158,7 +162,8 @@ class MasterStore:
         if shard not in self._rows:
             entry = self.manifest.shards[shard]
             path = self.path / entry.data.path
-            self._rows[shard] = MappedRows(path, self.schema, entry.rows, self.manifest.page_rows)
+            m = self.manifest
+            self._rows[shard] = MappedRows(path, self.schema, entry.rows, m.page_rows, m.longest)
         return self._rows[shard]
 
     def to_table(self) -> pa.Table:

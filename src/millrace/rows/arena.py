@@ -54,7 +54,7 @@ class Arena:
         self._nulls: npt.NDArray[Any] = space.array(
             f"{name}.nulls", np.uint8, capacity * max(1, -(-len(schema) // 8))
         ).reshape(capacity, -1)
-        self._has_nulls = False  # until then all masks are zero, as they were made
+        self._has_nulls = False  # until the first comes, nobody needs to look at the masks
         self._columns: list[_Fixed | _Bytes | _Opaque] = []
         heap = _Heap(space, f"{name}.heap", heap_capacity)
         for i, field in enumerate(schema):
@@ -102,14 +102,13 @@ class Arena:
 
     def store(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Write one row per slot. The caller has made sure that slots and heap bytes are there."""
-        self._has_nulls = self._has_nulls or any(array.null_count for array in columns)
-        if self._has_nulls:
-            masks = np.zeros((len(slots), self._nulls.shape[1]), np.uint8)
-            for i, array in enumerate(columns):
-                valid = valid_flags(array)
-                if valid is not None:
-                    masks[:, i >> 3] |= (valid ^ 1) << (i & 7)
-            self._nulls[slots] = masks
+        masks = np.zeros((len(slots), self._nulls.shape[1]), np.uint8)
+        for i, array in enumerate(columns):
+            valid = valid_flags(array)
+            if valid is not None:
+                self._has_nulls = True
+                masks[:, i >> 3] |= (valid ^ 1) << (i & 7)
+        self._nulls[slots] = masks
         for column, array in zip(self._columns, columns, strict=True):
             column.store(slots, array)
 
@@ -140,6 +139,21 @@ class Arena:
         self._nulls[targets] = self._nulls[sources]
         for column in self._columns:
             column.move(sources, targets)
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.heap.end = self.heap.dead = 0
+        for column in self._columns:
+            column.clear()
+
+    def longest(self, columns: Sequence[int]) -> int:
+        """No row stored so far holds more bytes than this in these columns; opaque ones are not counted."""
+        return sum(c.longest for c in (self._columns[i] for i in columns) if isinstance(c, _Bytes))
+
+    def bytes_of(self, columns: Sequence[int], slots: Slots) -> int:
+        """Bytes that strings and binary of these rows hold."""
+        chosen = (self._columns[i] for i in columns)
+        return sum(int(c.lengths[slots].sum(dtype=np.int64)) for c in chosen if isinstance(c, _Bytes))
 
     def compact_heap(self, live: Slots) -> None:
         """Move the bytes of the live rows together."""
@@ -189,6 +203,9 @@ class _Fixed:
     def blank(self, slots: Slots) -> None:
         """Nothing is held beside the slot itself."""
 
+    def clear(self) -> None:
+        """Nothing is held beside the slots."""
+
     def drop(self, slots: Slots) -> None:
         """Nothing to give back: the slot itself is reused."""
 
@@ -204,6 +221,7 @@ class _Bytes:
 
     def __init__(self, space: Space, name: str, heap: _Heap, capacity: int) -> None:
         self._space, self._heap = space, heap
+        self.longest = 0
         self.starts: npt.NDArray[Any] = space.array(f"{name}.starts", np.int64, capacity)
         self.lengths: npt.NDArray[Any] = space.array(f"{name}.lengths", np.int32, capacity)
 
@@ -213,6 +231,7 @@ class _Bytes:
         ends = np.cumsum(lengths, dtype=np.int64) + heap.end
         self.starts[slots] = ends - lengths
         self.lengths[slots] = lengths
+        self.longest = max(self.longest, int(lengths.max(initial=0)))
         heap.end = gather.copy_bytes(data, starts, lengths, heap.data, heap.end)
 
     def gather(self, slots: Slots, valid: npt.NDArray[np.uint8] | None, output: OutputColumn) -> None:
@@ -221,6 +240,9 @@ class _Bytes:
 
     def blank(self, slots: Slots) -> None:
         self.lengths[slots] = 0
+
+    def clear(self) -> None:
+        """The heap is cleared as a whole."""
 
     def drop(self, slots: Slots) -> None:
         self._heap.dead += int(self.lengths[slots].sum(dtype=np.int64))
@@ -270,6 +292,11 @@ class _Opaque:
 
     def blank(self, slots: Slots) -> None:
         self._segment[slots] = -1
+
+    def clear(self) -> None:
+        self._segments.clear()
+        self._alive.clear()
+        self.segment_bytes = 0
 
     def drop(self, slots: Slots) -> None:
         segments = self._segment[slots]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
 from millrace.rows.columns import OutputColumn, item_of, output_column, shape_of
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8_000_000
-_GUESS = 32  # bytes of a string nobody has seen yet
-_FIRST_PIECE = 512
+_OPAQUE_PIECE = 1024  # rows appended at a time where nobody can say beforehand how long they are
 
 
 def fixed_width(schema: pa.Schema) -> int:
@@ -22,54 +19,53 @@ def fixed_width(schema: pa.Schema) -> int:
 class BatchBuilder:
     """Collects output rows and hands them out as record batches of at most about ``BATCH_BYTES``.
 
-    Fill at most :attr:`room` rows in every column, :meth:`advance`, then :meth:`flush` if :attr:`full`.
+    Fill at most :attr:`room` rows in every column, whose strings hold at most :attr:`bytes_left`, unless it is one row
+    alone; :meth:`advance`; then :meth:`flush` if :attr:`full`.
     """
 
     def __init__(self, schema: pa.Schema, rows: int = BATCH_ROWS) -> None:
         self.schema = schema
-        self._varies = any(shape_of(field.type) in ("bytes", "opaque") for field in schema)
         self._fixed = max(1, fixed_width(schema))
-        self._row_bytes = float(self._fixed + _GUESS * sum(shape_of(f.type) == "bytes" for f in schema))
         self._limit = max(1, min(rows, BATCH_BYTES // self._fixed))
-        self._piece = _FIRST_PIECE if self._varies else self._limit
+        opaque = any(shape_of(field.type) == "opaque" for field in schema)
+        self._piece = min(self._limit, _OPAQUE_PIECE) if opaque else self._limit
         self._start()
 
     def _start(self) -> None:
         self.rows = 0
-        self.columns: list[OutputColumn] = []
+        self._held = 0
+        self._columns: list[OutputColumn] = []
 
-    def _open(self) -> None:
-        if not self.columns:
-            self.columns = [output_column(field.type, self._limit) for field in self.schema]
+    @property
+    def columns(self) -> list[OutputColumn]:
+        """The output columns; made when the first row comes."""
+        if not self._columns:
+            self._columns = [output_column(field.type, self._limit) for field in self.schema]
+        return self._columns
 
     @property
     def room(self) -> int:
         """How many rows may be appended next."""
-        self._open()
-        by_bytes = int((BATCH_BYTES - self.rows * self._row_bytes) / self._row_bytes)
-        return max(1, min(self._limit - self.rows, self._piece, by_bytes))
+        return min(self._limit - self.rows, self._piece)
+
+    @property
+    def bytes_left(self) -> int:
+        """How many bytes the strings and nested values of the next rows may hold."""
+        return BATCH_BYTES - self.rows * self._fixed - self._held
 
     @property
     def full(self) -> bool:
-        return self.rows >= self._limit or self.rows * self._row_bytes >= BATCH_BYTES
-
-    def part(self, start: int, stop: int) -> Sequence[OutputColumn]:
-        """The output columns ``start`` to ``stop``."""
-        return self.columns[start:stop]
+        return self.rows >= self._limit or self.bytes_left <= self._fixed
 
     def advance(self, rows: int) -> None:
         """All columns have got ``rows`` more rows."""
         self.rows += rows
-        if self._varies and self.rows:
-            held = sum(column.heap_bytes for column in self.columns)
-            self._row_bytes = self._fixed + held / self.rows
-            self._piece = min(self._limit, self._piece * 2, max(1, int(BATCH_BYTES / self._row_bytes)))
+        self._held = sum(column.heap_bytes for column in self._columns)
 
     def flush(self) -> pa.RecordBatch | None:
         """What has been collected, or None if that is nothing."""
         if self.rows == 0:
             return None
-        arrays = [column.finish() for column in self.columns]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        batch = pa.RecordBatch.from_arrays([column.finish() for column in self._columns], schema=self.schema)
         self._start()
         return batch

@@ -72,11 +72,16 @@ def offset_item(type_: pa.DataType) -> np.dtype[Any]:
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type a column is kept and given out as: view types, which Arrow cannot take rows from, become plain ones.
+    """The type a column is kept and given out as.
+
+    View types, which Arrow cannot take rows from, become plain ones; dictionaries, which differ from batch to batch,
+    are decoded.
 
     >>> plain_type(pa.string_view()), plain_type(pa.list_(pa.binary_view()))
     (DataType(string), ListType(list<item: binary>))
     """
+    if pa.types.is_dictionary(type_):
+        return plain_type(type_.value_type)
     if pa.types.is_string_view(type_):
         return pa.string()
     if pa.types.is_binary_view(type_):

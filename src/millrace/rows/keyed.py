@@ -175,6 +175,20 @@ class KeyedRows:
         for array in (self._arrays[0], *self.marks.values()):
             self._space.release(array, start)
 
+    def clear(self) -> None:
+        """Forget all rows and give their memory back."""
+        multimap.clear(self.map)
+        self.arena.clear()
+        self.trim()
+
+    def longest(self, columns: Sequence[int]) -> int:
+        """No row stored so far holds more bytes than this in these columns."""
+        return self.arena.longest([self._place[i] for i in columns if i != self._code_column])
+
+    def bytes_of(self, columns: Sequence[int], slots: Slots) -> int:
+        """Bytes that strings and binary of these rows hold."""
+        return self.arena.bytes_of([self._place[i] for i in columns if i != self._code_column], slots)
+
     def pack(self) -> None:
         """Move rows from high slots into free low ones and trim. Slots held elsewhere are void afterwards."""
         rows = len(self)

@@ -51,6 +51,7 @@ Protocol = Literal["rolling", "three-cycle"]
 
 _DIRECTORY = 8.0  # bytes of the directory per row
 _COPY_ROWS = 256
+_TICKS = 16  # parts of a turn in which the age of a group is counted
 _LEAST_RESERVE, _MOST_RESERVE = 0.02, 0.20
 
 
@@ -200,7 +201,7 @@ class BalancedCache(Cache):
 
     def give_way(self) -> None:
         self.discard(self._heads())
-        self.rows.trim()
+        self.rows.clear()
 
     @property
     def reserve(self) -> int:
@@ -255,7 +256,7 @@ class BalancedCache(Cache):
         self.collecting_keys -= int((state[heads] & COLLECTING > 0).sum())
         state[heads] &= ~COLLECTING
         self.rows.marks["hits"][heads] = 0
-        self.rows.marks["since"][heads] = self.cycle
+        self.rows.marks["since"][heads] = self._now()
         self.complete_keys += int((state[heads] & EMPTY == 0).sum())
         self.admitted_keys += len(heads)
         self._notice_whole()
@@ -331,7 +332,7 @@ class BalancedCache(Cache):
         heads, sizes = np.empty(self.rows.keys, np.int32), np.empty(self.rows.keys, np.int32)
         groups.all_groups(self.rows.map, heads, sizes)
         marks = self.rows.marks
-        turns = self.cycle - marks["since"][heads]
+        turns = (self._now() - marks["since"][heads]) / _TICKS
         judged = (marks["state"][heads] & COLLECTING == 0) & (turns >= 1)
         heads, sizes, turns = heads[judged], sizes[judged], turns[judged]
         sizes[marks["state"][heads] & EMPTY > 0] = 0
@@ -340,11 +341,15 @@ class BalancedCache(Cache):
         gone = cost >= self.factor * np.where(sizes > 0, self.waiting_cost(rate), rate * self.tuple_bytes)
         stay = heads[~gone]
         marks["hits"][stay] = 0
-        marks["since"][stay] = self.cycle
+        marks["since"][stay] = self._now()
         self.evicted_keys += int(gone.sum())
         self.discard(heads[gone])
         if self.collecting_keys == 0 and len(self.rows) < 0.9 * int(self.rows.map.state[multimap.HIGH]):
             self.rows.pack()
+
+    def _now(self) -> int:
+        """How far the wheel has turned, in parts of a turn."""
+        return _TICKS * self.around.wheel.turned // max(1, self.around.wheel.rows)
 
     def _notice_whole(self) -> None:
         self.whole = self.complete_keys == self.around.store.manifest.keys
@@ -359,7 +364,8 @@ class BalancedCache(Cache):
             load = wheel.next_load(16_384)
             columns = self._columns(load, np.arange(len(load.codes), dtype=np.int32))
             if not self.rows.make_room(len(load.codes), Arena.heap_bytes_of(columns)):
-                self.discard(self._heads())  # rows are longer than the sample said
+                self.rows.clear()  # rows are longer than the sample said
+                wheel.turned = 0
                 return
             slots, _ = self.rows.insert(load.codes, columns)
             self.rows.marks["state"][slots] = 0

@@ -444,10 +444,9 @@ class SemiStreamJoin(StreamOperator):
         return self.store.coder.equal(self._widened(ours), theirs)
 
     def _widened(self, keys: list[pa.Array]) -> list[pa.Array]:
-        plain = [key.dictionary_decode() if pa.types.is_dictionary(key.type) else key for key in keys]
         return [
             key.cast(type_) if pa.types.is_integer(key.type) and key.type != type_ else key
-            for key, type_ in zip(plain, self._key_types, strict=True)
+            for key, type_ in zip(keys, self._key_types, strict=True)
         ]
 
     def _expire(self) -> Batches:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,25 @@ from millrace.core.spec import JoinSpec
 from millrace.master.pages import MappedRows
 from millrace.rows.arena import Slots
 from millrace.rows.builder import BATCH_ROWS, BatchBuilder
-from millrace.rows.columns import Indices, OutputColumn
+from millrace.rows.columns import Indices, OutputColumn, bytes_pieces, shape_of
 from millrace.rows.keyed import KeyedRows
 
-Part = Callable[[slice, Sequence[OutputColumn]], list[Task]]
-"""Tasks that append some rows of one side to that side's output columns."""
+
+class Part(Protocol):
+    """Rows of one side of the output, and where their values come from."""
+
+    def longest(self) -> int:
+        """No row holds more bytes than this in strings and binary."""
+        ...
+
+    def bytes_of(self, piece: slice) -> int:
+        """Bytes that strings and binary of some of the rows hold."""
+        ...
+
+    def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+        """Tasks that append some of the rows to the output columns of this side."""
+        ...
+
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -49,11 +64,11 @@ class Output:
         builder, split = self._builder, len(self._stream_columns)
         done = 0
         while done < count:
-            piece = slice(done, done + min(builder.room, count - done))
-            rows = piece.stop - piece.start
-            tasks = stream(piece, builder.columns[:split])
+            rows = self._next_piece(done, min(builder.room, count - done), stream, master)
+            piece = slice(done, done + rows)
+            tasks = stream.tasks(piece, builder.columns[:split])
             if master is not None:
-                tasks += master(piece, builder.columns[split:])
+                tasks += master.tasks(piece, builder.columns[split:])
             else:
                 tasks += [partial(column.nulls, rows) for column in builder.columns[split:]]
             if rows >= _WORTH_A_THREAD:
@@ -65,6 +80,18 @@ class Output:
             done = piece.stop
             if builder.full:
                 yield from self.flush()
+
+    def _next_piece(self, done: int, rows: int, stream: Part, master: Part | None) -> int:
+        """How many of the next rows can be appended without making the batch too long; one always can."""
+        left = self._builder.bytes_left
+        if rows * (stream.longest() + (master.longest() if master else 0)) <= left:
+            return rows
+        while rows > 1:
+            piece = slice(done, done + rows)
+            if stream.bytes_of(piece) + (master.bytes_of(piece) if master else 0) <= left:
+                break
+            rows //= 2
+        return rows
 
     def flush(self) -> Batches:
         """Yield what has been collected, if anything."""
@@ -78,37 +105,64 @@ class Output:
 
     def pushed(self, batch: pa.RecordBatch, rows: Indices) -> Part:
         """Stream rows that have just been pushed."""
-
-        def append(piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
-            pairs = zip(batch.columns, outputs, strict=True)
-            return [partial(output.arrow, column, rows[piece]) for column, output in pairs]
-
-        return append
+        return _Pushed(batch, rows)
 
     def waiting(self, rows: KeyedRows, slots: Slots) -> Part:
         """Stream rows in the waiting room."""
-
-        def append(piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
-            return rows.gather(self._stream_columns, slots[piece], outputs)
-
-        return append
+        return _Kept(rows, self._stream_columns, slots)
 
     def cached(self, rows: KeyedRows, slots: Slots) -> Part:
         """Master rows in a cache, whose first columns are the output's master columns."""
-        columns = range(len(self.master_columns))
-
-        def append(piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
-            return rows.gather(columns, slots[piece], outputs)
-
-        return append
+        return _Kept(rows, range(len(self.master_columns)), slots)
 
     def mapped(self, rows: MappedRows, numbers: Indices) -> Part:
         """Master rows on disk."""
+        return _Mapped(rows, self.master_columns, numbers)
 
-        def append(piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
-            return rows.gather(self.master_columns, numbers[piece], outputs)
 
-        return append
+class _Pushed:
+    def __init__(self, batch: pa.RecordBatch, rows: Indices) -> None:
+        self._batch, self._rows = batch, rows
+        self._lengths = [bytes_pieces(c)[2] for c in batch.columns if shape_of(c.type) == "bytes"]
+
+    def longest(self) -> int:
+        return sum(int(lengths.max(initial=0)) for lengths in self._lengths)
+
+    def bytes_of(self, piece: slice) -> int:
+        return sum(int(lengths[self._rows[piece]].sum(dtype=np.int64)) for lengths in self._lengths)
+
+    def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+        rows = self._rows[piece]
+        pairs = zip(self._batch.columns, outputs, strict=True)
+        return [partial(output.arrow, column, rows) for column, output in pairs]
+
+
+class _Kept:
+    def __init__(self, rows: KeyedRows, columns: Sequence[int], slots: Slots) -> None:
+        self._rows, self._columns, self._slots = rows, columns, slots
+
+    def longest(self) -> int:
+        return self._rows.longest(self._columns)
+
+    def bytes_of(self, piece: slice) -> int:
+        return self._rows.bytes_of(self._columns, self._slots[piece])
+
+    def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+        return self._rows.gather(self._columns, self._slots[piece], outputs)
+
+
+class _Mapped:
+    def __init__(self, rows: MappedRows, columns: Sequence[int], numbers: Indices) -> None:
+        self._rows, self._columns, self._numbers = rows, columns, numbers
+
+    def longest(self) -> int:
+        return self._rows.longest(self._columns)
+
+    def bytes_of(self, piece: slice) -> int:
+        return self._rows.bytes_of(self._columns, self._numbers[piece])
+
+    def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+        return self._rows.gather(self._columns, self._numbers[piece], outputs)
 
 
 def as_indices(rows: Slots | Indices) -> Indices:

@@ -11,7 +11,7 @@ Turns of the wheel take three roles in rotation::
 As published, the inequality is evaluated for every row anew while the number of waiting tuples goes up and down, so
 only some rows of a key may be copied, and rows of a key that came in the middle of the counting turn are missed. Here a
 key is watched only if somebody waited for it when the turn began, its count is kept while the turn lasts, and marking
-is decided once, when the switching turn begins. What is copied must then equal what was counted. The tuples of a key are
+is decided once, when the switching turn begins. What is copied must then equal what was counted. A key's tuples are
 those that entered during the counting turn: what waits when it ends, if all stay a whole turn as in the paper. (Where
 tuples leave early, a key for which nobody waits at the moment a counting turn begins is not watched in that turn.)
 

@@ -17,9 +17,15 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from millrace.core.spec import JoinSpec
+from millrace.rows.columns import plain_schema
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 _SHOWN = 5
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """A table in the types its columns come out as: dictionaries decoded, views as plain text and bytes."""
+    return table.cast(plain_schema(table.schema))
 
 
 def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec) -> pa.Table:
@@ -32,6 +38,7 @@ def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec) -> pa.Table:
     >>> oracle_join(stream, master, JoinSpec.of("k", "anti")).column("total").to_pylist()
     [10, 20]
     """
+    stream, master = plain(stream), plain(master)
     by_key: dict[tuple[Any, ...], list[int]] = {}
     for row, key in enumerate(_keys(master, spec.master_key)):
         if None not in key:
