@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,9 +31,10 @@ class Lanes:
             for task in tasks:
                 task()
             return
-        other = self._second_thread().submit(_in_turn, tasks[1::2])
+        left = deque(tasks)  # both threads take the next one when they are done with the last
+        other = self._second_thread().submit(_work_off, left)
         try:
-            _in_turn(tasks[::2])
+            _work_off(left)
         finally:
             other.result()
 
@@ -43,6 +45,10 @@ class Lanes:
         return self._helper
 
 
-def _in_turn(tasks: Sequence[Task]) -> None:
-    for task in tasks:
+def _work_off(left: deque[Task]) -> None:
+    while left:
+        try:
+            task = left.popleft()
+        except IndexError:  # the other thread was quicker
+            return
         task()

@@ -59,8 +59,11 @@ class Output:
         self._lanes = lanes
         self._builder = BatchBuilder(self.schema, rows)
 
-    def emit(self, count: int, stream: Part, master: Part | None) -> Batches:
-        """Append ``count`` rows; without ``master`` its columns are null."""
+    def emit(self, count: int, stream: Part, master: Part | None, beside: Sequence[Task] = ()) -> Batches:
+        """Append ``count`` rows; without ``master`` its columns are null.
+
+        Tasks ``beside`` are run along with the first rows: work that does not get in the way of reading them.
+        """
         builder, split = self._builder, len(self._stream_columns)
         done = 0
         while done < count:
@@ -71,6 +74,8 @@ class Output:
                 tasks += master.tasks(piece, builder.columns[split:])
             else:
                 tasks += [partial(column.nulls, rows) for column in builder.columns[split:]]
+            if done == 0:
+                tasks = [*beside, *tasks]
             if rows >= _WORTH_A_THREAD:
                 self._lanes.run(tasks)
             else:

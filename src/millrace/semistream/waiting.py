@@ -119,7 +119,7 @@ class WaitingRoom:
 
     def fits(self, columns: Sequence[pa.Array]) -> bool:
         """Whether these rows can be let in now; if so, room is reserved for them."""
-        queue = (len(self.chunks) + 1) * CHUNK_BYTES
+        queue = max(self._queue.nbytes, (len(self.chunks) + 1) * CHUNK_BYTES)
         if not self._queue.try_resize(queue):
             self.rows.trim()  # slots may have been reserved ahead
             if not self._queue.try_resize(queue):
@@ -209,7 +209,6 @@ class WaitingRoom:
     def dismiss_oldest(self) -> int:
         """Remove the oldest chunk; return how many tuples left."""
         slots = self._present(self.chunks.popleft())
-        self._queue.resize((len(self.chunks) + 1) * CHUNK_BYTES)
         return self.dismiss(slots)
 
     def rows_until_expiry(self, turned: int) -> int:
