@@ -24,7 +24,10 @@ class Space(Protocol):
         ...
 
     def release(self, array: AnyArray, start: int) -> None:
-        """Give back the memory of the items from ``start`` on; they read as zero afterwards."""
+        """Give back the memory of the items from ``start`` on, which may be zero afterwards.
+
+        The array is one that was made here, or a contiguous part of one.
+        """
         ...
 
 
@@ -32,7 +35,7 @@ class HeapSpace:
     """Anonymous memory, taken page by page as it is touched."""
 
     def __init__(self) -> None:
-        self._maps: dict[int, mmap.mmap] = {}
+        self._maps: list[tuple[int, mmap.mmap]] = []
 
     def array(self, name: str, dtype: npt.DTypeLike, length: int) -> npt.NDArray[np.generic]:
         item = np.dtype(dtype)
@@ -43,16 +46,20 @@ class HeapSpace:
             memory.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page would take 2 MB for the first byte
         made: npt.NDArray[np.generic] = np.frombuffer(memory, dtype=item, count=length)
         if length:
-            self._maps[made.ctypes.data] = memory
+            self._maps.append((made.ctypes.data, memory))
         return made
 
     def release(self, array: AnyArray, start: int) -> None:
-        memory = self._maps.get(array.ctypes.data)
-        if memory is None:
-            return
-        first = -(-start * array.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
-        if first < len(memory):
-            memory.madvise(mmap.MADV_DONTNEED, first, len(memory) - first)
+        begin = array.ctypes.data
+        for base, memory in self._maps:
+            if base <= begin < base + len(memory):
+                first = -(-(begin - base + start * array.itemsize) // mmap.PAGESIZE) * mmap.PAGESIZE
+                last = begin - base + array.nbytes
+                if last < len(memory):  # whole pages only: what follows belongs to somebody else
+                    last = last // mmap.PAGESIZE * mmap.PAGESIZE
+                if first < last:
+                    memory.madvise(mmap.MADV_DONTNEED, first, last - first)
+                return
 
 
 class FileSpace:

@@ -31,6 +31,34 @@ def paged_items(
 
 
 @kernel
+def wide_items(
+    values: npt.NDArray[np.uint64],
+    columns: npt.NDArray[np.int64],
+    positions: npt.NDArray[Any],
+    out: npt.NDArray[np.uint64],
+) -> None:
+    """``out[c] = values[columns[c], positions]`` for several columns of 8 bytes."""
+    for c in range(len(columns)):
+        column = columns[c]
+        for i in range(len(positions)):
+            out[c, i] = values[column, positions[i]]
+
+
+@kernel
+def wide_paged_items(
+    values: npt.NDArray[np.uint64],
+    bases: npt.NDArray[np.int64],
+    pages: npt.NDArray[np.int64],
+    inside: npt.NDArray[np.int64],
+    out: npt.NDArray[np.uint64],
+) -> None:
+    """As :func:`paged_items` for several columns of 8 bytes, whose pages begin at ``bases[column, page]``."""
+    for c in range(len(bases)):
+        for i in range(len(pages)):
+            out[c, i] = values[bases[c, pages[i]] + inside[i]]
+
+
+@kernel
 def bits_at(
     data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]
 ) -> None:

@@ -21,10 +21,12 @@ from millrace.rows.columns import (
     BitsColumn,
     BytesColumn,
     FixedColumn,
+    Indices,
     OutputColumn,
     bit_flags,
     bytes_pieces,
     fixed_values,
+    is_wide,
     item_of,
     shape_of,
     valid_flags,
@@ -54,14 +56,20 @@ class Arena:
         self._nulls: npt.NDArray[Any] = space.array(
             f"{name}.nulls", np.uint8, capacity * max(1, -(-len(schema) // 8))
         ).reshape(capacity, -1)
+        wide = [i for i, field in enumerate(schema) if is_wide(field.type)]
+        self._block_rows = {column: row for row, column in enumerate(wide)}
+        self._block: npt.NDArray[Any] = space.array(f"{name}.wide", np.uint64, len(wide) * capacity)
+        self._block = self._block.reshape(len(wide), capacity)
         self._has_nulls = False  # until the first comes, nobody needs to look at the masks
         self._columns: list[_Fixed | _Bytes | _Opaque] = []
         heap = _Heap(space, f"{name}.heap", heap_capacity)
         for i, field in enumerate(schema):
             shape = shape_of(field.type)
-            if shape in ("fixed", "bits"):
+            if is_wide(field.type):
+                self._columns.append(_Fixed(space, self._block[self._block_rows[i]], False))
+            elif shape in ("fixed", "bits"):
                 item = np.dtype(np.uint8) if shape == "bits" else item_of(field.type)
-                self._columns.append(_Fixed(space, f"{name}.{i}", item, capacity, shape == "bits"))
+                self._columns.append(_Fixed(space, space.array(f"{name}.{i}", item, capacity), shape == "bits"))
             elif shape == "bytes":
                 self._columns.append(_Bytes(space, f"{name}.{i}", heap, capacity))
             else:
@@ -123,13 +131,31 @@ class Arena:
         """Tasks, one per column, that append the given columns of the rows at ``slots`` to the output columns."""
         tasks: list[Task] = []
         masks = self._nulls[slots] if self._has_nulls else None
-        for i, output in zip(columns, outputs, strict=True):
+        wide = FixedColumn.side_by_side(outputs) if masks is None else []
+        if not all(columns[i] in self._block_rows for i in wide):
+            wide = []
+        for half in (wide[: len(wide) // 2], wide[len(wide) // 2 :]):
+            if half:
+                rows = np.array([self._block_rows[columns[i]] for i in half])
+                tasks.append(partial(self._gather_wide, rows, slots, [outputs[i] for i in half]))
+        for place, (i, output) in enumerate(zip(columns, outputs, strict=True)):
+            if place in wide:
+                continue
             valid = None
             if masks is not None:
                 there = (~masks[:, i >> 3] >> np.uint8(i & 7)) & np.uint8(1)
                 valid = None if there.all() else there
             tasks.append(partial(self._columns[i].gather, slots, valid, output))
         return tasks
+
+    def _gather_wide(self, rows: Indices, slots: Slots, outputs: Sequence[OutputColumn]) -> None:
+        """Several columns of 8 bytes without nulls, whose outputs lie side by side."""
+        first = outputs[0]
+        assert isinstance(first, FixedColumn)
+        gather.wide_items(self._block, rows, slots, first.block_of(len(rows), len(slots)))
+        for output in outputs:
+            assert isinstance(output, FixedColumn)
+            output.filled(len(slots))
 
     def drop(self, slots: Slots) -> None:
         """The rows at ``slots`` are not needed any more."""
@@ -187,10 +213,10 @@ class _Heap:
 
 
 class _Fixed:
-    def __init__(self, space: Space, name: str, item: np.dtype[Any], capacity: int, bits: bool) -> None:
+    def __init__(self, space: Space, values: npt.NDArray[Any], bits: bool) -> None:
         self._space, self._bits = space, bits
-        self.values: npt.NDArray[Any] = space.array(name, item, capacity)
-        self.slot_bytes = item.itemsize
+        self.values = values
+        self.slot_bytes = values.itemsize
 
     def store(self, slots: Slots, array: pa.Array) -> None:
         self.values[slots] = bit_flags(array) if self._bits else fixed_values(array)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from millrace.rows.columns import OutputColumn, item_of, output_column, shape_of
+from millrace.rows.columns import OutputColumn, item_of, output_columns, shape_of
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8_000_000
@@ -40,7 +40,7 @@ class BatchBuilder:
     def columns(self) -> list[OutputColumn]:
         """The output columns; made when the first row comes."""
         if not self._columns:
-            self._columns = [output_column(field.type, self._limit) for field in self.schema]
+            self._columns = output_columns(self.schema, self._limit)
         return self._columns
 
     @property

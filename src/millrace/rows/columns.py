@@ -15,6 +15,7 @@ Anything else (lists, structs, dictionaries …) is ``opaque``: it stays an Arro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -192,9 +193,27 @@ class OutputColumn:
 class FixedColumn(OutputColumn):
     """Numbers, dates, decimals … of one width."""
 
-    def __init__(self, type_: pa.DataType, capacity: int) -> None:
+    def __init__(self, type_: pa.DataType, capacity: int, block: Values | None = None, row: int = 0) -> None:
         super().__init__(type_, capacity)
-        self._values = np.empty(capacity, item_of(type_))
+        self._block, self._row = block, row
+        self._values = np.empty(capacity, item_of(type_)) if block is None else block[row]
+
+    @staticmethod
+    def side_by_side(outputs: Sequence[OutputColumn]) -> list[int]:
+        """Which of these columns lie next to each other in one block, all of 8 bytes: they can be filled together."""
+        wide = [i for i, o in enumerate(outputs) if isinstance(o, FixedColumn) and o._block is not None]
+        rows = [o._row for o in outputs if isinstance(o, FixedColumn) and o._block is not None]
+        return wide if len(wide) > 1 and rows == list(range(rows[0], rows[0] + len(rows))) else []
+
+    def block_of(self, columns: int, count: int) -> Values:
+        """Where the next ``count`` rows of this and the following columns of the block go."""
+        assert self._block is not None
+        block: Values = self._block[self._row : self._row + columns, self.rows : self.rows + count]
+        return block
+
+    def filled(self, count: int) -> None:
+        """The next ``count`` rows have been written to the block; none is null."""
+        self._advance(count, None)
 
     def take(self, values: Values, positions: npt.NDArray[Any], valid: Bytes | None) -> None:
         """Append ``values[positions]``; ``valid`` has one flag per position."""
@@ -327,6 +346,22 @@ class OpaqueColumn(OutputColumn):
 
     def finish(self) -> pa.Array:
         return pa.concat_arrays(self._pieces) if self._pieces else pa.array([], self.type)
+
+
+def output_columns(schema: pa.Schema, capacity: int) -> list[OutputColumn]:
+    """Empty output columns for a schema; those of 8 bytes share one block of memory."""
+    wide = [i for i, field in enumerate(schema) if is_wide(field.type)]
+    block = np.empty((len(wide), capacity), np.uint64)
+    columns = [output_column(field.type, 0 if i in wide else capacity) for i, field in enumerate(schema)]
+    for row, i in enumerate(wide):
+        columns[i] = FixedColumn(schema.field(i).type, capacity, block, row)
+    return columns
+
+
+@lru_cache(maxsize=1024)
+def is_wide(type_: pa.DataType) -> bool:
+    """Whether a column has fixed items of 8 bytes."""
+    return shape_of(type_) == "fixed" and item_of(type_).itemsize == 8
 
 
 def output_column(type_: pa.DataType, capacity: int) -> OutputColumn:
