@@ -55,11 +55,13 @@ def test_the_row_limit_can_be_set() -> None:
     assert builder.flush() is None
     assert builder.room == 3
     builder.columns[0].arrow(pa.array([1, 2]), None)
-    builder.advance(2)
+    builder.advance(2, 0)
+    builder.settle()
     assert not builder.full
     assert builder.room == 1
     builder.columns[0].arrow(pa.array([3]), None)
-    builder.advance(1)
+    builder.advance(1, 0)
+    builder.settle()
     assert builder.full
     batch = builder.flush()
     assert batch is not None

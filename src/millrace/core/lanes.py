@@ -1,19 +1,19 @@
-"""A second thread for work that runs outside the interpreter lock: kernels on disjoint arrays."""
+"""A second thread for work that runs outside the interpreter lock: kernels on arrays that nobody else changes."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 Task = Callable[[], object]
 
 
 class Lanes:
-    """Runs independent tasks on one or two threads and waits for all of them.
+    """One or two threads for the tasks of a join.
 
-    Two are enough for what a join does between two steps; more gain nothing on work of this size.
+    :meth:`run` shares tasks between both threads and waits for them; :meth:`submit` leaves one to the second thread.
 
     >>> done = []
     >>> Lanes(2).run([lambda: done.append(1), lambda: done.append(2)]); sorted(done)
@@ -24,6 +24,7 @@ class Lanes:
         self.threads = min(2, threads)
         self._helper: ThreadPoolExecutor | None = None
         self._owner = 0
+        self._pending: deque[Future[object]] = deque()
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run all tasks; the first error of any is raised when all have stopped."""
@@ -36,7 +37,20 @@ class Lanes:
         try:
             _work_off(left)
         finally:
-            other.result()
+            if not other.cancel():  # it was too busy to begin: nothing is left for it
+                other.result()
+
+    def submit(self, task: Task) -> None:
+        """Run a task some time before :meth:`wait` returns; tasks run one after the other, in order."""
+        if self.threads < 2:
+            task()
+        else:
+            self._pending.append(self._second_thread().submit(task))
+
+    def wait(self) -> None:
+        """Wait until all submitted tasks are done; raise the first error of any."""
+        while self._pending:
+            self._pending.popleft().result()
 
     def _second_thread(self) -> ThreadPoolExecutor:
         if self._helper is None or self._owner != os.getpid():  # a forked process does not inherit threads

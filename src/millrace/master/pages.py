@@ -112,7 +112,8 @@ class MappedRows:
         if key not in self._bases:
             self._bases[key] = np.stack([layout[i].values for i in columns])
         items, first = layout[columns[0]].items, outputs[0]
-        assert items is not None and isinstance(first, FixedColumn)
+        assert items is not None
+        assert isinstance(first, FixedColumn)
         gather.wide_paged_items(items, self._bases[key], page, inside, first.block_of(len(columns), len(page)))
         for output in outputs:
             assert isinstance(output, FixedColumn)

@@ -75,8 +75,6 @@ class Arena:
             else:
                 self._columns.append(_Opaque(space, f"{name}.{i}", field.type, capacity))
         self.heap = heap
-        self.readable_after_drop = not any(isinstance(column, _Opaque) for column in self._columns)
-        """Whether dropped rows can still be gathered until their slots are used again."""
         self.slot_bytes = self._nulls.shape[1] + sum(column.slot_bytes for column in self._columns)
 
     @staticmethod

@@ -57,9 +57,13 @@ class BatchBuilder:
     def full(self) -> bool:
         return self.rows >= self._limit or self.bytes_left <= self._fixed
 
-    def advance(self, rows: int) -> None:
-        """All columns have got ``rows`` more rows."""
+    def advance(self, rows: int, held: int) -> None:
+        """All columns have got ``rows`` more rows, or will; their strings hold at most ``held`` bytes."""
         self.rows += rows
+        self._held += held
+
+    def settle(self) -> None:
+        """All columns have got their rows: count what their strings and nested values really hold."""
         self._held = sum(column.heap_bytes for column in self._columns)
 
     def flush(self) -> pa.RecordBatch | None:

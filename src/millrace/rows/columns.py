@@ -366,5 +366,10 @@ def is_wide(type_: pa.DataType) -> bool:
 
 def output_column(type_: pa.DataType, capacity: int) -> OutputColumn:
     """An empty output column for values of a type."""
-    kinds = {"fixed": FixedColumn, "bits": BitsColumn, "bytes": BytesColumn, "opaque": OpaqueColumn}
+    kinds: dict[str, type[OutputColumn]] = {
+        "fixed": FixedColumn,
+        "bits": BitsColumn,
+        "bytes": BytesColumn,
+        "opaque": OpaqueColumn,
+    }
     return kinds[shape_of(type_)](type_, capacity)

@@ -17,7 +17,6 @@ import io
 import json
 import os
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from millrace.core.errors import (
     SchemaError,
     StateError,
 )
-from millrace.core.lanes import Lanes, Task
+from millrace.core.lanes import Lanes
 from millrace.core.metrics import JoinMetrics
 from millrace.core.operator import StreamOperator
 from millrace.core.sizes import format_size, parse_size
@@ -429,22 +428,13 @@ class SemiStreamJoin(StreamOperator):
             slots, rows = slots[same], rows[same]
         fresh = room.mark_matched(slots)
         self._metrics.waits.record(room.waited(fresh, self._step))
-        if not len(fresh) and not self.spec.emits_master:
-            return
-        beside: list[Task] = []
+        if self.spec.emits_master:
+            yield from output.emit(len(slots), output.waiting(room.rows, slots), output.mapped(mapped, rows))
+        elif self.spec.how == "semi":
+            yield from output.emit(len(fresh), output.waiting(room.rows, fresh), None)
         if room.leave_early:
             self._metrics.matched += len(fresh)
-            self._metrics.removals += len(fresh)
-            beside = [partial(room.dismiss, fresh)]
-        after = []
-        if self.spec.how == "anti" or not room.rows.arena.readable_after_drop:
-            beside, after = [], beside
-        if self.spec.emits_master:
-            stream, master = output.waiting(room.rows, slots), output.mapped(mapped, rows)
-            yield from output.emit(len(slots), stream, master, beside)
-        elif self.spec.how == "semi":
-            yield from output.emit(len(fresh), output.waiting(room.rows, fresh), None, beside)
-        self._lanes.run(after)
+            self._metrics.removals += room.dismiss(fresh)
 
     def _same_keys(self, load: Load, slots: Slots, rows: Indices) -> npt.NDArray[np.bool_]:
         """Whether pairs with equal codes have equal keys."""

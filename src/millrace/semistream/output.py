@@ -22,6 +22,9 @@ from millrace.rows.keyed import KeyedRows
 class Part(Protocol):
     """Rows of one side of the output, and where their values come from."""
 
+    lasts: bool
+    """Whether the values stay where they are, whatever the join does next."""
+
     def longest(self) -> int:
         """No row holds more bytes than this in strings and binary."""
         ...
@@ -37,7 +40,7 @@ class Part(Protocol):
 
 Batches = Iterator[pa.RecordBatch]
 
-_WORTH_A_THREAD = 512  # rows below which a second thread costs more than it saves
+_WORTH_A_THREAD = 8192  # rows below which waking a second thread costs more than it saves
 
 
 class Output:
@@ -59,47 +62,58 @@ class Output:
         self._lanes = lanes
         self._builder = BatchBuilder(self.schema, rows)
 
-    def emit(self, count: int, stream: Part, master: Part | None, beside: Sequence[Task] = ()) -> Batches:
+    def emit(self, count: int, stream: Part, master: Part | None) -> Batches:
         """Append ``count`` rows; without ``master`` its columns are null.
 
-        Tasks ``beside`` are run along with the first rows: work that does not get in the way of reading them.
+        Stream rows are copied before this goes on. Master rows that last are left to the second thread.
         """
         builder, split = self._builder, len(self._stream_columns)
+        later = master is not None and master.lasts
+        if not later:
+            self._settle()
         done = 0
         while done < count:
-            rows = self._next_piece(done, min(builder.room, count - done), stream, master)
+            rows, held = self._next_piece(done, min(builder.room, count - done), stream, master)
             piece = slice(done, done + rows)
-            tasks = stream.tasks(piece, builder.columns[:split])
-            if master is not None:
-                tasks += master.tasks(piece, builder.columns[split:])
-            else:
-                tasks += [partial(column.nulls, rows) for column in builder.columns[split:]]
-            if done == 0:
-                tasks = [*beside, *tasks]
-            if rows >= _WORTH_A_THREAD:
+            ours, theirs = builder.columns[:split], builder.columns[split:]
+            tasks = stream.tasks(piece, ours)
+            if master is None:
+                tasks += [partial(column.nulls, rows) for column in theirs]
+            elif not later:
+                tasks += master.tasks(piece, theirs)
+            if rows >= _WORTH_A_THREAD and not later:
                 self._lanes.run(tasks)
             else:
                 for task in tasks:
                     task()
-            builder.advance(rows)
+            if later and master is not None:
+                self._lanes.submit(partial(_gather, master, piece, theirs))
+            builder.advance(rows, held)
             done = piece.stop
             if builder.full:
                 yield from self.flush()
 
-    def _next_piece(self, done: int, rows: int, stream: Part, master: Part | None) -> int:
-        """How many of the next rows can be appended without making the batch too long; one always can."""
-        left = self._builder.bytes_left
-        if rows * (stream.longest() + (master.longest() if master else 0)) <= left:
-            return rows
-        while rows > 1:
+    def _settle(self) -> None:
+        """Wait for the second thread: all columns have their rows, and what they hold is known."""
+        self._lanes.wait()
+        self._builder.settle()
+
+    def _next_piece(self, done: int, rows: int, stream: Part, master: Part | None) -> tuple[int, int]:
+        """How many of the next rows fit into the batch (one always does), and how many bytes they hold at most."""
+        longest = stream.longest() + (master.longest() if master else 0)
+        if rows * longest <= self._builder.bytes_left:
+            return rows, rows * longest
+        self._settle()
+        while True:
             piece = slice(done, done + rows)
-            if stream.bytes_of(piece) + (master.bytes_of(piece) if master else 0) <= left:
-                break
+            held = stream.bytes_of(piece) + (master.bytes_of(piece) if master else 0)
+            if held <= self._builder.bytes_left or rows == 1:
+                return rows, held
             rows //= 2
-        return rows
 
     def flush(self) -> Batches:
         """Yield what has been collected, if anything."""
+        self._settle()
         batch = self._builder.flush()
         if batch is not None:
             self._metrics.rows_out += len(batch)
@@ -125,7 +139,14 @@ class Output:
         return _Mapped(rows, self.master_columns, numbers)
 
 
+def _gather(part: Part, piece: slice, outputs: Sequence[OutputColumn]) -> None:
+    for task in part.tasks(piece, outputs):
+        task()
+
+
 class _Pushed:
+    lasts = False
+
     def __init__(self, batch: pa.RecordBatch, rows: Indices) -> None:
         self._batch, self._rows = batch, rows
         self._lengths = [bytes_pieces(c)[2] for c in batch.columns if shape_of(c.type) == "bytes"]
@@ -143,6 +164,8 @@ class _Pushed:
 
 
 class _Kept:
+    lasts = False
+
     def __init__(self, rows: KeyedRows, columns: Sequence[int], slots: Slots) -> None:
         self._rows, self._columns, self._slots = rows, columns, slots
 
@@ -157,6 +180,8 @@ class _Kept:
 
 
 class _Mapped:
+    lasts = True
+
     def __init__(self, rows: MappedRows, columns: Sequence[int], numbers: Indices) -> None:
         self._rows, self._columns, self._numbers = rows, columns, numbers
 
