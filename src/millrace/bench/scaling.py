@@ -20,7 +20,7 @@ def run(
     sizes: tuple[int, ...] = (1_000_000, 5_000_000, 10_000_000, 50_000_000),
     memory: str = "12MB",
     tuples: int = 4_000_000,
-    rounds: int = 2,
+    rounds: int = 1,
     console: Console | None = None,
 ) -> dict[str, Any]:
     """Measure ``ssbj`` and ``meshjoin`` for each size; print the table and the growth exponents."""
