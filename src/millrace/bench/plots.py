@@ -45,7 +45,7 @@ def _peers(result: dict[str, Any]) -> Any:
     setting = f"{result['rows'] / 1e6:g} M master rows, Zipf 1, memory {result['memory']}"
     axes.set_xlabel(f"stream tuples per second; {setting}")
     axes.margins(x=0.15)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, 1.28), ncols=3)
     return figure
 
 

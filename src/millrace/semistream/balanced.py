@@ -52,7 +52,7 @@ Protocol = Literal["rolling", "three-cycle"]
 _DIRECTORY = 8.0  # bytes of the directory per row
 _COPY_ROWS = 256
 _TICKS = 16  # parts of a turn in which the age of a group is counted
-_LEAST_RESERVE, _MOST_RESERVE = 0.02, 0.20
+_LEAST_RESERVE, _MOST_RESERVE = 0.01, 0.20
 
 
 class BalancedCache(Cache):

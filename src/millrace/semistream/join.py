@@ -56,7 +56,8 @@ _PIECE = 65_536  # stream rows handled at a time
 _LOAD_ROW_BYTES = 8  # a key code
 _PAIR_BYTES = 8
 _LOAD_SHARE = 1 / 8
-_PAIR_SHARE = 1 / 48
+_PAIR_SHARE = 1 / 100
+_MATCH_SHARE = 1 / 100
 _MOST_MATCHES = 16_384
 
 
@@ -189,7 +190,7 @@ class SemiStreamJoin(StreamOperator):
         self.k = max(1, -(-store.rows // self.b)) if store.shards == 1 else self._steps_of_shards()
         settled_by_one = spec.how in ("semi", "anti") and store.coder.exact
         self._single = store.unique or settled_by_one
-        matches = max(LEAST_MATCHES, min(_MOST_MATCHES, pairs))
+        matches = max(LEAST_MATCHES, min(_MOST_MATCHES, int(total * _MATCH_SHARE) // (8 * self._lanes.threads)))
         self._room = WaitingRoom(
             stream,
             self.budget,
