@@ -15,6 +15,7 @@ Anything else (lists, structs, dictionaries …) is ``opaque``: it stays an Arro
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
@@ -152,7 +153,7 @@ def _bitmap(flags: Bytes) -> pa.Buffer:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
-class OutputColumn:
+class OutputColumn(ABC):
     """One column of an output batch, filled piece by piece; ``finish`` hands its memory to Arrow without a copy."""
 
     def __init__(self, type_: pa.DataType, capacity: int) -> None:
@@ -177,17 +178,17 @@ class OutputColumn:
     def _validity(self) -> pa.Buffer | None:
         return None if self._valid is None else _bitmap(self._valid[: self.rows])
 
+    @abstractmethod
     def nulls(self, count: int) -> None:
         """Append ``count`` nulls."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arrow(self, array: pa.Array, rows: Indices | None) -> None:
         """Append the given rows of an Arrow array (all of it when ``rows`` is None)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self) -> pa.Array:
         """The column as an Arrow array. The output column must not be used afterwards."""
-        raise NotImplementedError
 
 
 class FixedColumn(OutputColumn):
