@@ -28,6 +28,7 @@ from millrace.core.errors import (
     StoreNotFoundError,
     StoreVersionError,
 )
+from millrace.master import build
 from millrace.master.device import DISKS, Device, DiskModel
 from millrace.master.store import MasterStore
 from millrace.master.wheel import Wheel
@@ -413,30 +414,28 @@ def test_a_killed_builder_leaves_nothing_visible_and_the_next_build_tidies_up(ol
     assert sorted(path.name for path in target.parent.iterdir()) == [".building-store-1-deadbeef", "store"]
 
 
-def replace_and_die(target: Path, fatal: int) -> None:
-    """Replace a store, killed at its rename number ``fatal``."""
-    count = 0
+def replace_and_die(target: Path, after: bool) -> None:
+    """Replace a store, killed just before the new one takes the old one's place, or just after."""
+    swap = build._exchange
 
-    def deadly(self: Path, to: Any) -> Path:
-        nonlocal count
-        if count == fatal:
-            os.kill(os.getpid(), signal.SIGKILL)
-        count += 1
-        os.rename(self, to)
-        return Path(to)
+    def deadly(one: Path, other: Path) -> None:
+        if after:
+            swap(one, other)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    Path.rename = deadly  # type: ignore[method-assign,assignment]
+    build._exchange = deadly
     MasterStore.build(TABLE.slice(0, 7), target, "k", overwrite=True)
 
 
-def test_a_builder_killed_while_it_replaces_a_store_loses_neither(target: Path) -> None:
-    """At whatever moment it dies, the old store or the new one can be opened."""
-    for fatal in range(6):
-        built_at(target, overwrite=True)
-        if in_child(replace_and_die, target, fatal) == 0:
-            break
-        assert MasterStore.open(target).rows in (100, 7), "neither the old store nor the new one is there"
-    assert MasterStore.open(target).rows == 7
+@pytest.mark.parametrize(("after", "rows"), [(False, 100), (True, 7)], ids=["before", "after"])
+def test_a_builder_killed_while_it_replaces_a_store_loses_neither(after: bool, rows: int, target: Path) -> None:
+    """At whatever moment it dies, the old store or the new one can be opened, and the next build clears up."""
+    built_at(target)
+    assert in_child(replace_and_die, target, after) == -signal.SIGKILL
+    assert MasterStore.open(target).rows == rows
+    MasterStore.open(target).verify()
+    built_at(target, overwrite=True)
+    assert [path.name for path in target.parent.iterdir()] == [target.name]
 
 
 # the device and the wheel
