@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.core.clock import VirtualClock
 from millrace.core.errors import (
     ConfigError,
     CorruptStoreError,
@@ -28,21 +24,12 @@ from millrace.core.errors import (
     StoreNotFoundError,
     StoreVersionError,
 )
-from millrace.master import build
-from millrace.master.device import DISKS, Device, DiskModel
 from millrace.master.store import MasterStore
-from millrace.master.wheel import Wheel
 from millrace.rows.keys import KeyCoder
 from millrace.testing.cases import KEY_KINDS, PAYLOADS, JoinCase, KeyKind
 from millrace.testing.conformance import built
 from millrace.testing.faults import (
-    Interrupting,
-    failing,
-    files_of,
     flip_byte,
-    full_disk,
-    in_child,
-    largest_file,
     truncate,
 )
 from millrace.testing.oracle import assert_same_rows, plain
@@ -325,181 +312,3 @@ def test_a_store_opened_before_it_was_replaced_does_not_mix_the_two(target: Path
     except StoreError:
         return
     assert values == list(range(100)), "an old handle read new rows"
-
-
-# all or nothing
-
-
-def interrupted(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return iter(Interrupting(batches, after=3))
-
-
-@pytest.mark.parametrize("old", [False, True], ids=["fresh", "overwrite"])
-@pytest.mark.parametrize("fault", ["source fails", "interrupt", "disk full", "value error"])
-def test_a_build_that_fails_leaves_nothing_and_keeps_what_was_there(fault: str, old: bool, target: Path) -> None:
-    if old:
-        built_at(target.parent / "store")
-    else:
-        target.parent.mkdir(parents=True)
-    before = {path: path.read_bytes() for path in files_of(target.parent)}
-    batches = TABLE.to_batches(max_chunksize=10)
-    with pytest.raises((StoreError, KeyboardInterrupt, ZeroDivisionError)) as raised:
-        build_with(fault, batches, target)
-    if fault == "source fails":
-        assert "could not be built: [Errno 104] the source went away" in str(raised.value)
-    if fault == "disk full":
-        assert "the disk is full; nothing was written there" in str(raised.value)
-    assert {path: path.read_bytes() for path in files_of(target.parent)} == before
-    assert len(list(target.parent.iterdir())) == int(old)
-    if old:
-        MasterStore.open(target).verify()
-
-
-def build_with(fault: str, batches: list[pa.RecordBatch], target: Path) -> None:
-    if fault == "source fails":
-        built_from(failing(batches, 3), target)
-    elif fault == "interrupt":
-        built_from(interrupted(batches), target)
-    elif fault == "value error":
-        built_from(iter(Interrupting(batches, 3, ZeroDivisionError())), target)
-    else:
-        with full_disk(after=3):
-            built_from(iter(batches), target)
-
-
-def built_from(batches: Iterator[pa.RecordBatch], target: Path) -> MasterStore:
-    return MasterStore.build(batches, target, "k", page_rows=16, shards=2, overwrite=True)
-
-
-def build_too_large(target: Path) -> None:
-    largest_file(20_000)
-    wide = pa.table({"k": np.arange(100_000), "v": np.arange(100_000)})
-    with pytest.raises(StoreError, match="could not be built") as raised:
-        MasterStore.build(wide, target, "k", page_rows=1000)
-    if getattr(raised.value.__cause__, "errno", None) == errno.EFBIG:
-        os._exit(7)
-
-
-def test_files_that_may_not_grow(target: Path) -> None:
-    """A real error of the file system in the middle of writing, not a simulated one."""
-    assert in_child(build_too_large, target) == 7
-    assert not target.exists()
-    assert not list(target.parent.iterdir())
-
-
-def killed_at(batch: int, target: Path) -> None:
-    def batches() -> Iterator[pa.RecordBatch]:
-        for number, each in enumerate(TABLE.to_batches(max_chunksize=10)):
-            if number == batch:
-                os.kill(os.getpid(), signal.SIGKILL)
-            yield each
-
-    MasterStore.build(batches(), target, "k", overwrite=True)
-
-
-@pytest.mark.parametrize("old", [False, True], ids=["fresh", "overwrite"])
-def test_a_killed_builder_leaves_nothing_visible_and_the_next_build_tidies_up(old: bool, target: Path) -> None:
-    if old:
-        built_at(target)
-    assert in_child(killed_at, 4, target) == -signal.SIGKILL
-    left = [path.name for path in target.parent.iterdir() if path.name != "store"]
-    assert len(left) == 1
-    assert left[0].startswith("."), "what is left is hidden"
-    assert target.exists() == old
-    if old:
-        MasterStore.open(target).verify()
-    other = target.parent / ".building-store-1-deadbeef"  # process 1 lives
-    other.mkdir()
-    MasterStore.build(TABLE, target, "k", overwrite=True)
-    assert sorted(path.name for path in target.parent.iterdir()) == [".building-store-1-deadbeef", "store"]
-
-
-def replace_and_die(target: Path, after: bool) -> None:
-    """Replace a store, killed just before the new one takes the old one's place, or just after."""
-    swap = build._exchange
-
-    def deadly(one: Path, other: Path) -> None:
-        if after:
-            swap(one, other)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    build._exchange = deadly
-    MasterStore.build(TABLE.slice(0, 7), target, "k", overwrite=True)
-
-
-@pytest.mark.parametrize(("after", "rows"), [(False, 100), (True, 7)], ids=["before", "after"])
-def test_a_builder_killed_while_it_replaces_a_store_loses_neither(after: bool, rows: int, target: Path) -> None:
-    """At whatever moment it dies, the old store or the new one can be opened, and the next build clears up."""
-    built_at(target)
-    assert in_child(replace_and_die, target, after) == -signal.SIGKILL
-    assert MasterStore.open(target).rows == rows
-    MasterStore.open(target).verify()
-    built_at(target, overwrite=True)
-    assert [path.name for path in target.parent.iterdir()] == [target.name]
-
-
-# the device and the wheel
-
-
-def test_the_device_counts_pages_bytes_and_seeks() -> None:
-    device = Device("none", page_bytes=100)
-    device.read(0, 250)
-    device.read(250, 10)
-    device.read(0, 0)
-    device.read(0, 100)
-    assert (device.calls, device.bytes_read, device.pages_read, device.seeks) == (3, 360, 5, 2)
-    assert device.clock.now() == 0.0
-
-
-@pytest.mark.parametrize("name", [name for name in DISKS if name != "none"])
-def test_a_modelled_disk_takes_its_time_on_a_virtual_clock(name: str) -> None:
-    clock = VirtualClock()
-    disk = DISKS[name]
-    assert disk is not None
-    device = Device(name, clock=clock)
-    device.read(0, 1_000_000)
-    device.read(1_000_000, 500_000)
-    assert clock.now() == pytest.approx(disk.seek + 1_500_000 / disk.bandwidth)
-    device.read(0, 1)
-    assert clock.now() == pytest.approx(2 * disk.seek + 1_500_001 / disk.bandwidth)
-
-
-def test_disks_of_ones_own_and_unknown_ones() -> None:
-    device = Device(DiskModel(seek=1.0, bandwidth=10.0))
-    device.read(0, 20)
-    assert (device.name, device.clock.now()) == ("custom", 3.0)
-    with pytest.raises(ConfigError, match=r"device: expected one of 'none', 'hdd-2007'.*got 'tape'"):
-        Device("tape")
-    with pytest.raises(ConfigError, match="reads: expected one of 'columns', 'rows'; got 'cells'"):
-        Device(reads="cells")  # type: ignore[arg-type]
-
-
-@settings(max_examples=30, deadline=None, derandomize=True)
-@given(st.integers(0, 90), st.integers(1, 4), st.lists(st.integers(1, 30), min_size=1), st.integers(1, 20))
-def test_the_wheel_meets_every_row_once_a_turn(rows: int, shards: int, loads: list[int], pages: int) -> None:
-    case = JoinCase(master_rows=rows, domain=40, shards=shards, page_rows=pages, nulls=False)
-    with built(case) as store:
-        device = Device()
-        wheel = Wheel(store, device)
-        met: list[tuple[int, int]] = []
-        turn = 0
-        while store.rows and wheel.turned < 3 * store.rows:
-            before = wheel.turned
-            load = wheel.next_load(loads[turn % len(loads)])
-            turn += 1
-            assert 0 < len(load.codes) <= loads[(turn - 1) % len(loads)]
-            assert wheel.turned == before + len(load.codes)
-            assert (load.codes == store.codes(load.shard)[load.first : load.first + len(load.codes)]).all()
-            met += [(load.shard, load.first + i) for i in range(len(load.codes))]
-        every = sorted((shard, row) for shard in range(shards) for row in range(len(store.codes(shard))))
-        for turned in range(3):
-            assert sorted(met[turned * len(every) : (turned + 1) * len(every)]) == every
-        assert device.bytes_read == 8 * len(met)
-        assert wheel.cycles == (3.0 if store.rows else 0.0)
-
-
-def test_a_row_store_is_charged_for_whole_rows(target: Path) -> None:
-    store = built_at(target)
-    device = Device(reads="rows")
-    Wheel(store, device).next_load(100)
-    assert device.bytes_read == 100 * round(store.row_bytes)

@@ -32,7 +32,7 @@ def parse_size(size: str | int, *, of: int | None = None) -> int:
     if isinstance(size, bool) or not isinstance(size, str | int):
         raise ConfigError(f"size: expected bytes or text such as '64MB' or '1%'; got {size!r}")
     if isinstance(size, int):
-        nbytes = float(size)
+        nbytes = float(min(size, 2**60))
     else:
         found = _SIZE.fullmatch(size)
         unit = found.group(2).lower() if found else "?"
@@ -45,6 +45,8 @@ def parse_size(size: str | int, *, of: int | None = None) -> int:
             nbytes = number / 100 * of
         else:
             nbytes = number * _UNITS[unit]
+    if nbytes > 2**56:
+        raise ConfigError(f"size: no machine has that much memory: {size!r}")
     if nbytes < 1:
         raise ConfigError(f"size: expected at least one byte; got {size!r}")
     return int(nbytes)

@@ -13,6 +13,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from millrace.core.errors import BudgetExceededError
+
 AnyArray = npt.NDArray[np.generic]
 
 
@@ -41,7 +43,10 @@ class HeapSpace:
         item = np.dtype(dtype)
         nbytes = max(1, length * item.itemsize)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-        memory = mmap.mmap(-1, nbytes, flags=flags)
+        try:
+            memory = mmap.mmap(-1, nbytes, flags=flags)
+        except (OSError, OverflowError) as error:
+            raise BudgetExceededError(f"{name}: this machine cannot set {nbytes} bytes aside: {error}") from None
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             memory.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page would take 2 MB for the first byte
         made: npt.NDArray[np.generic] = np.frombuffer(memory, dtype=item, count=length)

@@ -61,6 +61,10 @@ class JoinSpec:
             raise SchemaError(f"on: expected a column name, several, or a mapping; got {on!r}")
         if isinstance(columns, str):
             raise SchemaError(f"columns: expected a list of column names; got the text {columns!r}")
+        if columns is not None and not isinstance(columns, Sequence):
+            raise SchemaError(f"columns: expected a list of column names; got {columns!r}")
+        if suffix is not None and not isinstance(suffix, str):
+            raise SchemaError(f"suffix: expected text such as '_master'; got {suffix!r}")
         return JoinSpec(
             stream_key=tuple(stream for stream, _ in pairs),
             master_key=tuple(master for _, master in pairs),

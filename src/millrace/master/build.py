@@ -1,15 +1,8 @@
-"""Building a store: rows go to their shards, shards to pages, and one rename makes it all visible.
-
-Everything is written under a temporary name beside the target. If anything goes wrong on the way (a full disk,
-Ctrl-C, a bad batch) the temporary directory is removed and what was at the target before is still there.
-"""
+"""Writing a store: rows go to their shards, shards to pages."""
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,14 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from millrace.core.errors import ConfigError, SchemaError, StoreError, StoreExistsError
+from millrace.core.errors import ConfigError, SchemaError, StoreError
 from millrace.kernels.mixing import share_of
-from millrace.master.manifest import MANIFEST, FileEntry, Manifest, ShardEntry
+from millrace.master.building import Building
+from millrace.master.manifest import FileEntry, Manifest, ShardEntry
 from millrace.master.store import checksum
 from millrace.rows.columns import bytes_pieces, plain_batch, plain_schema, shape_of
 from millrace.rows.keys import KeyCoder
 
-_BUILDING = ".building-"
 _SORT_ROWS = 1 << 24
 
 
@@ -46,47 +39,23 @@ def build_store(
     for option, value in (("shards", shards), ("page_rows", page_rows)):
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f"{option}: expected a whole number of at least 1; got {value!r}")
-    if path.exists() and not overwrite:
-        raise StoreExistsError(f"{path}: already exists; pass overwrite=True to replace it")
-    if path.exists() and not (path / MANIFEST).is_file():
-        raise StoreExistsError(f"{path}: exists and is not a master store, so it is not replaced")
     schema, batches = _open_source(source)
-    given = _chosen(schema, key, columns)
+    given = chosen(schema, key, columns)
     schema = plain_schema(given)
     coder = KeyCoder([schema.field(name).type for name in key], key)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(path)
-    building = path.parent / f"{_BUILDING}{path.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     writers: list[ShardWriter] = []
-    try:
-        building.mkdir()
-        writers = [ShardWriter(building, f"shard-{i:04d}", schema, page_rows) for i in range(shards)]
-        null_keys = _distribute(batches, given, key, coder, writers, progress)
-        entries = [writer.close() for writer in writers]
-        keys, largest = _count_groups([building / entry.codes.path for entry in entries])
-        Manifest(
-            schema=schema,
-            key=key,
-            page_rows=page_rows,
-            rows=sum(entry.rows for entry in entries),
-            keys=keys,
-            largest_group=largest,
-            null_keys=null_keys,
-            data_bytes=sum(writer.data_bytes for writer in writers),
-            snapshot=uuid.uuid4().hex,
-            longest={n: max(writer.longest[n] for writer in writers) for n in writers[0].longest},
-            shards=entries,
-        ).write(building)
-        _commit(building, path)
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        reason = "the disk is full" if error.errno == errno.ENOSPC else str(error)
-        raise StoreError(f"{path}: could not be built: {reason}; nothing was written there") from error
-    finally:
-        for writer in writers:
-            writer.abandon()
-        shutil.rmtree(building, ignore_errors=True)
+    with Building(path, overwrite) as building:
+        try:
+            writers = [ShardWriter(building.directory, f"shard-{i:04d}", schema, page_rows) for i in range(shards)]
+            null_keys = _distribute(batches, given, key, coder, writers, progress)
+            entries = [writer.close() for writer in writers]
+        finally:
+            for writer in writers:
+                writer.abandon()
+        longest = {n: max(writer.longest[n] for writer in writers) for n in writers[0].longest}
+        snapshot = uuid.uuid4().hex
+        Manifest(schema, key, page_rows, null_keys, snapshot, longest, entries).write(building.directory)
+        building.commit()
 
 
 def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -126,9 +95,9 @@ def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     return first.schema, chained()
 
 
-def _chosen(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) -> pa.Schema:
+def chosen(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) -> pa.Schema:
     """The columns of the store: the key first, then the others in their order."""
-    if not key or len(set(key)) != len(key):
+    if not key or len(set(key)) != len(key) or not all(isinstance(name, str) for name in key):
         raise SchemaError(f"key: expected one column or several different ones; got {key!r}")
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if repeated:
@@ -232,7 +201,9 @@ class ShardWriter:
         self._writer.close()
         self._sink.close()
         self._codes.close()
-        return ShardEntry(self.rows, self._entry("codes.i64"), self._entry("rows.arrow"))
+        keys, largest = _count_groups(self._building / self._name / "codes.i64")
+        codes, data = self._entry("codes.i64"), self._entry("rows.arrow")
+        return ShardEntry(self.rows, keys, largest, self.data_bytes, codes, data)
 
     def _entry(self, file: str) -> FileEntry:
         path = self._building / self._name / file
@@ -252,50 +223,18 @@ class ShardWriter:
                 continue
 
 
-def _count_groups(paths: Sequence[Path]) -> tuple[int, int]:
-    """Distinct keys and the rows of the most frequent one. Sorts at most 16 M codes at a time."""
+def _count_groups(path: Path) -> tuple[int, int]:
+    """Distinct keys of a shard and the rows of the most frequent one. Sorts at most 16 M codes at a time."""
     keys = largest = 0
-    for path in paths:
-        rows = path.stat().st_size // 8
-        if not rows:
-            continue
-        codes = np.asarray(np.memmap(path, np.int64, mode="r", shape=(rows,)))
-        parts = -(-rows // _SORT_ROWS)
-        for part in range(parts):
-            ordered = np.sort(codes if parts == 1 else share_of(codes, part, parts))
-            edges = np.flatnonzero(np.diff(ordered))
-            keys += len(edges) + 1 if len(ordered) else 0
-            runs = np.diff(np.concatenate(([-1], edges, [len(ordered) - 1])))
-            largest = max(largest, int(runs.max(initial=0)))
+    rows = path.stat().st_size // 8
+    if not rows:
+        return 0, 0
+    codes = np.asarray(np.memmap(path, np.int64, mode="r", shape=(rows,)))
+    parts = -(-rows // _SORT_ROWS)
+    for part in range(parts):
+        ordered = np.sort(codes if parts == 1 else share_of(codes, part, parts))
+        edges = np.flatnonzero(np.diff(ordered))
+        keys += len(edges) + 1 if len(ordered) else 0
+        runs = np.diff(np.concatenate(([-1], edges, [len(ordered) - 1])))
+        largest = max(largest, int(runs.max(initial=0)))
     return keys, largest
-
-
-def _commit(building: Path, path: Path) -> None:
-    """Make the finished directory visible under its name, in one rename."""
-    if path.exists():
-        _exchange(building, path)  # what was there is removed with the temporary directory
-    else:
-        building.rename(path)
-    parent = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
-
-
-def _exchange(one: Path, other: Path) -> None:
-    """Swap two directories in one step, so that there is a store under the name at every moment."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    here = -100  # AT_FDCWD
-    swap = 2  # RENAME_EXCHANGE
-    if libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), swap):
-        number = ctypes.get_errno()
-        raise OSError(number, f"could not swap the new store for the old one: {os.strerror(number)}")
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove what builds of the same store left behind when their process was killed."""
-    for left in path.parent.glob(f"{_BUILDING}{path.name}-*-*"):
-        pid = left.name.removeprefix(f"{_BUILDING}{path.name}-").split("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left, ignore_errors=True)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from millrace.core.errors import CorruptStoreError, StoreNotFoundError, StoreVersionError
+from millrace.core.errors import CorruptStoreError, StoreError, StoreNotFoundError, StoreVersionError
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 
 
@@ -28,9 +30,12 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """One shard: its rows and its files."""
+    """One shard: its rows, distinct keys, rows of the most frequent one, bytes as Arrow data, and its files."""
 
     rows: int
+    keys: int
+    largest_group: int
+    data_bytes: int
     codes: FileEntry
     data: FileEntry
 
@@ -42,15 +47,30 @@ class Manifest:
     schema: pa.Schema
     key: tuple[str, ...]
     page_rows: int
-    rows: int
-    keys: int
-    largest_group: int
     null_keys: int
-    data_bytes: int
     snapshot: str
     longest: dict[str, int] = field(default_factory=dict)
     """Bytes of the longest value of every string and binary column."""
     shards: list[ShardEntry] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def keys(self) -> int:
+        """Distinct keys; every row of a key is in the same shard."""
+        return sum(shard.keys for shard in self.shards)
+
+    @property
+    def largest_group(self) -> int:
+        """Rows of the most frequent key."""
+        return max((shard.largest_group for shard in self.shards), default=0)
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the rows as Arrow data."""
+        return sum(shard.data_bytes for shard in self.shards)
 
     @property
     def unique(self) -> bool:
@@ -74,10 +94,9 @@ class Manifest:
             "longest": self.longest,
             "columns": {f.name: str(f.type) for f in self.schema},
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
-            "shards": [
-                {"rows": s.rows, "codes": vars(s.codes), "data": vars(s.data)} for s in self.shards
-            ],
+            "shards": [vars(s) | {"codes": vars(s.codes), "data": vars(s.data)} for s in self.shards],
         }
+        body["checksum"] = _checksum(body)
         with (directory / MANIFEST).open("w") as file:
             json.dump(body, file, indent=1)
             file.flush()
@@ -87,7 +106,11 @@ class Manifest:
     def read(directory: Path) -> Manifest:
         """Read the manifest of a store, or say why this is none."""
         path = directory / MANIFEST
-        if not directory.is_dir():
+        try:
+            there = directory.is_dir()
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{directory}: could not be read: {error}") from None
+        if not there:
             raise StoreNotFoundError(f"{directory}: there is no master store here (no such directory)")
         if not path.is_file():
             raise CorruptStoreError(
@@ -97,8 +120,10 @@ class Manifest:
         try:
             body = json.loads(path.read_text())
             foreign = not isinstance(body, dict) or body.get("written_by") != "millrace"
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CorruptStoreError(f"{path}: not readable as JSON ({error}); the file is torn") from None
+        except OSError as error:
+            raise StoreError(f"{path}: could not be read: {error.strerror}") from None
         if foreign:
             raise CorruptStoreError(f"{path}: not the manifest of a master store")
         if body.get("format") != FORMAT:
@@ -106,22 +131,36 @@ class Manifest:
                 f"{path}: written in format {body.get('format')!r}; this version of millrace reads format {FORMAT}. "
                 "Build the store again with this version"
             )
+        if body.pop("checksum", None) != _checksum(body):
+            raise CorruptStoreError(f"{path}: damaged: it was changed after it was written")
         try:
             return Manifest(
                 schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"]))),
                 key=tuple(body["key"]),
                 page_rows=int(body["page_rows"]),
-                rows=int(body["rows"]),
-                keys=int(body["keys"]),
-                largest_group=int(body["largest_group"]),
                 null_keys=int(body["null_keys"]),
-                data_bytes=int(body["data_bytes"]),
                 snapshot=str(body["snapshot"]),
                 longest={str(name): int(nbytes) for name, nbytes in body["longest"].items()},
                 shards=[
-                    ShardEntry(int(s["rows"]), FileEntry(**s["codes"]), FileEntry(**s["data"]))
+                    ShardEntry(
+                        **{name: int(s[name]) for name in ("rows", "keys", "largest_group", "data_bytes")},
+                        codes=FileEntry(**s["codes"]),
+                        data=FileEntry(**s["data"]),
+                    )
                     for s in body["shards"]
                 ],
             )
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowInvalid) as error:
             raise CorruptStoreError(f"{path}: damaged: {type(error).__name__} {error}") from None
+
+
+def is_store(directory: Path) -> bool:
+    """Whether a directory holds a store of any version, perhaps a damaged one."""
+    try:
+        return re.search(r'"written_by":\s*"millrace"', (directory / MANIFEST).read_text(errors="replace")) is not None
+    except OSError:
+        return False
+
+
+def _checksum(body: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())

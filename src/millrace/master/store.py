@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.core.errors import CorruptStoreError
+from millrace.core.errors import CorruptStoreError, StoreError
 from millrace.core.sizes import format_size
 from millrace.master.manifest import FileEntry, Manifest
 from millrace.master.pages import MappedRows
@@ -88,7 +89,7 @@ class MasterStore:
         build_store(
             source,
             Path(path),
-            (key,) if isinstance(key, str) else tuple(key),
+            (key,) if isinstance(key, str) else tuple(key or ()),
             shards=shards,
             columns=None if columns is None else list(columns),
             page_rows=page_rows,
@@ -102,13 +103,31 @@ class MasterStore:
         """Open a store. Every file is checked to be there in its full length; :meth:`verify` looks inside."""
         path = Path(path)
         manifest = Manifest.read(path)
+        while True:  # until nobody has put another store in its place while this one was being mapped
+            try:
+                store = MasterStore._mapped(path, manifest)
+            except (StoreError, OSError) as error:
+                again = Manifest.read(path)
+                if again.snapshot == manifest.snapshot:
+                    if isinstance(error, StoreError):
+                        raise
+                    raise StoreError(f"{path}: could not be read: {error}") from None
+            else:
+                again = Manifest.read(path)
+                if again.snapshot == manifest.snapshot:
+                    return store
+            manifest = again
+
+    @staticmethod
+    def _mapped(path: Path, manifest: Manifest) -> MasterStore:
+        """The store with all of its files mapped: it stays what it is if another takes its place."""
         for shard in manifest.shards:
             for entry in (shard.codes, shard.data):
                 _check_size(path, entry)
             if shard.codes.nbytes != 8 * shard.rows:
                 raise CorruptStoreError(f"{path / shard.codes.path}: expected {8 * shard.rows} bytes of key codes")
         store = MasterStore(path, manifest)
-        for number in range(store.shards):  # mapped now, a store stays what it was if another takes its place
+        for number in range(store.shards):
             store.codes(number)
             store.mapped(number)
         return store
@@ -166,6 +185,12 @@ class MasterStore:
             self._rows[shard] = MappedRows(path, self.schema, entry.rows, m.page_rows, m.longest)
         return self._rows[shard]
 
+    def shard(self, number: int) -> MasterStore:
+        """One shard alone, as a store that joins like any other."""
+        part = MasterStore(self.path, replace(self.manifest, shards=[self.manifest.shards[number]]))
+        part._codes, part._rows = {0: self.codes(number)}, {0: self.mapped(number)}
+        return part
+
     def to_table(self) -> pa.Table:
         """All rows, mapped rather than read; pages in shard order."""
         batches = []
@@ -176,6 +201,8 @@ class MasterStore:
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read everything: checksums, pages, key codes and the shard of every row. Raises on the first fault."""
+        if Manifest.read(self.path).snapshot != self.manifest.snapshot:
+            raise StoreError(f"{self.path}: another store has taken its place since it was opened; open it again")
         done = 0
         for number, shard in enumerate(self.manifest.shards):
             for entry in (shard.codes, shard.data):

@@ -185,6 +185,33 @@ class Arena:
         """Move the bytes of the live rows together."""
         self.heap.compact([c for c in self._columns if isinstance(c, _Bytes)], live)
 
+    @property
+    def keepable(self) -> bool:
+        """Whether all of it is in arrays; nested values are Arrow objects of this process."""
+        return not any(isinstance(column, _Opaque) for column in self._columns)
+
+    def arrays(self, slots: int, heap: int) -> list[npt.NDArray[Any]]:
+        """The arrays themselves, up to so many slots and heap bytes, always in the same order."""
+        parts = [self._nulls[:slots].reshape(-1)]
+        for column in self._columns:
+            if isinstance(column, _Fixed):
+                parts.append(column.values[:slots])
+            elif isinstance(column, _Bytes):
+                parts += [column.starts[:slots], column.lengths[:slots]]
+        return [*parts, self.heap.data[:heap]]
+
+    def facts(self) -> dict[str, Any]:
+        """What there is to know about the arrays beside what is in them."""
+        longest = [column.longest for column in self._columns if isinstance(column, _Bytes)]
+        return {"end": self.heap.end, "dead": self.heap.dead, "has_nulls": self._has_nulls, "longest": longest}
+
+    def accept(self, facts: dict[str, Any]) -> None:
+        """The arrays have been filled from outside; these are the facts about them."""
+        self.heap.end, self.heap.dead, self._has_nulls = facts["end"], facts["dead"], facts["has_nulls"]
+        columns = [column for column in self._columns if isinstance(column, _Bytes)]
+        for column, longest in zip(columns, facts["longest"], strict=True):
+            column.longest = longest
+
     def release(self, start: int) -> None:
         """Give back the memory of the slots from ``start`` on and of the heap beyond its end."""
         self._space.release(self._nulls, start * self._nulls.shape[1])

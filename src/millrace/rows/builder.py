@@ -8,7 +8,7 @@ from millrace.rows.columns import OutputColumn, item_of, output_columns, shape_o
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8_000_000
-_OPAQUE_PIECE = 1024  # rows appended at a time where nobody can say beforehand how long they are
+_OPAQUE_PIECE = 16  # rows appended at first where nobody can say beforehand how long they are
 
 
 def fixed_width(schema: pa.Schema) -> int:
@@ -27,8 +27,9 @@ class BatchBuilder:
         self.schema = schema
         self._fixed = max(1, fixed_width(schema))
         self._limit = max(1, min(rows, BATCH_BYTES // self._fixed))
-        opaque = any(shape_of(field.type) == "opaque" for field in schema)
-        self._piece = min(self._limit, _OPAQUE_PIECE) if opaque else self._limit
+        self.opaque = any(shape_of(field.type) == "opaque" for field in schema)
+        """Whether only :meth:`settle` can say how much the rows hold."""
+        self._piece = min(self._limit, _OPAQUE_PIECE) if self.opaque else self._limit
         self._start()
 
     def _start(self) -> None:
@@ -65,6 +66,9 @@ class BatchBuilder:
     def settle(self) -> None:
         """All columns have got their rows: count what their strings and nested values really hold."""
         self._held = sum(column.heap_bytes for column in self._columns)
+        if self.opaque and self.rows:
+            mean = max(1, self._held // self.rows)
+            self._piece = max(1, min(self._limit, 1024, BATCH_BYTES // 8 // mean))
 
     def flush(self) -> pa.RecordBatch | None:
         """What has been collected, or None if that is nothing."""

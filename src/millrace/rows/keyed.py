@@ -286,6 +286,37 @@ class KeyedRows:
             task()
         return [output.finish() for output in outputs]
 
+    # kept elsewhere
+
+    @property
+    def keepable(self) -> bool:
+        """Whether :meth:`arrays` are all there is."""
+        return self.arena.keepable
+
+    def facts(self) -> dict[str, Any]:
+        """What has to be known to fill :meth:`arrays` again."""
+        state = [int(number) for number in self.map.state]
+        return {"state": state, "places": len(self.map.directory), "arena": self.arena.facts()}
+
+    def arrays(self, facts: dict[str, Any]) -> list[npt.NDArray[Any]]:
+        """The arrays in use according to the facts, always in the same order."""
+        high, heap = facts["state"][HIGH], facts["arena"]["end"]
+        slots: list[npt.NDArray[Any]] = [self._directory[: facts["places"]], self.map.slots[:high]]
+        return [*slots, *(mark[:high] for mark in self.marks.values()), *self.arena.arrays(high, heap)]
+
+    def make_room_for(self, facts: dict[str, Any]) -> bool:
+        """Reserve what rows of these facts need, in place of the rows that are here, if any."""
+        self.clear()
+        high, heap = facts["state"][HIGH], facts["arena"]["end"]
+        if high > self.capacity or facts["places"] != _places(high):
+            return False
+        return self._reserve(high, heap)
+
+    def accept(self, facts: dict[str, Any]) -> None:
+        """The arrays have been filled from outside; these are the facts about them."""
+        self.map.state[:] = facts["state"]
+        self.arena.accept(facts["arena"])
+
     def close(self) -> None:
         """Give the reservation back."""
         self._reservation.release()

@@ -27,6 +27,7 @@ empty group costs one slot; frequency is divided by the turns really observed in
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -37,6 +38,7 @@ from millrace.core.errors import ConfigError, one_of
 from millrace.kernels import groups, multimap
 from millrace.kernels.groups import COLLECTING, EMPTY
 from millrace.master.wheel import Load
+from millrace.rows import keepsake
 from millrace.rows.arena import Arena, Slots
 from millrace.rows.columns import Indices
 from millrace.rows.keyed import Codes, KeyedRows
@@ -195,6 +197,9 @@ class BalancedCache(Cache):
     def on_load(self, load: Load) -> None:
         self._migration.on_load(load)
 
+    def end_step(self) -> None:
+        self._migration.end_step()
+
     def on_absent(self, codes: Codes) -> None:
         if len(codes):
             self._absent.append(codes)
@@ -202,6 +207,38 @@ class BalancedCache(Cache):
     def give_way(self) -> None:
         self.discard(self._heads())
         self.rows.clear()
+
+    def keep(self, path: Path, identity: str) -> bool:
+        if not self.rows.keepable:
+            return False
+        self._copy_noted()
+        if self._absent:
+            self._remember_absent(np.unique(np.concatenate(self._absent)))
+            self._absent = []
+        self._migration.settle()
+        heads = self._heads()
+        self.discard(heads[self.rows.marks["state"][heads] & COLLECTING > 0])
+        keepsake.write(path, self.rows, f"{identity} {self.factor}", {
+            "turned": self.around.wheel.turned,
+            "complete_keys": self.complete_keys,
+        })
+        return True
+
+    def recall(self, path: Path, identity: str) -> bool:
+        if not self.rows.keepable or self.whole or len(self.rows):
+            return False
+        facts = keepsake.read(path, self.rows, f"{identity} {self.factor}")
+        if facts is None:
+            return False
+        wheel = self.around.wheel
+        if not wheel.turned:
+            wheel.turned = facts["turned"]
+        then = _TICKS * facts["turned"] // max(1, wheel.rows)
+        self.rows.marks["since"][: int(self.rows.map.state[multimap.HIGH])] += self._now() - then
+        self.complete_keys = facts["complete_keys"]
+        self._notice_whole()
+        self._bytes_at_cycle = self.nbytes
+        return True
 
     @property
     def reserve(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,7 @@ class Cache(ABC):
         begin_step   at every step, before the load
         on_match     master rows of a load that matched waiting tuples
         on_load      the load has met everyone who waits
+        end_step     the step is over, but nobody whose turn ends with it has left yet
         on_absent    keys that have met every master row and matched none
     """
 
@@ -71,11 +73,22 @@ class Cache(ABC):
     def on_load(self, load: Load) -> None:
         """A load has passed."""
 
+    def end_step(self) -> None:
+        """A step ends; who has met all of the master is still here."""
+
     def on_absent(self, codes: Codes) -> None:
         """Codes of tuples that left after a whole cycle without meeting a row of theirs."""
 
     def give_way(self) -> None:
         """Give back all memory that can be given back: not one tuple can wait beside the cache."""
+
+    def keep(self, path: Path, identity: str) -> bool:
+        """Write what has been learned to a file; False if there is nothing that can be kept."""
+        return False
+
+    def recall(self, path: Path, identity: str) -> bool:
+        """Take over what an earlier cache with the same identity has kept; False if that cannot be trusted."""
+        return False
 
     @property
     def reserve(self) -> int:

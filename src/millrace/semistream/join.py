@@ -13,10 +13,9 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,9 +46,12 @@ from millrace.rows.builder import BATCH_ROWS
 from millrace.rows.columns import Indices, plain_batch, plain_schema, shape_of
 from millrace.rows.keyed import Codes, KeyedRows, holds_its_code
 from millrace.rows.sieve import LEAST_MATCHES, Sieve
+from millrace.semistream import snapshots
 from millrace.semistream.algorithms import algorithm as named
 from millrace.semistream.cache import Cache, Surroundings
+from millrace.semistream.explain import explained
 from millrace.semistream.output import Batches, Output, as_indices
+from millrace.semistream.snapshots import Progress, Tally, WaitingChunk
 from millrace.semistream.waiting import WaitingRoom
 
 _PIECE = 65_536  # stream rows handled at a time
@@ -138,6 +140,8 @@ class SemiStreamJoin(StreamOperator):
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ConfigError(f"{name}: expected a whole number of at least 1; got {value!r}")
         self.budget = MemoryBudget(parse_size(memory, of=self.store.nbytes))
+        if device is not None and not isinstance(device, Device):
+            raise ConfigError(f"device: expected a Device, such as Device('hdd-2007'); got {device!r}")
         self.device = device or Device()
         self._options, self._space, self._output_rows = options, space or HeapSpace(), output_rows
         self._b, self._w, self._leave_early = b, w, leave_early
@@ -145,6 +149,7 @@ class SemiStreamJoin(StreamOperator):
         self._lanes = Lanes(threads or os.cpu_count() or 1)
         self._step = 0
         self._busy = False
+        self._broken = ""
         self._finished = False
         self._schema: pa.Schema | None = None
         self._output: Output
@@ -168,7 +173,7 @@ class SemiStreamJoin(StreamOperator):
         """
         stream = plain_schema(stream)
         if self._schema is not None:
-            if not self._schema.equals(stream):
+            if (self._schema.names, self._schema.types) != (stream.names, stream.types):
                 raise SchemaError(_difference(self._schema, stream))
             return self._output.schema
         store, spec = self.store, self.spec
@@ -227,6 +232,16 @@ class SemiStreamJoin(StreamOperator):
         return max(1, sum(-(-shard.rows // self.b) for shard in self.store.manifest.shards))
 
     @property
+    def bound(self) -> bool:
+        """Whether the stream's schema is known."""
+        return self._schema is not None
+
+    @property
+    def tuple_bytes(self) -> float:
+        """What a waiting tuple costs on average."""
+        return self._room.tuple_bytes
+
+    @property
     def _stream_schema(self) -> pa.Schema:
         if self._schema is None:
             raise StateError("the join has not seen a stream yet: push a batch or call bind(schema) first")
@@ -234,6 +249,8 @@ class SemiStreamJoin(StreamOperator):
 
     def _guarded(self, work: Batches) -> Batches:
         """Run one call of the life cycle; its batches must be read to the end before the next."""
+        if self._broken:
+            raise StateError(f"this join cannot go on: {self._broken}. Make a new one")
         if self._busy:
             raise StateError("the batches of the last call have not been read to their end")
         self._busy = True
@@ -241,6 +258,12 @@ class SemiStreamJoin(StreamOperator):
             yield from work
         except BudgetExceededError:
             self._busy = False  # everything taken in so far is sound
+            raise
+        except GeneratorExit:
+            self._broken = "somebody stopped reading its output in the middle of a call"
+            raise
+        except BaseException as error:
+            self._broken = f"a call of it failed with {type(error).__name__}"
             raise
         yield from self._output.flush()
         self._busy = False
@@ -253,8 +276,8 @@ class SemiStreamJoin(StreamOperator):
         if self._finished:
             raise StateError("push after finish: make a new join for a new stream")
         self.bind(batch.schema)
-        batch = plain_batch(batch, self._stream_schema)
-        pieces = (batch.slice(at, _PIECE) for at in range(0, len(batch), _PIECE))
+        cuts = (batch.slice(at, _PIECE) for at in range(0, len(batch), _PIECE))
+        pieces = (plain_batch(cut, self._stream_schema) for cut in cuts)
         yield from self._guarded(rows for piece in pieces for rows in self._take_in(piece))
 
     def step(self) -> Batches:
@@ -290,7 +313,7 @@ class SemiStreamJoin(StreamOperator):
 
     def _keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The key columns, integers widened to the master's type."""
-        return self._widened([batch.column(i) for i in self._key_columns])
+        return self.widened([batch.column(i) for i in self._key_columns])
 
     def _answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
         """Output for tuples that found their group, or know that there is none."""
@@ -335,7 +358,7 @@ class SemiStreamJoin(StreamOperator):
             if not self.store.coder.exact:
                 theirs = self._cache.rows.take(self._cached_keys, right)
                 ours = [batch.column(i).take(pa.array(left)) for i in self._key_columns]
-                same = self.store.coder.equal(self._widened(ours), theirs)
+                same = self.store.coder.equal(self.widened(ours), theirs)
                 left, right = left[same], right[same]
             if len(left):
                 yield left, right
@@ -363,7 +386,7 @@ class SemiStreamJoin(StreamOperator):
                     raise BudgetExceededError(
                         f"stream: a tuple of {format_size(sum(c.nbytes for c in _cut(batch, at, 1)))} does not fit; "
                         f"{format_size(self.budget.available)} of {format_size(self.budget.total)} are free. "
-                        f"It and the {len(codes) - at - 1} that wait behind it were not taken in"
+                        "It and all that come after it in the batch were not taken in"
                     )
                 continue
             admitted = codes[at : at + count]
@@ -410,6 +433,7 @@ class SemiStreamJoin(StreamOperator):
                 for slots, positions in room.pairs(met):
                     yield from self._matches(load, slots, positions)
             cache.on_load(load)
+            cache.end_step()
         yield from self._expire()
 
     def _begin_cycle(self) -> None:
@@ -442,9 +466,10 @@ class SemiStreamJoin(StreamOperator):
         ours = self._room.rows.take(self._key_columns, slots)
         keys = [self.store.schema.get_field_index(name) for name in self.store.key]
         theirs = self.store.mapped(load.shard).take(keys, rows)
-        return self.store.coder.equal(self._widened(ours), theirs)
+        return self.store.coder.equal(self.widened(ours), theirs)
 
-    def _widened(self, keys: list[pa.Array]) -> list[pa.Array]:
+    def widened(self, keys: list[pa.Array]) -> list[pa.Array]:
+        """Keys of the stream in the types of the master's."""
         return [
             key.cast(type_) if pa.types.is_integer(key.type) and key.type != type_ else key
             for key, type_ in zip(keys, self._key_types, strict=True)
@@ -495,23 +520,7 @@ class SemiStreamJoin(StreamOperator):
 
     def explain(self) -> str:
         """The plan and the split of the budget, to read."""
-        store, m = self.store, self.metrics
-        lines = [
-            f"{self.algorithm.name}: {self.algorithm.summary}",
-            f"  {self.spec.how} join on {', '.join(self.spec.stream_key)} with {store.rows:,} master rows "
-            f"({format_size(store.nbytes)}, {'unique keys' if store.unique else 'keys repeat'})",
-            f"  memory {format_size(self.budget.total)}"
-            + (f" = {self.budget.total / store.nbytes:.1%} of the master" if store.nbytes else ""),
-        ]
-        if self._schema is None:
-            lines.append("  (the split follows once the stream's schema is known)")
-            return "\n".join(lines)
-        lines.append(f"  load b = {self.b:,} rows, so a turn of the wheel has k = {self.k:,} steps: the longest wait")
-        lines.append(f"  waiting room for {self.capacity:,} tuples of {self._room.tuple_bytes:.0f} bytes")
-        for part, nbytes in sorted(m.parts.items(), key=lambda item: -item[1]):
-            lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / self.budget.total:6.1%}")
-        lines.append(f"  {'free':>10} {format_size(self.budget.available):>10}")
-        return "\n".join(lines)
+        return explained(self)
 
     def check_invariants(self) -> None:
         self.budget.check_invariants()
@@ -530,58 +539,75 @@ class SemiStreamJoin(StreamOperator):
         if self._busy:
             raise StateError("snapshot in the middle of a call: read its batches to the end first")
         schema = self._stream_schema
-        room = self._room
-        queue = room.queue()
-        slots = np.concatenate([slots for _, _, slots in queue] or [np.empty(0, np.int32)])
-        arrays = room.rows.take(range(len(schema)), slots)
-        kept = {name: value for name, value in vars(self.metrics).items() if isinstance(value, int | float)}
-        head = {
-            "store": self.store.manifest.snapshot,
-            "how": self.spec.how,
-            "turned": self._wheel.turned,
-            "step": self._step,
-            "chunks": [[start, step, len(slots)] for start, step, slots in queue],
-            "metrics": {name: kept[name] for name in _CARRIED},
-        }
-        schema = pa.schema([*schema, pa.field("tally", pa.uint8())], {b"millrace": json.dumps(head).encode()})
-        tally = pa.array(room.rows.marks["tally"][slots])
-        sink = io.BytesIO()
-        with pa.ipc.new_stream(sink, schema) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays([*arrays, tally], schema=schema))
-        return sink.getvalue()
+        chunks = [WaitingChunk(start, step, *self.rows_at(slots)) for start, step, slots in self.queue()]
+        return snapshots.to_bytes(schema, self.progress(), chunks)
 
     def restore(self, state: bytes) -> None:
         if self._schema is not None and (self._step or self._metrics.tuples_in):
             raise StateError("restore: this join has already begun; restore into a fresh one")
-        try:
-            reader = pa.ipc.open_stream(state)
-            head = json.loads(reader.schema.metadata[b"millrace"])
-            batch = reader.read_next_batch()
-        except (pa.ArrowInvalid, KeyError, TypeError, ValueError, StopIteration, OSError) as error:
-            raise StateError(f"restore: not a snapshot of a join: {error}") from None
-        if head["store"] != self.store.manifest.snapshot or head["how"] != self.spec.how:
-            raise StateError("restore: the snapshot was taken of another master or another kind of join")
-        self.bind(pa.schema(list(reader.schema)[:-1]))
-        self._wheel.turned, self._step = head["turned"], head["step"]
+        schema, progress, chunks = snapshots.from_bytes(state)
+        self.bind(schema)
+        self.resume(progress, chunks)
+
+    def progress(self) -> Progress:
+        """How far the join has come: everything that has to survive beside the waiting tuples."""
+        m = self.metrics
+        counts = {name: getattr(m, name) for name in snapshots.CARRIED}
+        return Progress(self.store.manifest.snapshot, self._kind, self._wheel.turned, self._step, counts)
+
+    @property
+    def _kind(self) -> str:
+        return f"{self.spec.how} on {', '.join(self.spec.stream_key)}"
+
+    def resume(self, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
+        """Go on from there with these tuples waiting, oldest chunk first."""
+        if progress.store != self.store.manifest.snapshot:
+            raise StateError("restore: the snapshot was taken of a join with another master")
+        if progress.join != self._kind:
+            raise StateError(f"restore: the snapshot is of a join {progress.join}; this one is {self._kind}")
+        self._wheel.turned, self._step = progress.turned, progress.step
         if self._wheel.rows and self._wheel.position:
             self._last_cycle = self._wheel.turned // self._wheel.rows + 1  # this turn has begun already
-        for name in _CARRIED:
-            setattr(self._metrics, name, head["metrics"][name])
-        rows, tally = batch.select(range(batch.num_columns - 1)), batch.column(batch.num_columns - 1)
-        at = 0
-        for start, step, size in head["chunks"]:
-            columns = _cut(rows, at, size)
-            if not self._room.fits(columns):
+        for name, count in progress.counts.items():
+            setattr(self._metrics, name, count)
+        room = self._room
+        for chunk in chunks:
+            columns = _cut(chunk.rows, 0, len(chunk.rows))
+            if not room.fits(columns):
+                self._broken = "restore failed half-way"
                 raise BudgetExceededError(
-                    f"restore: {len(rows)} waiting tuples do not fit in {format_size(self.budget.total)}"
+                    f"restore: the waiting tuples do not fit in {format_size(self.budget.total)}"
                 )
-            codes, _ = self.store.coder.codes(self._widened([columns[i] for i in self._key_columns]))
-            self._room.admit(codes, columns, start, step)
-            self._room.rows.marks["tally"][self._room.chunks[-1].slots] = tally.slice(at, size).to_numpy()
-            at += size
+            codes, _ = self.store.coder.codes(self.widened([columns[i] for i in self._key_columns]))
+            room.admit(codes, columns, chunk.start, chunk.step)
+            room.rows.marks["tally"][room.chunks[-1].slots] = chunk.tally
 
+    def rows_at(self, slots: Slots) -> tuple[pa.RecordBatch, Tally]:
+        """Waiting tuples, and what each has met so far."""
+        schema, rows = self._stream_schema, self._room.rows
+        arrays = rows.take(range(len(schema)), slots)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema), rows.marks["tally"][slots]
 
-_CARRIED = ("tuples_in", "rows_out", "batches_out", "matched", "unmatched", "shed", "cache_hits", "removals", "probes")
+    def queue(self) -> list[tuple[int, int, Slots]]:
+        """Who waits, oldest first: where the wheel stood when they came, the step, and their slots."""
+        return self._room.queue()
+
+    def keep_cache(self, path: str | os.PathLike[str]) -> bool:
+        """Write what the cache has learned to a file; False where there is nothing that can be kept."""
+        self.bind(self._stream_schema)
+        return self._cache.keep(Path(path), self._cached_identity)
+
+    def recall_cache(self, path: str | os.PathLike[str]) -> bool:
+        """Begin with the cache of an earlier join of the same kind; False if there is none that can be trusted."""
+        self.bind(self._stream_schema)
+        return self._cache.recall(Path(path), self._cached_identity)
+
+    @property
+    def _cached_identity(self) -> str:
+        """What a cache is good for: rows of this master, these columns, this reading of a match."""
+        m, a = self.store.manifest, self.algorithm.name
+        shards = ",".join(shard.data.path for shard in m.shards)
+        return f"{m.snapshot} {shards} {a} {self._single} {self._output.master_columns}"
 
 
 def _cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:
@@ -601,5 +627,7 @@ def _difference(bound: pa.Schema, came: pa.Schema) -> str:
             return f"stream: column {field.name!r} ({field.type}) is missing from a later batch"
         if came.field(at).type != field.type:
             return f"stream: column {field.name!r} was {field.type} and is {came.field(at).type} in a later batch"
+    if sorted(came.names) == sorted(bound.names):
+        return f"stream: a later batch has its columns in another order: {', '.join(came.names)}"
     extra = [name for name in came.names if name not in bound.names]
     return f"stream: a later batch has other columns: {', '.join(extra) or ', '.join(came.names)}"

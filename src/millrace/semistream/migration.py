@@ -37,6 +37,12 @@ class Migration(ABC):
     def on_load(self, load: Load) -> None:
         """A load has passed."""
 
+    def end_step(self) -> None:
+        """A step ends; who has met all of the master is still here."""
+
+    def settle(self) -> None:
+        """Forget every key that is on its way into the cache: its groups are about to be discarded."""
+
     def collecting(self) -> Codes:
         """Keys whose rows are being collected."""
         return np.empty(0, np.int64)

@@ -73,6 +73,8 @@ class Output:
             self._settle()
         done = 0
         while done < count:
+            if builder.opaque:
+                self._settle()
             rows, held = self._next_piece(done, min(builder.room, count - done), stream, master)
             piece = slice(done, done + rows)
             ours, theirs = builder.columns[:split], builder.columns[split:]

@@ -55,7 +55,7 @@ class Rolling(Migration):
             self._cohorts.append((deadline, self._next_cohort, opened))
             self._next_cohort += 1
 
-    def begin_step(self) -> None:
+    def end_step(self) -> None:
         cache = self.cache
         while self._cohorts and self._cohorts[0][0] <= cache.around.wheel.turned:
             _, cohort, codes = self._cohorts.popleft()
@@ -84,6 +84,9 @@ class Rolling(Migration):
         if made:
             positions = met.positions[found[:made]]
             cache.admit_rows(load.shard, load.first + positions.astype(np.int64), load.codes[positions])
+
+    def settle(self) -> None:
+        self._cohorts.clear()
 
     def collecting(self) -> Codes:
         return np.concatenate([codes for _, _, codes in self._cohorts] or [np.empty(0, np.int64)])

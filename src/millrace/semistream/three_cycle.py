@@ -116,5 +116,11 @@ class ThreeCycle(Migration):
             for _ in self.cache.collect(load):
                 continue
 
+    def settle(self) -> None:
+        self._watch.clear()
+        self._marked = np.empty(0, np.int64)
+        self._counted = {}
+        self._role = ""
+
     def collecting(self) -> Codes:
         return self._marked

@@ -1,0 +1,90 @@
+"""Keyed rows in a file, to go on with in another process.
+
+The file is written aside and renamed, so a name always stands for something whole. It is read into memory of the
+reader's own and checked there: whatever happens to the file afterwards, the reader has what it has checked::
+
+    "MILLSOFT" | length of the head | head (JSON: identity, facts, checksum) | arrays, one after the other
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.kernels.checksum import checksum
+from millrace.rows.keyed import KeyedRows
+
+_MAGIC = b"MILLSOFT"
+_MOST_HEAD = 1 << 20
+
+
+def write(path: Path, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
+    """Write rows to a file in place of what is there. ``more`` is given back by :func:`read`."""
+    rows.trim()
+    facts = rows.facts()
+    arrays = rows.arrays(facts)
+    head = json.dumps({"identity": identity, "facts": facts, "more": more, "sum": _sum(arrays)}).encode()
+    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex[:12]}")
+    try:
+        with aside.open("wb", buffering=0) as file:
+            _write_all(file, _MAGIC + len(head).to_bytes(8, "little") + head)
+            for array in arrays:
+                _write_all(file, array.view(np.uint8).data if array.size else b"")
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def read(path: Path, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
+    """Fill rows from a file. None, and no rows, if it is missing, torn, changed, of another identity or too large."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            if file.read(8) != _MAGIC:
+                return None
+            length = int.from_bytes(file.read(8), "little")
+            if length > _MOST_HEAD:
+                return None
+            head = json.loads(file.read(length))
+            facts = head["facts"]
+            if head["identity"] != identity or not rows.make_room_for(facts):
+                return None
+            arrays = rows.arrays(facts)
+            if all(_fill(file, array) for array in arrays) and _sum(arrays) == head["sum"]:
+                rows.accept(facts)
+                more: dict[str, Any] = head["more"]
+                return more
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        pass
+    rows.clear()
+    return None
+
+
+def _sum(arrays: list[npt.NDArray[Any]]) -> int:
+    total = 0
+    for array in arrays:
+        total = checksum(array, total)
+    return total
+
+
+def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
+def _fill(file: io.FileIO, array: npt.NDArray[Any]) -> bool:
+    """Read an array full; False if the file ends before."""
+    view = array.view(np.uint8).data if array.size else memoryview(b"")
+    while view:
+        got = file.readinto(view)
+        if not got:
+            return False
+        view = view[got:]
+    return True

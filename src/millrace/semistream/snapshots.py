@@ -1,0 +1,83 @@
+"""A join put into bytes: how far it has come, and the tuples that wait."""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import StateError
+
+_MAGIC = b"MILLSNAP\x01"
+Tally = npt.NDArray[np.uint8]
+
+CARRIED = ("tuples_in", "rows_out", "batches_out", "matched", "unmatched", "shed", "cache_hits", "removals", "probes")
+"""Counts that go on after a restore."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a join has come. ``store`` and ``join`` (its kind and keys) say which one it is."""
+
+    store: str
+    join: str
+    turned: int
+    step: int
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class WaitingChunk:
+    """Tuples that entered together: where the wheel stood, at which step, and what each has met since."""
+
+    start: int
+    step: int
+    rows: pa.RecordBatch
+    tally: Tally
+
+
+def to_bytes(schema: pa.Schema, progress: Progress, chunks: Sequence[WaitingChunk]) -> bytes:
+    """An Arrow stream with one batch per chunk; everything else is in its schema's metadata."""
+    head = asdict(progress) | {"chunks": [[chunk.start, chunk.step] for chunk in chunks]}
+    schema = pa.schema([*schema, pa.field("tally", pa.uint8())], {b"millrace": json.dumps(head).encode()})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for chunk in chunks:
+            arrays = [*chunk.rows.columns, pa.array(chunk.tally)]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    body = sink.getvalue()
+    return _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
+
+
+def from_bytes(state: bytes) -> tuple[pa.Schema, Progress, Iterator[WaitingChunk]]:
+    """The stream's schema, how far the join had come, and the chunks."""
+    if not isinstance(state, bytes) or state[: len(_MAGIC)] != _MAGIC:
+        raise StateError("restore: not a snapshot of a join, or one of another version")
+    crc, body = state[len(_MAGIC) : len(_MAGIC) + 4], state[len(_MAGIC) + 4 :]
+    if zlib.crc32(body).to_bytes(4, "little") != crc:
+        raise StateError("restore: the snapshot is damaged: its checksum is wrong")
+    try:
+        reader = pa.ipc.open_stream(body)
+        head: dict[str, Any] = json.loads(reader.schema.metadata[b"millrace"])
+        places = [(int(start), int(step)) for start, step in head.pop("chunks")]
+        progress = Progress(**head)
+        batches = list(reader)
+        if len(batches) != len(places):
+            raise ValueError(f"it has {len(batches)} chunks instead of {len(places)}")
+    except (pa.ArrowInvalid, KeyError, TypeError, ValueError, OSError) as error:
+        raise StateError(f"restore: not a snapshot of a join: {error}") from None
+    schema = pa.schema(list(reader.schema)[:-1])
+
+    def chunks() -> Iterator[WaitingChunk]:
+        for (start, step), batch in zip(places, batches, strict=True):
+            *columns, tally = batch.columns
+            yield WaitingChunk(start, step, pa.RecordBatch.from_arrays(columns, schema=schema), tally.to_numpy())
+
+    return schema, progress, chunks()

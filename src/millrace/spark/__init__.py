@@ -1,0 +1,9 @@
+"""Millrace on Spark: build a master store from a DataFrame, and enrich a stream with it."""
+
+from millrace.spark.build import build_master
+from millrace.spark.enrich import enrich
+from millrace.spark.recipes import assign_keys, find_duplicates, find_new, merge_keys
+from millrace.spark.session import session
+from millrace.spark.watch import watch
+
+__all__ = ["assign_keys", "build_master", "enrich", "find_duplicates", "find_new", "merge_keys", "session", "watch"]

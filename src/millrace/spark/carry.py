@@ -1,0 +1,277 @@
+"""``pending="carry"``: what the cache can answer leaves at once, the others wait one turn of the wheel at most.
+
+::
+
+    rows ─► pack ─► groupBy(shard) ─► transformWithState ─► unpack ─► rows
+             │  one Arrow blob per       │        ▲
+             │  shard and batch          ▼        │ timer: the wheel turns when no input comes
+             │                      hard state: waiting tuples, position of the wheel
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StructType
+
+from millrace.core.errors import ConfigError, StateError
+from millrace.semistream.join import SemiStreamJoin
+from millrace.semistream.snapshots import Progress, WaitingChunk
+from millrace.spark import metrics, types
+from millrace.spark.metrics import Meter
+from millrace.spark.plan import JoinPlan
+from millrace.spark.routing import SHARD, shard_of
+from millrace.spark.session import PARTITIONS, ROCKSDB, STATE_STORE
+from millrace.spark.shipping import shipped
+
+_PACKED = f"{SHARD} int, blob binary"
+_TURNED = f"blob binary, {metrics.COLUMN} {metrics.TYPE}"
+_TICK_MS = 1
+
+
+def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label: str) -> DataFrame:
+    """The pipeline of blobs."""
+    if not df.isStreaming:
+        raise ConfigError("pending: 'carry' is for streaming DataFrames; use pending='drain' for a batch")
+    if not isinstance(turns, int) or turns < 1:
+        raise ConfigError(f"turns: expected a whole number of at least 1; got {turns!r}")
+    settings = df.sparkSession.conf
+    provider = settings.get(STATE_STORE, "")
+    if provider != ROCKSDB:
+        raise ConfigError(f"pending: 'carry' keeps its state in RocksDB: set {STATE_STORE} to {ROCKSDB}")
+    partitions = int(settings.get(PARTITIONS, "200") or 200)
+    groups = json.dumps(spread(plan.shards, partitions))
+    sharded = df.withColumn(SHARD, shard_of(plan) if plan.shards > 1 else F.lit(0))
+    packed = sharded.mapInArrow(shipped("millrace.spark.carry", "pack", plan, groups), _PACKED)
+    turned = packed.groupBy(SHARD).transformWithStateInPandas(
+        Wheelwork(plan, groups, turns), _TURNED, "Append", "ProcessingTime"
+    )
+    return metrics.observed(turned, label).mapInArrow(shipped("millrace.spark.carry", "unpack", plan), output)
+
+
+# packing
+
+
+def pack(plan: JoinPlan, groups: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, by shard, as Arrow blobs."""
+    names = json.loads(groups)
+    for batch in _together(batches):
+        shard = batch.column(batch.num_columns - 1).to_numpy()
+        rows = types.conform(batch.select(range(batch.num_columns - 1)), plan.stream_schema)
+        order = np.argsort(shard, kind="stable")
+        edges = np.searchsorted(shard[order], np.arange(plan.shards + 1))
+        for number in range(plan.shards):
+            mine = order[edges[number] : edges[number + 1]]
+            if len(mine):
+                part = rows if len(mine) == len(rows) else rows.take(pa.array(mine))
+                yield pa.record_batch(
+                    [pa.array([names[number]], pa.int32()), pa.array([to_blob(part)], pa.binary())], [SHARD, "blob"]
+                )
+
+
+def _together(batches: Iterator[pa.RecordBatch], rows: int = 262_144) -> Iterator[pa.RecordBatch]:
+    """Spark's small batches in pieces worth a blob."""
+    pending: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        pending.append(batch)
+        held += len(batch)
+        if held >= rows:
+            yield pa.concat_batches(pending)
+            pending, held = [], 0
+    if held:
+        yield pa.concat_batches(pending)
+
+
+def unpack(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows from blobs."""
+    for batch in batches:
+        for blob in batch.column(0):
+            if blob.is_valid:
+                yield from pa.ipc.open_stream(blob.as_buffer())
+
+
+def to_blob(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def from_blob(blob: bytes) -> pa.RecordBatch:
+    return pa.ipc.open_stream(blob).read_next_batch()
+
+
+# the stateful part
+
+
+class Wheelwork(StatefulProcessor):
+    """One shard's join, from micro-batch to micro-batch.
+
+    Hard state: ``progress`` (one line of JSON), ``rows`` (a chunk's tuples as they came, written once) and ``marks``
+    (which of them are still here, and what each has met; a byte or less per tuple, written every time).
+    """
+
+    def __init__(self, plan: JoinPlan, groups: str, turns: int) -> None:
+        self._plan = plan
+        self._shard_of = {group: shard for shard, group in enumerate(json.loads(groups))}
+        self._turns = turns
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._progress = handle.getValueState("progress", "json string")
+        self._rows = handle.getMapState("rows", "start long", "blob binary")
+        self._marks = handle.getMapState("marks", "start long", "blob binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+        blobs = (from_blob(bytes(blob)) for frame in rows for blob in frame["blob"])
+        yield from self._handle_batch(self._shard_of[int(key[0])], blobs, timerValues)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+        yield from self._handle_batch(self._shard_of[int(key[0])], iter(()), timerValues)
+
+    def close(self) -> None:
+        """Nothing is held between micro-batches."""
+
+    def _handle_batch(self, shard: int, batches: Iterator[pa.RecordBatch], timer_values: Any) -> Iterator[pd.DataFrame]:
+        plan = self._plan
+        join = plan.join(shard if plan.shards > 1 else None)
+        filed, timer = self._resume(join)
+        meter = Meter(join)
+        for batch in self._work(join, batches):
+            yield _frame(to_blob(types.conform(batch, plan.sent_schema)), None)
+        now = int(timer_values.getCurrentProcessingTimeInMs())
+        if join.metrics.waiting and timer <= now:
+            timer = now + _TICK_MS
+            self._handle.registerTimer(timer)
+        self._file(join, filed, timer)
+        plan.keep(join, shard if plan.shards > 1 else None)
+        yield _frame(None, meter.numbers())
+
+    def _work(self, join: SemiStreamJoin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take in what came, and turn the wheel by its share of a turn, further if the room was full."""
+        goal = join.progress().turned + -(-join.store.rows // self._turns)
+        for batch in batches:
+            yield from join.push(batch)
+        while join.metrics.waiting and join.progress().turned < goal:
+            yield from join.step()
+        if not join.store.rows:
+            yield from join.idle()
+
+    # hard state
+
+    def _resume(self, join: SemiStreamJoin) -> tuple[dict[int, _Filed], int]:
+        """Put the join where the last micro-batch left it."""
+        if not self._progress.exists():
+            return {}, 0
+        head = json.loads(self._progress.get()[0])
+        if head["identity"] != self._plan.identity:
+            raise StateError(
+                "carry: the checkpoint is of another join: master, keys, columns, kind of join or the stream's schema "
+                "have changed while tuples wait. Finish it with the old parameters, or start with a new checkpoint"
+            )
+        filed: dict[int, _Filed] = {}
+        chunks = []
+        for start, step, length in head["chunks"]:
+            rows = from_blob(bytes(self._rows.getValue((start,))[0]))
+            here, tally = _read_marks(bytes(self._marks.getValue((start,))[0]), length)
+            if len(here) < len(rows):
+                rows = rows.take(pa.array(here))
+            chunks.append(WaitingChunk(start, step, rows, tally))
+            filed[start] = _Filed(length, here)
+        join.resume(Progress(**head["progress"]), chunks)
+        for (start, _, slots), chunk in zip(join.queue(), chunks, strict=True):
+            assert start == chunk.start
+            filed[start].slots = slots
+        return filed, head["timer"]
+
+    def _file(self, join: SemiStreamJoin, filed: dict[int, _Filed], timer: int) -> None:
+        """Write down who waits now."""
+        chunks = []
+        for start, step, slots in join.queue():
+            if not len(slots):
+                continue
+            if start not in filed:
+                rows, tally = join.rows_at(slots)
+                self._rows.updateValue((start,), (to_blob(rows),))
+                filed[start] = _Filed(len(slots), np.arange(len(slots)), slots)
+            entry = filed[start]
+            still = np.isin(entry.slots, slots, assume_unique=True)
+            _, tally = join.rows_at(entry.slots[still])
+            self._marks.updateValue((start,), (_write_marks(entry.length, entry.here[still], tally),))
+            chunks.append([start, step, entry.length])
+        waiting = {start for start, _, _ in chunks}
+        for start in filed:
+            if start not in waiting and self._rows.containsKey((start,)):
+                self._rows.removeKey((start,))
+                self._marks.removeKey((start,))
+        progress = asdict(join.progress()) | {"counts": {}}
+        head = {"identity": self._plan.identity, "timer": timer, "progress": progress, "chunks": chunks}
+        self._progress.update((json.dumps(head),))
+
+
+class _Filed:
+    """A chunk in the hard state: how long it was when it was written, which of its rows are here, and where."""
+
+    def __init__(self, length: int, here: np.ndarray[Any, Any], slots: np.ndarray[Any, Any] | None = None) -> None:
+        self.length, self.here = length, here
+        self.slots = slots if slots is not None else np.empty(0, np.int32)
+
+
+def _write_marks(length: int, here: np.ndarray[Any, Any], tally: np.ndarray[Any, Any]) -> bytes:
+    present = np.zeros(length, np.bool_)
+    present[here] = True
+    return np.packbits(present).tobytes() + tally.tobytes()
+
+
+def _read_marks(marks: bytes, length: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    bits = -(-length // 8)
+    present = np.unpackbits(np.frombuffer(marks, np.uint8, bits), count=length)
+    return np.flatnonzero(present), np.frombuffer(marks, np.uint8, offset=bits)
+
+
+def _frame(blob: bytes | None, numbers: list[float] | None) -> pd.DataFrame:
+    return pd.DataFrame({"blob": [blob], metrics.COLUMN: [numbers]})
+
+
+# where groups go
+
+
+def spread(shards: int, partitions: int) -> list[int]:
+    """Names for the shards, chosen so that Spark's hash sends them to different partitions."""
+    names: list[int] = []
+    taken = [0] * partitions
+    candidate = 0
+    while len(names) < shards:
+        place = _murmur3(candidate) % partitions
+        if taken[place] == min(taken):
+            taken[place] += 1
+            names.append(candidate)
+        candidate += 1
+    return names
+
+
+def _murmur3(value: int) -> int:
+    """Spark's ``hash`` of one int: murmur3 with seed 42, as a signed number."""
+
+    def rotated(x: int, by: int) -> int:
+        return ((x << by) | (x >> (32 - by))) & 0xFFFFFFFF
+
+    k = rotated(value * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
+    h = (rotated(42 ^ k, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
+    h ^= 4
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        h = (h ^ (h >> shift)) * factor & 0xFFFFFFFF
+    h ^= h >> 16
+    return h - (1 << 32) if h >= 1 << 31 else h
+
+

@@ -1,0 +1,178 @@
+"""``enrich``: a DataFrame in, the same DataFrame with master columns out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
+
+from millrace.core.errors import ConfigError, SchemaError, one_of
+from millrace.core.sizes import parse_size
+from millrace.core.spec import JoinSpec, On
+from millrace.master.store import MasterStore
+from millrace.semistream.join import SemiStreamJoin
+from millrace.spark import carry, metrics, types
+from millrace.spark.plan import JoinPlan
+from millrace.spark.routing import SHARD, shard_of
+from millrace.spark.session import slots_per_executor
+from millrace.spark.shipping import shipped
+
+AUTO = "ssbj"
+
+
+def enrich(
+    df: DataFrame,
+    master: str | os.PathLike[str] | MasterStore,
+    on: On,
+    how: str = "inner",
+    *,
+    algorithm: str = "auto",
+    memory: str | int = "256MB",
+    pending: str = "drain",
+    columns: Sequence[str] | None = None,
+    suffix: str | None = None,
+    turns: int = 4,
+    name: str | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Join a DataFrame with a master store.
+
+    Parameters
+    ----------
+    df
+        A streaming or batch DataFrame.
+    master
+        The store, made by :func:`build_master` or ``MasterStore.build``, under a path that all executors see.
+    on
+        Key column of both sides; several; or a mapping from the DataFrame's names to the master's.
+    how
+        ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``.
+    algorithm
+        A name from the table of algorithms, or ``"auto"``.
+    memory
+        The budget of one executor, shared by its tasks: bytes, ``"256MB"``, or ``"1%"`` of the master.
+    pending
+        ``"drain"``: every micro-batch is completed before it ends; stateless, works with every trigger and with batch
+        DataFrames. ``"carry"``: what the cache can answer leaves in its own micro-batch, other tuples wait at most one
+        turn of the wheel, across micro-batches; for streams only.
+    columns
+        Master columns that come out; all but the key by default.
+    suffix
+        Appended to master columns whose name the DataFrame has too; without it that is an error.
+    turns
+        With ``carry``: micro-batches in which the wheel turns once.
+    name
+        What the metrics are called in ``StreamingQueryProgress.observedMetrics``; by default ``"millrace "`` and the
+        name of the store's directory. Two joins with the same store in one query need two names.
+    scratch
+        Where workers keep what they have learned; by default Spark's local directory of the executor.
+    **options
+        Options of the algorithm, or ``b``.
+
+    Returns
+    -------
+    DataFrame
+        The DataFrame's columns, then the master's. The session's settings, views and cache are left alone.
+    """
+    one_of("pending", pending, ("drain", "carry"))
+    if not isinstance(df, DataFrame):
+        raise SchemaError(f"enrich: expected a DataFrame; got {type(df).__name__}")
+    store = master if isinstance(master, MasterStore) else MasterStore.open(master)
+    plan, output = _plan(df, store, on, how, algorithm, memory, columns, suffix, scratch, options)
+    label = name or f"{metrics.PREFIX} {Path(plan.path).name}"
+    if pending == "carry":
+        return carry.carried(df, plan, output, turns, label)
+    sent = StructType([*output.fields, StructField(metrics.COLUMN, ArrayType(DoubleType()))])
+    joined = _routed(df, plan).mapInArrow(shipped("millrace.spark.drain", "drain", plan), sent)
+    observed = metrics.observed(joined, label)
+    return observed.where(F.col(metrics.COLUMN).isNull()).drop(metrics.COLUMN)
+
+
+def _plan(
+    df: DataFrame,
+    store: MasterStore,
+    on: On,
+    how: str,
+    algorithm: str,
+    memory: str | int,
+    columns: Sequence[str] | None,
+    suffix: str | None,
+    scratch: str | os.PathLike[str] | None,
+    options: dict[str, Any],
+) -> tuple[JoinPlan, StructType]:
+    """Check everything that can be checked before the query runs; the plan and the output's fields."""
+    reserved = [field for field in df.columns if field in (SHARD, metrics.COLUMN)]
+    if reserved:
+        raise SchemaError(f"stream: the column name {reserved[0]!r} is reserved")
+    unknown = [option for option in options if option in ("w", "threads", "space", "device")]
+    if unknown:
+        raise ConfigError(f"{unknown[0]}: not an option on Spark, where it is chosen by enrich")
+    if options.get("migration") == "three-cycle":
+        raise ConfigError("migration: three-cycle needs three turns of one join; on Spark only rolling makes sense")
+    spec = JoinSpec.of(on, how, columns, suffix)
+    stream = _stream_schema(df, store, spec)
+    spark = df.sparkSession
+    total = parse_size(memory, of=store.nbytes)
+    share = max(1, total // max(store.shards, slots_per_executor(spark)))
+    name = AUTO if algorithm == "auto" else algorithm
+    options = {"leave_early": True, **options}
+    emitted = SemiStreamJoin(
+        store.shard(0), spec_on(spec), how, algorithm=name, memory=share, columns=columns, suffix=suffix, **options
+    ).bind(stream)
+    ours = list(df.schema)
+    fields = StructType([*ours, *types.spark_fields(list(emitted)[len(ours) :], "master")])
+    sent = types.sent_schema(fields)
+    master_keys = [store.schema.field(name) for name in store.key]
+    plan = JoinPlan(
+        path=str(store.path.absolute()),
+        snapshot=store.manifest.snapshot,
+        shards=store.shards,
+        on=spec_on(spec),
+        key_types=tuple(f.dataType.simpleString() for f in types.spark_fields(master_keys, "master")),
+        how=how,
+        algorithm=name,
+        memory=share,
+        columns=spec.columns,
+        suffix=suffix,
+        options=options,
+        stream=stream.serialize().to_pybytes(),
+        sent=sent.serialize().to_pybytes(),
+        scratch=None if scratch is None else str(scratch),
+    )
+    return plan, fields
+
+
+def spec_on(spec: JoinSpec) -> dict[str, str]:
+    """The key columns as a mapping, in order."""
+    return dict(zip(spec.stream_key, spec.master_key, strict=True))
+
+
+def _stream_schema(df: DataFrame, store: MasterStore, spec: JoinSpec) -> Any:
+    """The stream's columns in Arrow, key timestamps in the zone the master has them in."""
+    import pyarrow as pa
+
+    stream = types.arrow_schema(df.schema, "stream")
+    zones = {}
+    for ours, theirs in zip(spec.stream_key, spec.master_key, strict=True):
+        if theirs in store.schema.names and pa.types.is_timestamp(store.schema.field(theirs).type):
+            zones[ours] = store.schema.field(theirs).type
+    fields = [
+        field.with_type(zones[field.name])
+        if field.name in zones and pa.types.is_timestamp(field.type) and field.type.tz and zones[field.name].tz
+        else field
+        for field in stream
+    ]
+    return pa.schema(fields)
+
+
+def _routed(df: DataFrame, plan: JoinPlan) -> DataFrame:
+    """Every row in the task of its key's shard. With one shard, every row where it is."""
+    if plan.shards == 1:
+        return df
+    return df.withColumn(SHARD, shard_of(plan)).repartitionById(plan.shards, SHARD).drop(SHARD)

@@ -1,0 +1,170 @@
+"""What is sent to the workers: everything a join needs to know, small enough to travel with every task."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import StateError
+from millrace.master.manifest import Manifest
+from millrace.master.store import MasterStore
+from millrace.semistream.join import SemiStreamJoin
+from millrace.spark import types
+
+_PUSHED_ROWS = 65_536
+_GREEDY = 2**31  # let in all tuples there is room for: a micro-batch is to be over after one turn
+_WORTH_KEEPING = 0.02
+
+_stores: dict[str, MasterStore] = {}  # opened by this worker, by path; the last few
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """One ``enrich``, as its workers see it.
+
+    ``memory`` is what one task may use: the executor's budget divided by the tasks that may hold memory at a time.
+    """
+
+    path: str
+    snapshot: str
+    shards: int
+    on: dict[str, str]
+    key_types: tuple[str, ...]
+    how: str
+    algorithm: str
+    memory: int
+    columns: tuple[str, ...] | None
+    suffix: str | None
+    options: dict[str, Any]
+    stream: bytes
+    sent: bytes
+    scratch: str | None
+
+    @cached_property
+    def stream_schema(self) -> pa.Schema:
+        """The stream's columns as the engine gets them."""
+        return pa.ipc.read_schema(pa.py_buffer(self.stream))
+
+    @cached_property
+    def sent_schema(self) -> pa.Schema:
+        """The output's columns as Spark gets them."""
+        return pa.ipc.read_schema(pa.py_buffer(self.sent))
+
+    @cached_property
+    def identity(self) -> str:
+        """What must not change while tuples wait: the master, the kind of join, and the columns."""
+        parts = (self.snapshot, self.shards, sorted(self.on.items()), self.how, self.columns, self.suffix, self.stream)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    def store(self) -> MasterStore:
+        """The master, opened once per worker; an error if it is not the one the query was started with."""
+        manifest = Manifest.read(Path(self.path))
+        if manifest.snapshot != self.snapshot:
+            raise StateError(
+                f"{self.path}: the master store was replaced after the query was started "
+                f"(it was {self.snapshot[:8]}, now it is {manifest.snapshot[:8]}). Restart the query to join with the "
+                "new one; nothing of this micro-batch was given out"
+            )
+        store = _stores.get(self.path)
+        if store is None or store.manifest.snapshot != self.snapshot:
+            while len(_stores) >= 8:
+                _stores.pop(next(iter(_stores)))
+            store = _stores[self.path] = MasterStore.open(self.path)
+        return store
+
+    def join(self, shard: int | None) -> SemiStreamJoin:
+        """A join with one shard of the master, or with all of it, with what earlier ones have learned."""
+        store = self.store()
+        made = SemiStreamJoin(
+            store if shard is None else store.shard(shard),
+            on=self.on,
+            how=self.how,
+            algorithm=self.algorithm,
+            memory=self.memory,
+            columns=self.columns,
+            suffix=self.suffix,
+            w=_GREEDY,
+            threads=1,
+            **self.options,
+        )
+        made.bind(self.stream_schema)
+        made.recall_cache(self._soft_file(shard))
+        return made
+
+    def keep(self, join: SemiStreamJoin, shard: int | None) -> None:
+        """Leave what the join has learned to those who come after, if it is worth writing."""
+        m = join.metrics
+        if m.admitted_keys + m.evicted_keys <= _WORTH_KEEPING * m.cached_keys:
+            return
+        path = self._soft_file(shard)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            join.keep_cache(path)
+        except OSError:
+            return  # a cache that cannot be kept costs time, nothing else
+
+    def _soft_file(self, shard: int | None) -> Path:
+        """A file that all workers of this executor see, gone when the executor is."""
+        local = self.scratch or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+        name = "whole" if shard is None else f"shard-{shard:04d}"
+        return Path(local) / f"millrace-{self.identity}-{self.memory}" / f"{name}.soft"
+
+    def shards_in(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """The shard of every row that has a key, computed from the key itself."""
+        store = self.store()
+        keys = [
+            column.cast(type_) if column.type != type_ else column
+            for column, type_ in (
+                (batch.column(batch.schema.get_field_index(ours)), store.schema.field(theirs).type)
+                for ours, theirs in self.on.items()
+            )
+        ]
+        valid = np.ones(len(batch), np.bool_)
+        for key in keys:
+            if key.null_count:
+                valid &= key.is_valid().to_numpy(zero_copy_only=False)
+        shards = store.coder.shards(keys, self.shards)
+        return np.asarray(shards if valid.all() else shards[valid], np.int64)
+
+    def shard_of(self, batch: pa.RecordBatch) -> int | None:
+        """The shard a task works on, told by its rows: Spark's partition numbers change when results are unioned."""
+        if self.shards == 1:
+            return None
+        shards = self.shards_in(batch)
+        return int(shards[0]) if len(shards) else 0
+
+    def check_shard(self, batch: pa.RecordBatch, shard: int | None) -> None:
+        """Make sure that every row is where its master rows are."""
+        if shard is None:
+            return
+        found = self.shards_in(batch)
+        if (found != shard).any():
+            raise StateError(
+                f"rows of shard {int(found[found != shard][0])} came to the task of shard {shard}: "
+                "something between the stream and the join has moved them"
+            )
+
+    def arriving(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Spark's batches, put together to pieces that are worth pushing, in the engine's types."""
+        pending: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            if not len(batch):
+                continue
+            pending.append(types.conform(batch, self.stream_schema))
+            rows += len(batch)
+            if rows >= _PUSHED_ROWS:
+                yield pa.concat_batches(pending)
+                pending, rows = [], 0
+        if pending:
+            yield pa.concat_batches(pending)

@@ -1,0 +1,54 @@
+"""A Spark session that is ready for Millrace. Any other session will do; this one has the settings in place."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+def session(name: str = "millrace", *, master: str | None = None, **settings: object) -> SparkSession:
+    """A session whose workers run this interpreter and whose state store is RocksDB with a changelog.
+
+    Parameters
+    ----------
+    name
+        The application's name.
+    master
+        Where to run, such as ``"local[2]"``; by default what ``spark-submit`` says, or all cores of this machine.
+    **settings
+        Further settings, with ``__`` for the dots: ``spark__sql__shuffle__partitions=8``.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder: SparkSession.Builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    defaults: dict[str, object] = {
+        STATE_STORE: ROCKSDB,
+        CHANGELOG: "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.enabled": "false",
+    }
+    given = {key.replace("__", "."): value for key, value in settings.items()}
+    for key, value in {**defaults, **given}.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        builder = builder.config(key, text)
+    return builder.getOrCreate()
+
+
+def slots_per_executor(spark: SparkSession) -> int:
+    """Tasks that may run at a time in one executor; where Spark does not tell, those of the whole cluster."""
+    settings = spark.sparkContext.getConf()
+    cpus = int(settings.get("spark.task.cpus", "1") or 1)
+    cores = settings.get("spark.executor.cores")
+    if cores is not None and not str(settings.get("spark.master", "")).startswith("local"):
+        return max(1, int(cores) // cpus)
+    return max(1, spark.sparkContext.defaultParallelism // cpus)

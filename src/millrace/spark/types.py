@@ -1,0 +1,50 @@
+"""Between Spark's types and Arrow's. Timestamps with a zone are kept in UTC, whatever the session's zone is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
+from pyspark.sql.types import StructField, StructType
+
+from millrace.core.errors import SchemaError
+
+
+def arrow_schema(schema: StructType, what: str) -> pa.Schema:
+    """The Arrow schema Spark sends such rows in."""
+    try:
+        return pa.schema([field.with_nullable(True) for field in to_arrow_schema(schema, timezone="UTC")])
+    except (PySparkException, TypeError) as error:
+        raise SchemaError(f"{what}: {error}") from None
+
+
+def spark_fields(schema: Iterable[pa.Field], what: str) -> list[StructField]:
+    """Spark's fields for Arrow's."""
+    fields = []
+    for field in schema:
+        try:
+            fields.append(StructField(field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True), True))
+        except (PySparkException, TypeError):
+            raise SchemaError(
+                f"{what}: column {field.name!r} is {field.type}, for which Spark has no type; "
+                "leave it out with columns=[…]"
+            ) from None
+    return fields
+
+
+def sent_schema(fields: StructType) -> pa.Schema:
+    """The Arrow types in which Spark takes rows of these fields back."""
+    return pa.schema([pa.field(f.name, to_arrow_type(f.dataType, timezone="UTC")) for f in fields])
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same rows in exactly these types, which differ at most in encoding."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

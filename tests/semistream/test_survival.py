@@ -1,0 +1,111 @@
+"""Joins that were stopped, broken, or put back from damaged bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millrace.core.errors import BudgetExceededError, ConfigError, StateError
+from millrace.master.store import MasterStore
+from millrace.rows.builder import BATCH_BYTES
+from millrace.semistream.join import SemiStreamJoin
+
+BATCH = pa.record_batch({"a": [i % 50 for i in range(900)], "b": [i % 7 for i in range(900)]})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> MasterStore:
+    table = pa.table({"id": list(range(40)) * 2, "text": [f"row {i}" for i in range(80)]})
+    return MasterStore.build(table, tmp_path / "store", "id")
+
+
+def _join(store: MasterStore, key: str = "a", memory: str = "200kB") -> SemiStreamJoin:
+    return SemiStreamJoin(store, on={key: "id"}, algorithm="meshjoin", memory=memory, b=8, output_rows=50)
+
+
+def _waiting(store: MasterStore) -> bytes:
+    join = _join(store)
+    list(join.push(BATCH))
+    assert join.metrics.waiting
+    return join.snapshot()
+
+
+def test_a_damaged_snapshot_is_refused_wherever_it_was_damaged(store: MasterStore) -> None:
+    state = _waiting(store)
+    random = np.random.default_rng(3)
+    for place in [0, 8, 9, 13, 40, len(state) - 1, *random.integers(0, len(state), 60).tolist()]:
+        torn = bytearray(state)
+        torn[place] ^= 1 << int(random.integers(8))
+        with pytest.raises(StateError, match="restore: "):
+            _join(store).restore(bytes(torn))
+    for length in (0, 4, 20, len(state) - 1):
+        with pytest.raises(StateError, match="restore: "):
+            _join(store).restore(state[:length])
+    with pytest.raises(StateError, match="restore: not a snapshot"):
+        _join(store).restore(None)  # type: ignore[arg-type]
+
+
+def test_a_snapshot_belongs_to_its_keys(store: MasterStore) -> None:
+    with pytest.raises(StateError, match="a join inner on a; this one is inner on b"):
+        _join(store, "b").restore(_waiting(store))
+
+
+def test_a_join_whose_restore_failed_does_not_go_on(store: MasterStore) -> None:
+    small = _join(store, memory="8kB")
+    with pytest.raises(BudgetExceededError, match="do not fit"):
+        small.restore(_waiting(store))
+    with pytest.raises(StateError, match="cannot go on: restore failed half-way"):
+        list(small.finish())
+
+
+def test_a_join_that_was_left_in_the_middle_says_so(store: MasterStore) -> None:
+    join = _join(store)
+    for _ in join.run([BATCH]):
+        break
+    with pytest.raises(StateError, match="somebody stopped reading"):
+        list(join.finish())
+
+
+def test_batches_of_large_nested_values_are_bounded_too(tmp_path: Path) -> None:
+    rows = 300
+    nested = pa.array([np.arange(20_000)] * rows, pa.list_(pa.int64()))
+    store = MasterStore.build(pa.table({"id": [1] * rows, "values": nested}), tmp_path / "store", "id", page_rows=50)
+    join = SemiStreamJoin(store, on={"a": "id"}, memory="20MB")
+    seen = 0
+    for batch in join.run([pa.record_batch({"a": [1]})]):
+        seen += len(batch)
+        assert batch.nbytes < 1.5 * BATCH_BYTES
+    assert seen == rows
+
+
+def test_a_compact_batch_is_opened_piece_by_piece(store: MasterStore) -> None:
+    count = 2_300_000
+    keys = pa.array(np.full(count, 99))
+    text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array(["x" * 1000]))
+    join = SemiStreamJoin(store, on={"a": "id"}, how="semi", memory="1MB")
+    for _ in join.push(pa.record_batch({"a": keys, "text": text})):
+        raise AssertionError("nobody has a match")
+    assert join.metrics.tuples_in == count
+
+
+def test_a_later_batch_may_differ_in_nullability_but_not_in_order(store: MasterStore) -> None:
+    join = _join(store)
+    list(join.push(BATCH))
+    strict = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.int64(), nullable=False)])
+    list(join.push(pa.RecordBatch.from_arrays(BATCH.columns, schema=strict)))
+    with pytest.raises(TypeError, match="columns in another order: b, a"):
+        list(join.push(BATCH.select(["b", "a"])))
+
+
+@pytest.mark.parametrize("memory", ["9999999TB", 2**70, 10**400])
+def test_absurd_budgets(store: MasterStore, memory: str | int) -> None:
+    with pytest.raises(ConfigError, match="no machine has that much memory"):
+        SemiStreamJoin(store, on={"a": "id"}, memory=memory)
+
+
+def test_a_budget_the_machine_cannot_map(store: MasterStore) -> None:
+    with pytest.raises(BudgetExceededError, match="cannot set"):
+        _join(store, memory="60000TB").bind(BATCH.schema)
