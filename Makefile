@@ -35,7 +35,7 @@ check: setup           ## style, types, layers: everything that does not run the
 	$(BIN)/lint-imports
 
 test: check            ## check, then every test, docstring and example
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: setup           ## the benchmarks in small; `python -m millrace.bench` for the real ones
 	$(BIN)/python -m millrace.bench --small
