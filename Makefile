@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.millrace-setup
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check torture bench clean
 
 setup: $(STAMP)
 
@@ -36,6 +36,9 @@ check: setup           ## style, types, layers: everything that does not run the
 
 test: check            ## check, then every test, docstring and example
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+torture: setup         ## long crash campaigns: queries killed over and over, every row checked
+	$(BIN)/python -m pytest -m torture tests/spark
 
 bench: setup           ## the benchmarks in small; `python -m millrace.bench` for the real ones
 	$(BIN)/python -m millrace.bench --small

@@ -121,7 +121,7 @@ def replace_and_die(target: Path, after: bool) -> None:
             swap(one, other, flag)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    building._rename = deadly
+    building._rename = deadly  # type: ignore[assignment]
     MasterStore.build(TABLE.slice(0, 7), target, "k", overwrite=True)
 
 

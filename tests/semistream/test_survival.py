@@ -109,3 +109,37 @@ def test_absurd_budgets(store: MasterStore, memory: str | int) -> None:
 def test_a_budget_the_machine_cannot_map(store: MasterStore) -> None:
     with pytest.raises(BudgetExceededError, match="cannot set"):
         _join(store, memory="60000TB").bind(BATCH.schema)
+
+
+@pytest.mark.parametrize("how", ["semi", "anti"])
+@pytest.mark.parametrize("algorithm", ["ssbj", "meshjoin"])
+def test_rings_that_are_dismissed_while_they_are_given_out(tmp_path: Path, how: str, algorithm: str) -> None:
+    """Repeated keys side by side in the master, and more pairs in a load than are handled at a time."""
+    store = MasterStore.build(pa.table({"k": [i // 2 for i in range(200)]}), tmp_path / "store", "k")
+    join = SemiStreamJoin(store, on="k", how=how, algorithm=algorithm, memory="20kB")
+    out = sum(len(batch) for batch in join.run([pa.record_batch({"k": [i % 150 for i in range(450)]})]))
+    assert out == {"semi": 300, "anti": 150}[how]
+    join.check_invariants()
+
+
+def test_a_call_whose_batches_are_not_read_is_noticed(store: MasterStore) -> None:
+    join = _join(store)
+    join.push(BATCH)
+    with pytest.raises(StateError, match="have not been read to their end"):
+        join.finish()
+
+
+def test_streams_in_other_wrappings(store: MasterStore) -> None:
+    for stream in (BATCH, pa.Table.from_batches([BATCH]), pa.RecordBatchReader.from_batches(BATCH.schema, [BATCH])):
+        assert sum(len(batch) for batch in _join(store).run(stream)) == 1440
+    with pytest.raises(TypeError, match="run: expected record batches"):
+        list(_join(store).run(7))
+
+
+def test_composite_keys_are_put_in_order(tmp_path: Path) -> None:
+    table = pa.table({"a": [1, 2], "b": ["x", "y"], "v": [10, 20]})
+    store = MasterStore.build(table, tmp_path / "store", ["a", "b"])
+    for on in ({"q": "b", "p": "a"}, {"p": "a", "q": "b"}):
+        join = SemiStreamJoin(store, on=on, memory="1MB")
+        [out] = join.run([pa.record_batch({"p": [2], "q": ["y"]})])
+        assert out.to_pylist() == [{"p": 2, "q": "y", "v": 20}]

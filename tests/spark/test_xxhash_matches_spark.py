@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import warnings
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from millrace.rows.keys import KeyCoder
-
-pytest.importorskip("pyspark")
 
 SCHEMA = (
     "tiny byte, small short, whole int, big long, flag boolean, day date, moment timestamp, "
@@ -52,36 +47,19 @@ def rows() -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture(scope="module")
-def answers() -> Iterator[pa.Table]:
+def answers(spark: SparkSession) -> pa.Table:
     """The rows, Spark's hashes of each column (``h_…``) and of all (``h``), and shards (``s_…``, ``s``)."""
-    from pyspark.sql import SparkSession
-
-    before = os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        spark = (
-            SparkSession.builder.master("local[1]")
-            .appName("xxhash64")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "1")
-            .config("spark.sql.session.timeZone", "America/New_York")
-            .getOrCreate()
-        )
-        try:
-            hashes = [f"xxhash64({name}) as h_{name}" for name in COLUMNS]
-            shards = [f"pmod(xxhash64({name}), 7) as s_{name}" for name in COLUMNS]
-            every = f"xxhash64({', '.join(COLUMNS)})"
-            frame = spark.createDataFrame(rows(), SCHEMA).selectExpr(
-                *COLUMNS, *hashes, *shards, f"{every} as h", f"pmod({every}, 7) as s"
-            )
-            yield frame.toArrow()
-        finally:
-            spark.stop()
-            if before is None:
-                del os.environ["PYSPARK_PYTHON"]
-            else:
-                os.environ["PYSPARK_PYTHON"] = before
+    hashes = [f"xxhash64({name}) as h_{name}" for name in COLUMNS]
+    shards = [f"pmod(xxhash64({name}), 7) as s_{name}" for name in COLUMNS]
+    every = f"xxhash64({', '.join(COLUMNS)})"
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        return spark.createDataFrame(rows(), SCHEMA).selectExpr(
+            *COLUMNS, *hashes, *shards, f"{every} as h", f"pmod({every}, 7) as s"
+        ).toArrow()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
 
 
 def columns_of(table: pa.Table, names: list[str]) -> list[pa.Array]:

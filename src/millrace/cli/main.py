@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli import algorithms, demo, generate, join, master
+from millrace.cli import algorithms, demo, generate, join, master, run
 from millrace.cli.display import ErrorsInOneLine, out
 
 _EXAMPLE = """From nothing to an enriched stream:
@@ -57,4 +57,5 @@ app.command("demo")(demo.demo)
 app.add_typer(generate.app, name="generate")
 app.add_typer(master.app, name="master")
 app.command("join")(join.join)
+app.command("run")(run.run)
 app.command("algorithms")(algorithms.algorithms)

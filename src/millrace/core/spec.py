@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
 import pyarrow as pa
@@ -73,6 +73,13 @@ class JoinSpec:
             suffix=suffix,
         )
 
+    def in_order_of(self, key: Sequence[str]) -> JoinSpec:
+        """The same join with its key columns in the order of the store's key, if they are the same columns."""
+        if sorted(key) != sorted(self.master_key):
+            return self
+        order = [self.master_key.index(name) for name in key]
+        return replace(self, stream_key=tuple(self.stream_key[i] for i in order), master_key=tuple(key))
+
     @property
     def emits_master(self) -> bool:
         """Whether master columns are part of the output."""
@@ -119,10 +126,13 @@ class JoinSpec:
             name = field.name
             if name in taken and self.suffix is not None:
                 name += self.suffix
+            if name in taken and field.name in self.master_key:
+                raise SchemaError(f"columns: the key {field.name!r} comes out with the stream; leave it out of columns")
             if name in taken:
+                advice = "choose another suffix" if self.suffix else "tell them apart with suffix='_master'"
                 raise SchemaError(
-                    f"output: both the stream and the master have a column {field.name!r}; "
-                    "choose master columns with columns=[…] or tell them apart with suffix='_master'"
+                    f"output: both the stream and the master have a column {name!r}; "
+                    f"choose master columns with columns=[…] or {advice}"
                 )
             taken.add(name)
             fields.append(field.with_name(name).with_nullable(True))

@@ -237,6 +237,7 @@ def expand(
             if slot >= 0:
                 resume = np.int64(slot)
                 break
+        resume = np.int64(-1)  # also where the rest of a ring was removed since it was cut
         i += 1
     cursor[0] = i
     cursor[1] = resume

@@ -66,7 +66,7 @@ def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
             raise StoreError(f"{path}: no such file or folder to build a store from")
         kind = "ipc" if path.suffix in (".arrow", ".ipc", ".feather") else "parquet"
         try:
-            source = ds.dataset(path, format=kind)
+            source = ds.dataset(path, format=kind, partitioning="hive")
         except (OSError, pa.ArrowInvalid) as error:
             raise StoreError(f"{path}: not readable as {kind}: {error}") from None
     if isinstance(source, ds.Dataset):

@@ -68,6 +68,9 @@ class BalancedCache(Cache):
         Turns of the wheel between two evictions.
     migration
         How rows are collected: ``"rolling"`` or ``"three-cycle"``.
+    main_memory
+        Read the master once and keep it if the budget holds all of it. Not worth it for a join that is made anew for
+        every few tuples.
     """
 
     rows: KeyedRows
@@ -79,6 +82,7 @@ class BalancedCache(Cache):
         switching_factor: float = 1.0,
         evict_every: int = 10,
         migration: str = "rolling",
+        main_memory: bool = True,
     ) -> None:
         from millrace.semistream.rolling import Rolling
         from millrace.semistream.three_cycle import ThreeCycle
@@ -109,7 +113,8 @@ class BalancedCache(Cache):
         self._reserve_share = _MOST_RESERVE
         self._heap_per_row = self._sample_heap()
         self._migration: Migration = ThreeCycle(self) if migration == "three-cycle" else Rolling(self)
-        self._become_main_memory_join()
+        if main_memory:
+            self._become_main_memory_join()
 
     # the inequality
 

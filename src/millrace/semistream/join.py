@@ -132,7 +132,7 @@ class SemiStreamJoin(StreamOperator):
         **options: Any,
     ) -> None:
         self.store = master if isinstance(master, MasterStore) else MasterStore.open(master)
-        self.spec = JoinSpec.of(on, how, columns, suffix)
+        self.spec = JoinSpec.of(on, how, columns, suffix).in_order_of(self.store.key)
         self.spec.master_columns(self.store.schema)
         self.algorithm = named(algorithm)
         self.algorithm.check_options(options)
@@ -248,12 +248,17 @@ class SemiStreamJoin(StreamOperator):
         return self._schema
 
     def _guarded(self, work: Batches) -> Batches:
-        """Run one call of the life cycle; its batches must be read to the end before the next."""
+        """Begin one call of the life cycle; its batches must be read to the end before the next."""
         if self._broken:
             raise StateError(f"this join cannot go on: {self._broken}. Make a new one")
         if self._busy:
-            raise StateError("the batches of the last call have not been read to their end")
+            raise StateError(
+                "the batches of the last call have not been read to their end: a call does its work while they are read"
+            )
         self._busy = True
+        return self._given_out(work)
+
+    def _given_out(self, work: Batches) -> Batches:
         try:
             yield from work
         except BudgetExceededError:
@@ -278,20 +283,27 @@ class SemiStreamJoin(StreamOperator):
         self.bind(batch.schema)
         cuts = (batch.slice(at, _PIECE) for at in range(0, len(batch), _PIECE))
         pieces = (plain_batch(cut, self._stream_schema) for cut in cuts)
-        yield from self._guarded(rows for piece in pieces for rows in self._take_in(piece))
+        return self._guarded(rows for piece in pieces for rows in self._take_in(piece))
 
     def step(self) -> Batches:
         self.bind(self._stream_schema)
-        yield from self._guarded(self._turn())
+        return self._guarded(self._turn())
 
     def idle(self) -> Batches:
-        if self._schema is not None and len(self._room):
-            yield from self.step()
+        return self.step() if self.bound and len(self._room) else iter(())
 
     def finish(self) -> Batches:
         self._finished = True
-        if self._schema is not None:
-            yield from self._guarded(self._drain())
+        return self._guarded(self._drain()) if self.bound else iter(())
+
+    def run(self, stream: Any) -> Batches:
+        """Join a whole stream: record batches in any iterable, a table, a reader or a dataset."""
+        yield from super().run(batches_of(stream))
+
+    def __repr__(self) -> str:
+        on, store = ", ".join(self.spec.stream_key), self.store.path.name
+        size = format_size(self.budget.total)
+        return f"SemiStreamJoin({store!r}, on={on}, how={self.spec.how}, {self.algorithm.name}, memory={size})"
 
     def _drain(self) -> Batches:
         while len(self._room):
@@ -608,6 +620,17 @@ class SemiStreamJoin(StreamOperator):
         m, a = self.store.manifest, self.algorithm.name
         shards = ",".join(shard.data.path for shard in m.shards)
         return f"{m.snapshot} {shards} {a} {self._single} {self._output.master_columns}"
+
+
+def batches_of(stream: Any) -> Iterable[pa.RecordBatch]:
+    """The record batches of whatever a caller may have as a stream."""
+    if isinstance(stream, pa.RecordBatch):
+        return [stream]
+    if hasattr(stream, "to_batches"):
+        stream = stream.to_batches()
+    if not isinstance(stream, Iterable):
+        raise SchemaError(f"run: expected record batches, a table, a reader or a dataset; got {stream!r}")
+    return stream
 
 
 def _cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:

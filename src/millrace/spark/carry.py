@@ -144,7 +144,7 @@ class Wheelwork(StatefulProcessor):
 
     def _handle_batch(self, shard: int, batches: Iterator[pa.RecordBatch], timer_values: Any) -> Iterator[pd.DataFrame]:
         plan = self._plan
-        join = plan.join(shard if plan.shards > 1 else None)
+        join = plan.join(shard if plan.shards > 1 else None, self._turns)
         filed, timer = self._resume(join)
         meter = Meter(join)
         for batch in self._work(join, batches):

@@ -15,6 +15,7 @@ from millrace.core.errors import ConfigError, SchemaError, one_of
 from millrace.core.sizes import parse_size
 from millrace.core.spec import JoinSpec, On
 from millrace.master.store import MasterStore
+from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import carry, metrics, types
 from millrace.spark.plan import JoinPlan
@@ -115,13 +116,14 @@ def _plan(
         raise ConfigError(f"{unknown[0]}: not an option on Spark, where it is chosen by enrich")
     if options.get("migration") == "three-cycle":
         raise ConfigError("migration: three-cycle needs three turns of one join; on Spark only rolling makes sense")
-    spec = JoinSpec.of(on, how, columns, suffix)
+    spec = JoinSpec.of(on, how, columns, suffix).in_order_of(store.key)
     stream = _stream_schema(df, store, spec)
     spark = df.sparkSession
     total = parse_size(memory, of=store.nbytes)
     share = max(1, total // max(store.shards, slots_per_executor(spark)))
     name = AUTO if algorithm == "auto" else algorithm
-    options = {"leave_early": True, **options}
+    if "main_memory" in ALGORITHMS[one_of("algorithm", name, ALGORITHMS)].options:
+        options = {"main_memory": False, **options}  # a task is over before reading all of the master has paid off
     emitted = SemiStreamJoin(
         store.shard(0), spec_on(spec), how, algorithm=name, memory=share, columns=columns, suffix=suffix, **options
     ).bind(stream)

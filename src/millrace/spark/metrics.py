@@ -111,5 +111,5 @@ def _summed() -> list[Column]:
         if how == "sum" and not number.endswith("_ms"):
             summed = summed.cast("long")
         columns.append(summed.alias(number))
-    hits = F.sum(F.col(COLUMN)[2]) / F.sum(F.col(COLUMN)[0])
+    hits = F.try_divide(F.sum(F.col(COLUMN)[2]), F.sum(F.col(COLUMN)[0]))
     return [*columns, hits.alias("hit_rate")]

@@ -82,11 +82,17 @@ class JoinPlan:
             store = _stores[self.path] = MasterStore.open(self.path)
         return store
 
-    def join(self, shard: int | None) -> SemiStreamJoin:
-        """A join with one shard of the master, or with all of it, with what earlier ones have learned."""
-        store = self.store()
+    def join(self, shard: int | None, turns: int = 1) -> SemiStreamJoin:
+        """A join with one shard of the master, or with all of it, with what earlier ones have learned.
+
+        A turn of its wheel has at least ``turns`` steps.
+        """
+        store = self.store() if shard is None else self.store().shard(shard)
+        options = dict(self.options)
+        if turns > 1 and store.rows // turns < options.get("b", self.memory // 64):
+            options["b"] = max(1, store.rows // turns)
         made = SemiStreamJoin(
-            store if shard is None else store.shard(shard),
+            store,
             on=self.on,
             how=self.how,
             algorithm=self.algorithm,
@@ -95,7 +101,7 @@ class JoinPlan:
             suffix=self.suffix,
             w=_GREEDY,
             threads=1,
-            **self.options,
+            **options,
         )
         made.bind(self.stream_schema)
         made.recall_cache(self._soft_file(shard))

@@ -1,0 +1,178 @@
+"""``enrich`` beside Spark's own stream-static join, and beside the bare plumbing: one run, the same files.
+
+Every engine runs in a process and a Spark of its own (``local[2]``, no-op sink) over the same Parquet files, so many
+rows to a micro-batch. Figures are medians of micro-batches after the third.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from millrace.bench.spark_worker import WARM, SparkSetting
+from millrace.datasets import synthetic_master, zipf_stream
+from millrace.master.store import MasterStore
+
+OWN = ("spark", "spark-sort-merge", "spark-hash")
+"""Spark's own join as Spark plans it, and with other strategies forced; the best counts."""
+
+
+def run(
+    directory: Path,
+    *,
+    sizes: tuple[int, ...] = (10_000_000, 50_000_000),
+    batches: tuple[int, ...] = (1_000_000, 200_000),
+    count: int = 8,
+    memory: str = "256MB",
+    skew: float = 1.0,
+    hot: float = 0.6,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Measure everything and print it."""
+    console = console or Console()
+    results: list[dict[str, Any]] = []
+    with Progress(transient=True) as progress:
+        task = progress.add_task("making the inputs", total=None)
+        for rows in sizes:
+            prepare_master(directory, rows)
+            for batch in batches:
+                prepare_stream(directory, rows, batch, count, skew, 0.0)
+        prepare_stream(directory, sizes[0], batches[0], count, skew, hot)
+        for rows in sizes:
+            for batch in batches:
+                here: dict[str, Any] = {"rows": rows, "batch": batch, "engines": {}}
+                names = ["spark", "identity", "drain", "carry"]
+                if rows == sizes[0] and batch == batches[0]:
+                    names += ["spark-sort-merge", "spark-hash", "source", "shuffle", "narrow", "drain-sharded"]
+                for name in names:
+                    progress.update(task, description=f"{rows:,} rows, batches of {batch:,}: {name}")
+                    few = WARM + 2 if name.startswith("spark") and rows > 20_000_000 else count
+                    setting = SparkSetting(name, str(directory), rows, batch, few, memory, skew)
+                    here["engines"][name] = measure(setting)
+                results.append(here)
+        progress.update(task, description="hot keys")
+        hot_ones = {
+            name: measure(SparkSetting(name, str(directory), sizes[0], batches[0], count, memory, skew, hot))
+            for name in ("drain", "drain-sharded", "carry")
+        }
+    report = {"results": results, "hot": {"share": hot, "engines": hot_ones}, "memory": memory, "skew": skew}
+    print_report(report, console)
+    return report
+
+
+def measure(setting: SparkSetting) -> dict[str, Any]:
+    """One engine in a process of its own."""
+    command = [sys.executable, "-m", "millrace.bench.spark_worker", json.dumps(asdict(setting))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        tail = "\n".join(done.stderr.strip().splitlines()[-15:])
+        raise RuntimeError(f"{setting.engine}: {tail}")
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    found["seconds"] = median(found["durations"])
+    found["rate"] = setting.batch_rows / found["seconds"]
+    return found
+
+
+# inputs
+
+
+def master_path(directory: Path, rows: int) -> Path:
+    return directory / f"spark-master-{rows}.parquet"
+
+
+def store_path(directory: Path, rows: int, shards: int) -> Path:
+    return directory / f"spark-master-{rows}-{shards}.store"
+
+
+def stream_path(directory: Path, rows: int, batch: int, skew: float, hot: float) -> Path:
+    return directory / f"spark-stream-{rows}-{batch}-{skew:g}-{hot:g}"
+
+
+def prepare_master(directory: Path, rows: int) -> None:
+    """The master as a folder of Parquet files, and as stores of one shard and of eight."""
+    folder = master_path(directory, rows)
+    if not folder.exists():
+        aside = folder.with_suffix(".making")
+        aside.mkdir(parents=True, exist_ok=True)
+        reader = synthetic_master(rows)
+        writer, number, held = None, 0, 0
+        for batch in reader:
+            if writer is None or held >= 2_500_000:
+                if writer is not None:
+                    writer.close()
+                writer, held = pq.ParquetWriter(aside / f"{number:04d}.parquet", reader.schema), 0
+                number += 1
+            writer.write_batch(batch)
+            held += len(batch)
+        if writer is not None:
+            writer.close()
+        aside.rename(folder)
+    for shards in (1, 8):
+        if not store_path(directory, rows, shards).exists():
+            MasterStore.build(str(folder), store_path(directory, rows, shards), key="key", shards=shards)
+
+
+def prepare_stream(directory: Path, rows: int, batch: int, count: int, skew: float, hot: float) -> None:
+    """Two files to a micro-batch; with ``hot`` that share of the tuples is all of one key."""
+    folder = stream_path(directory, rows, batch, skew, hot)
+    if folder.exists() and len(list(folder.glob("*.parquet"))) >= 2 * count:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, part in enumerate(zipf_stream(rows, skew, batch_rows=batch // 2, batches=2 * count, seed=11)):
+        table = pa.Table.from_batches([part])
+        if hot:
+            keys = table["key"].to_numpy().copy()
+            keys[: int(hot * len(keys))] = 12_345
+            table = table.set_column(table.column_names.index("key"), "key", pa.array(keys))
+        pq.write_table(table, folder / f"{number:04d}.parquet")
+
+
+# the report
+
+
+def print_report(report: dict[str, Any], console: Console) -> None:
+    table = Table(title=f"seconds per micro-batch, and times as fast as Spark's own join (memory {report['memory']})")
+    for column in ("master", "micro-batch", "Spark's own", "identity", "drain", "×", "carry", "×", "drain / identity"):
+        table.add_column(column, justify="right")
+    for here in report["results"]:
+        seconds = {name: found["seconds"] for name, found in here["engines"].items()}
+        own = min(seconds[name] for name in OWN if name in seconds)
+        table.add_row(
+            f"{here['rows']:,}",
+            f"{here['batch']:,}",
+            f"{own:.2f}",
+            f"{seconds['identity']:.2f}",
+            f"{seconds['drain']:.2f}",
+            f"{own / seconds['drain']:.1f}",
+            f"{seconds['carry']:.2f}",
+            f"{own / seconds['carry']:.1f}",
+            f"{seconds['drain'] / seconds['identity']:.2f}",
+        )
+    console.print(table)
+    for here in report["results"]:
+        sums = {found["checksum"] for name, found in here["engines"].items() if found["checksum"]}
+        verdict = "agree" if len(sums) == 1 else "DIFFER"
+        console.print(f"{here['rows']:,} rows, batches of {here['batch']:,}: counts and checksums {verdict}")
+    first = report["results"][0]["engines"]
+    if "source" in first:
+        console.print("where the time of a micro-batch goes (seconds, each with all before it):")
+        for name in ("source", "narrow", "shuffle", "identity", "drain", "drain-sharded", "carry"):
+            console.print(f"  {name:>14} {first[name]['seconds']:.2f}  join {first[name].get('join_ms', 0) / 1000:.2f}")
+    for name, found in report["hot"]["engines"].items():
+        plain = first.get(name)
+        if plain:
+            console.print(
+                f"{report['hot']['share']:.0%} of the stream on one key, {name}: {found['rate']:,.0f} tuples/s, "
+                f"{found['rate'] / plain['rate']:.2f} of the Zipf rate"
+            )

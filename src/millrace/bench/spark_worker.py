@@ -1,0 +1,153 @@
+"""One engine on Spark in a process of its own: ``python -m millrace.bench.spark_worker '{…}'`` prints JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+WARM = 3
+"""Micro-batches that are not counted."""
+
+
+@dataclass
+class SparkSetting:
+    """What one process measures."""
+
+    engine: str
+    directory: str
+    master_rows: int
+    batch_rows: int
+    batches: int
+    memory: str = "256MB"
+    skew: float = 1.0
+    hot: float = 0.0
+
+
+def main() -> None:
+    setting = SparkSetting(**json.loads(sys.argv[1]))
+    print(json.dumps(measured(setting)))
+
+
+def measured(setting: SparkSetting) -> dict[str, Any]:
+    from pyspark.sql import functions as F
+
+    from millrace.bench import spark as inputs
+    from millrace.spark import session
+
+    directory = Path(setting.directory)
+    settings: dict[str, object] = {"spark__sql__shuffle__partitions": 2, "spark__driver__memory": "6g"}
+    if setting.engine == "spark-sort-merge":
+        settings["spark__sql__autoBroadcastJoinThreshold"] = -1
+    if setting.engine == "spark-hash":
+        settings["spark__sql__autoBroadcastJoinThreshold"] = -1
+        settings["spark__sql__join__preferSortMergeJoin"] = False
+    spark = session("bench", master="local[2]", **settings)
+    spark.sparkContext.setLogLevel("OFF")
+    folder = str(inputs.stream_path(directory, setting.master_rows, setting.batch_rows, setting.skew, setting.hot))
+    schema = spark.read.parquet(folder).schema
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 2).parquet(folder)
+    out = _engine(setting, spark, stream)
+    count, total = F.count(F.lit(1)).alias("rows"), F.sum(F.xxhash64(*sorted(out.columns)).cast("decimal(38,0)"))
+    with tempfile.TemporaryDirectory() as place:
+        progress = _run(out.observe("check", count), setting.batches, Path(place, "a"))
+        found: dict[str, Any] = {
+            "durations": [p["batchDuration"] / 1000 for p in progress if p["numInputRows"]][WARM:],
+            "rows": sum(p["observedMetrics"]["check"]["rows"] for p in progress if p["observedMetrics"]),
+            "checksum": "",
+        }
+        mine = [m for p in progress for name, m in p["observedMetrics"].items() if name.startswith("millrace")]
+        mine = [m for m in (m if isinstance(m, dict) else m.asDict() for m in mine) if m["tuples_in"]][WARM:]
+        if mine:
+            found["join_ms"] = sum(m["join_ms"] for m in mine) / len(mine) / 2
+            found["last"] = mine[-1]
+        if setting.engine in ("spark", "drain", "carry", "drain-sharded"):
+            first = spark.readStream.schema(schema).parquet(folder + "/000[01].parquet")
+            checked = _engine(setting, spark, first).observe("check", count, total.alias("sum"))
+            progress = _run(checked, 1, Path(place, "b"))
+            sums = [p["observedMetrics"]["check"] for p in progress if p["observedMetrics"]]
+            found["checksum"] = f"{sum(s['rows'] for s in sums)} {sum(s['sum'] or 0 for s in sums)}"
+    spark.stop()
+    return found
+
+
+def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
+    from millrace.bench import spark as inputs
+    from millrace.spark import enrich
+
+    directory, rows, name = Path(setting.directory), setting.master_rows, setting.engine
+    whole, sharded = (inputs.store_path(directory, rows, shards) for shards in (1, 8))
+    if name.startswith("spark"):
+        return stream.join(spark.read.parquet(str(inputs.master_path(directory, rows))), "key")
+    if name == "source":
+        return stream
+    if name == "narrow":
+        return stream.mapInArrow(_same, stream.schema)
+    if name == "shuffle":
+        return stream.repartitionById(2, "key").mapInArrow(_same, stream.schema)
+    if name == "identity":
+        target = enrich(stream, whole, "key").schema
+        return stream.mapInArrow(_widened(str(whole)), target)
+    if name == "drain":
+        return enrich(stream, whole, "key", memory=setting.memory)
+    if name == "drain-sharded":
+        return enrich(stream, sharded, "key", memory=setting.memory)
+    if name == "carry":
+        two = inputs.store_path(directory, rows, 8)
+        return enrich(stream, two, "key", memory=setting.memory, pending="carry")
+    raise ValueError(name)
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _widened(store: str) -> Any:
+    """The stream's rows with as many bytes of master columns beside them, of any rows."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from millrace.master.store import MasterStore
+
+        page = MasterStore.open(store).mapped(0).page(0)
+        columns = page.columns[1:]
+        for batch in batches:
+            arrays = [*batch.columns, *(column.slice(0, len(batch)) for column in columns)]
+            yield pa.RecordBatch.from_arrays(arrays, [*batch.schema.names, *page.schema.names[1:]])
+
+    return run
+
+
+def _run(out: Any, batches: int, checkpoint: Path) -> list[Any]:
+    """Run a query over so many micro-batches with input, and until nobody waits."""
+    query = out.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    try:
+        while True:
+            if query.exception() is not None:
+                raise query.exception()
+            progress = query.recentProgress
+            full = sum(1 for p in progress if p["numInputRows"])
+            if full >= batches and not _waiting(progress):
+                return list(progress)
+            time.sleep(0.02)
+    finally:
+        query.stop()
+
+
+def _waiting(progress: list[Any]) -> bool:
+    last: Any = None
+    for p in progress:
+        for name, m in p["observedMetrics"].items():
+            if name.startswith("millrace") and m["waiting"] is not None:
+                last = m["waiting"]
+    return bool(last)
+
+
+if __name__ == "__main__":
+    main()

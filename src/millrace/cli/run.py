@@ -1,0 +1,280 @@
+"""``millrace run``: a pipeline in a TOML file, checked, started on Spark, watched, and stopped by Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from millrace.cli.display import INTERRUPTED, err, facts_table, out, say_json
+from millrace.core.errors import ConfigError
+from millrace.core.sizes import format_size
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from millrace.spark.pipeline import Pipeline
+
+_LOOK_SECONDS = 2.0
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="PIPELINE", help="A TOML file; docs/pipeline.md has all its keys.")],
+    check: Annotated[bool, typer.Option("--check", help="Only check the file and tell what it would do.")] = False,
+    watch: Annotated[
+        bool | None, typer.Option("--watch/--no-watch", help="Show the join at work; by default on a terminal.")
+    ] = None,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Take in what is there and end, whatever [trigger] says.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object and nothing else on stdout.")] = False,
+) -> None:
+    """Run a pipeline on Spark: source, master, join and sink from one file. Ctrl-C stops it, and it can go on later.
+
+    Example: millrace run pipeline.toml --available-now
+    """
+    try:
+        from millrace.spark import pipeline as pipelines
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"run: needs Spark, and there is no {error.name}: pip install 'millrace[spark]'") from None
+    try:
+        pipeline = pipelines.Pipeline.load(file, available_now=available_now)
+        if check:
+            _tell_plan(pipeline, as_json)
+            return
+        shown = err().is_terminal and not as_json if watch is None else watch
+        tally, interrupted = _run(pipeline, shown)
+    except pipelines.PipelineError as error:
+        raise _failed(error.problems) from None
+    except pipelines.SPARK_ERRORS as error:
+        raise _failed([pipelines.readable(error)]) from None
+    if as_json:
+        say_json(tally.facts() | {"interrupted": interrupted})
+    else:
+        out().print(_summary(pipeline, tally))
+    if interrupted:
+        err().print(Text(_how_to_go_on(pipeline), style="yellow"), soft_wrap=True)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _failed(problems: list[str]) -> typer.Exit:
+    """Every problem in a line of its own."""
+    for problem in problems:
+        err().print(Text(f"error: {' '.join(problem.split())}", style="red"), soft_wrap=True)
+    return typer.Exit(1)
+
+
+def _run(pipeline: Pipeline, shown: bool) -> tuple[Tally, bool]:
+    """Run a query to its end or to Ctrl-C; what it did, and whether it was interrupted."""
+    from pyspark.logger import PySparkLogger
+
+    from millrace.spark.watch import watch
+
+    for name in _LOGGERS:  # they write stack traces of Java to stderr
+        PySparkLogger.getLogger(name).disabled = True
+    with pipeline.session(**{"spark.log.level": "OFF"}) as spark:
+        query = pipeline.start(spark)
+        with _Attendant(query) as attendant:
+            try:
+                if shown:
+                    watch(query, console=err())
+                else:
+                    query.awaitTermination()
+            except Exception:
+                if not attendant.interrupted:
+                    raise
+        return attendant.tally, attendant.interrupted
+
+
+class _Attendant(threading.Thread):
+    """Stands by a query: adds its progress up before Spark forgets it, and stops it when Ctrl-C is pressed.
+
+    Ctrl-C must not raise an error in the midst of a call to Spark, so that all it does is to tell this thread. The
+    second one does what it always does.
+    """
+
+    def __init__(self, query: StreamingQuery) -> None:
+        super().__init__(daemon=True)
+        self.tally = Tally()
+        self.interrupted = False
+        self._query = query
+        self._called = threading.Event()
+        self._ended = False
+
+    def run(self) -> None:
+        while not self._ended:
+            self._called.wait(_LOOK_SECONDS)
+            if self.interrupted:
+                self._query.stop()
+                return
+            self.tally.add(self._query.recentProgress)
+
+    def __enter__(self) -> _Attendant:
+        self._before = signal.signal(signal.SIGINT, self._interrupt)
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        self._called.set()
+        self.join()
+        signal.signal(signal.SIGINT, self._before)
+        self.tally.add(self._query.recentProgress)
+
+    def _interrupt(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.interrupted = True
+        self._called.set()
+
+
+@dataclass
+class Tally:
+    """What a query has done, added up over its micro-batches."""
+
+    batches: int = 0
+    tuples: int = 0
+    rows_out: int = 0
+    cache_hits: int = 0
+    unmatched: int = 0
+    waiting: int = 0
+    seconds: float = 0.0
+    last_batch: int = -1
+
+    def add(self, progress: list[Any]) -> None:
+        """Add the micro-batches that are not counted yet."""
+        for one in progress:
+            if one.batchId <= self.last_batch or "addBatch" not in one.durationMs:
+                continue  # known, or only a sign of life
+            self.last_batch = one.batchId
+            self.batches += 1
+            self.seconds += one.batchDuration / 1000
+            for numbers in (row.asDict() for row in one.observedMetrics.values()):
+                self.tuples += numbers.get("tuples_in") or 0
+                self.rows_out += numbers.get("rows_out") or 0
+                self.cache_hits += numbers.get("cache_hits") or 0
+                self.unmatched += numbers.get("unmatched") or 0
+                self.waiting = numbers.get("waiting") or 0
+
+    @property
+    def rate(self) -> float:
+        """Tuples per second of the micro-batches."""
+        return self.tuples / self.seconds if self.seconds else 0.0
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of tuples that the cache has answered."""
+        return self.cache_hits / self.tuples if self.tuples else 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "batches": self.batches,
+            "tuples": self.tuples,
+            "rows_out": self.rows_out,
+            "unmatched": self.unmatched,
+            "waiting": self.waiting,
+            "seconds": round(self.seconds, 3),
+            "rate": round(self.rate, 1),
+            "hit_rate": round(self.hit_rate, 4),
+        }
+
+
+def _summary(pipeline: Pipeline, tally: Tally) -> Any:
+    waiting = [("waiting", f"{tally.waiting:,} tuples, kept in the checkpoint")] if tally.waiting else []
+    return facts_table(
+        pipeline.name,
+        [
+            ("batches", f"{tally.batches:,}"),
+            ("tuples", f"{tally.tuples:,}"),
+            ("rows out", f"{tally.rows_out:,}"),
+            ("unmatched", f"{tally.unmatched:,}"),
+            *waiting,
+            ("rate", f"{tally.rate:,.0f} tuples/s"),
+            ("hit rate", f"{tally.hit_rate:.1%}"),
+        ],
+    )
+
+
+def _how_to_go_on(pipeline: Pipeline) -> str:
+    if pipeline.checkpoint is None:
+        return "stopped; without a checkpoint, running it again starts from the beginning"
+    return f"stopped; running it again continues from the checkpoint in {pipeline.checkpoint}"
+
+
+# the plan in words
+
+
+def _tell_plan(pipeline: Pipeline, as_json: bool) -> None:
+    plan = _plan(pipeline)
+    if as_json:
+        say_json(dict(plan))
+    else:
+        out().print(facts_table(f"{pipeline.file} is fine", plan))
+
+
+def _plan(pipeline: Pipeline) -> list[tuple[str, str]]:
+    """What the pipeline will do: a name and a sentence for each of its parts."""
+    from millrace.spark.pipeline import listed
+
+    tables = pipeline.tables
+    source, sink = tables["source"], tables["sink"]
+    columns = f"columns {source['schema']}" if "schema" in source else "columns as they are there"
+    by = f", partitioned by {', '.join(listed(sink['partition_by']))}" if "partition_by" in sink else ""
+    return [
+        ("source", f"{_at(source)}; {columns}"),
+        ("master", _master(tables["master"])),
+        ("join", _join(tables["join"])),
+        *([("select", ", ".join(listed(tables["select"]["columns"])))] if "select" in tables else []),
+        ("sink", f"{_at(sink)}{by}, appended to"),
+        ("checkpoint", pipeline.checkpoint or "none; every run starts from the beginning"),
+        ("trigger", _trigger(tables.get("trigger", {}))),
+    ]
+
+
+def _at(table: dict[str, Any]) -> str:
+    return f"{table['format']} at {table['path']}" if "path" in table else str(table["format"])
+
+
+def _master(master: dict[str, Any]) -> str:
+    from millrace.master.manifest import is_store
+    from millrace.master.store import MasterStore
+    from millrace.spark.pipeline import listed
+
+    path, build = master["store"], master.get("build")
+    if build is None or is_store(Path(path)):
+        store = MasterStore.open(path)
+        return f"{path}: {store.rows:,} rows, {format_size(store.nbytes)}, keyed by {', '.join(store.key)}"
+    key = ", ".join(listed(build["key"]))
+    return f"{path}: not there yet; will be built from {_at(build)}, keyed by {key}"
+
+
+def _join(join: dict[str, Any]) -> str:
+    from millrace.spark.enrich import AUTO
+    from millrace.spark.pipeline import listed
+
+    on = join["on"]
+    pairs = on if isinstance(on, dict) else {name: name for name in listed(on)}
+    keys = ", ".join(ours if ours == theirs else f"{ours} = {theirs}" for ours, theirs in pairs.items())
+    algorithm = join.get("algorithm", "auto")
+    memory = join.get("memory", "256MB")
+    size = format_size(memory) if isinstance(memory, int) else memory
+    carried = "cache hits leave at once, other tuples may wait for a later micro-batch"
+    return (
+        f"{join.get('how', 'inner')} join on {keys} by {AUTO if algorithm == 'auto' else algorithm}; "
+        f"{size}{' of the master' if size.endswith('%') else ''} of memory per executor; "
+        f"{carried if join.get('pending') == 'carry' else 'every micro-batch is completed before it ends'}"
+    )
+
+
+def _trigger(trigger: dict[str, Any]) -> str:
+    if "processing_time" in trigger:
+        return f"a micro-batch every {trigger['processing_time']}, until it is stopped"
+    if "available_now" in trigger:
+        return "takes in what is there, then ends"
+    return "one micro-batch, then ends" if "once" in trigger else "one micro-batch after the other, until it is stopped"

@@ -1,0 +1,58 @@
+"""A query in a process of its own, made to be killed: ``python crashing_query.py ROOT MODE``.
+
+It enriches the files of ROOT/in with the store ROOT/store into ROOT/out, one file to a micro-batch, goes on from its
+checkpoint when it is started again, and writes ROOT/done when all is over.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from streams import finished, streamed
+
+from millrace.spark import enrich, session
+
+
+def main(root: Path, mode: str) -> None:
+    spark = session(
+        "crashing",
+        master="local[2,8]",
+        spark__sql__shuffle__partitions=2,
+        spark__driver__memory="1g",
+        spark__driver__host="127.0.0.1",
+        spark__driver__bindAddress="127.0.0.1",
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    out = enrich(
+        streamed(spark, root / "in"),
+        root / "store",
+        on="key",
+        how="left",
+        memory="2MB",
+        pending=mode,
+        scratch=root / "soft",
+    )
+    writer = out.writeStream.format("parquet").option("path", str(root / "out"))
+    writer = writer.option("checkpointLocation", str(root / "check"))
+    (root / "running").write_text("")
+    if mode == "drain":
+        writer.trigger(availableNow=True).start().awaitTermination()
+    else:
+        query = writer.trigger(processingTime="20 milliseconds").start()
+        files = len(list((root / "in").glob("*.parquet")))
+        quiet = 0
+        while quiet < 30:  # all files are in the checkpoint, and nobody has waited for a while
+            time.sleep(0.1)
+            error = query.exception()
+            if error is not None:
+                raise error
+            committed = len(list((root / "check" / "sources" / "0").glob("[0-9]*"))) >= files
+            quiet = quiet + 1 if committed and query.recentProgress and finished(query, 0) else 0
+        query.stop()
+    (root / "done").write_text("")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

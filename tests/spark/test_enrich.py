@@ -1,0 +1,237 @@
+"""``enrich`` gives what Spark's own join gives, for streams and batches, drained and carried."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from streams import KINDS, master_frame, run_to_parquet, same_rows, streamed, write_files
+
+from millrace.core.errors import (
+    BudgetTooSmallError,
+    ConfigError,
+    SchemaError,
+    StoreExistsError,
+    StoreNotFoundError,
+)
+from millrace.master.store import MasterStore
+from millrace.spark import build_master, enrich
+from millrace.spark.carry import spread
+from millrace.spark.watch import observed
+
+ROWS, FILES, DOMAIN = 2_000, 4, 3_500
+
+
+@pytest.fixture(scope="module")
+def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a stream, and stores of one and three shards, unique and not."""
+    root = tmp_path_factory.mktemp("enrich")
+    write_files(root / "in", FILES, ROWS, DOMAIN)
+    for copies in (1, 3):
+        for shards in (1, 3):
+            frame = master_frame(spark, 3_000, copies)
+            build_master(frame, root / f"store-{copies}-{shards}", "key", shards=shards).verify()
+    return root
+
+
+@pytest.mark.parametrize("how", list(KINDS))
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_batch_frame(spark: SparkSession, place: Path, how: str, copies: int, shards: int) -> None:
+    stream = spark.read.parquet(str(place / "in"))
+    out = enrich(stream, place / f"store-{copies}-{shards}", "key", how, memory="600kB")
+    same_rows(out, stream.join(master_frame(spark, 3_000, copies), "key", KINDS[how]))
+
+
+@pytest.mark.parametrize("pending", ["drain", "carry"])
+@pytest.mark.parametrize(("how", "copies", "shards"), [("inner", 1, 1), ("left", 3, 3), ("anti", 1, 3), ("semi", 3, 1)])
+def test_a_stream(
+    spark: SparkSession, place: Path, tmp_path: Path, pending: str, how: str, copies: int, shards: int
+) -> None:
+    out = enrich(
+        streamed(spark, place / "in"),
+        place / f"store-{copies}-{shards}",
+        on="key",
+        how=how,
+        memory="600kB",
+        pending=pending,
+    )
+    query = run_to_parquet(out, tmp_path / "out", tmp_path / "check", carry=pending == "carry", rows=ROWS * FILES)
+    stream = spark.read.parquet(str(place / "in"))
+    expected = stream.join(master_frame(spark, 3_000, copies), "key", KINDS[how])
+    same_rows(spark.read.parquet(str(tmp_path / "out")), expected)
+    seen = [m for p in query.recentProgress for m in observed(p).values() if m["tuples_in"] is not None]
+    assert sum(m["tuples_in"] for m in seen) == ROWS * FILES
+    assert sum(m["rows_out"] for m in seen) == expected.count()
+    assert all(m["memory_bytes"] <= m["budget_bytes"] <= 600_000 for m in seen)
+    assert all(m["wait_max_cycles"] <= 1.0 for m in seen)
+
+
+def test_carried_tuples_wait_across_batches_and_hits_do_not(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    out = enrich(streamed(spark, place / "in"), place / "store-3-3", "key", pending="carry", memory="600kB", turns=4)
+    query = run_to_parquet(out, tmp_path / "out", tmp_path / "check", carry=True, rows=ROWS * FILES)
+    seen = [m for p in query.recentProgress for m in observed(p).values() if m["tuples_in"] is not None]
+    assert max(m["waiting"] for m in seen) > 0, "somebody waits from one batch to the next"
+    assert seen[-1]["waiting"] == 0, "with no more input the room empties"
+    assert sum(m["cache_hits"] for m in seen) > 0
+    for m in seen:
+        assert m["rows_out"] >= 0
+        assert m["waiting"] <= m["tuples_in"] - m["cache_hits"] + 2 * ROWS, "hits never wait"
+
+
+def test_names_of_both_sides_may_differ_and_clash(spark: SparkSession, place: Path) -> None:
+    orders = spark.createDataFrame([(1, "a"), (2, "b"), (9_999, "c")], "cust int, name string")
+    with pytest.raises(SchemaError, match="both the stream and the master have a column 'name'"):
+        enrich(orders, place / "store-1-3", on={"cust": "key"})
+    out = enrich(orders, place / "store-1-3", on={"cust": "key"}, suffix="_master", columns=["name", "price"])
+    assert out.columns == ["cust", "name", "name_master", "price"]
+    assert sorted(out.collect()) == [(1, "a", "name 1", 1.5), (2, "b", "name 2", 3.0)]
+
+
+def test_it_composes(spark: SparkSession, place: Path) -> None:
+    stream = spark.read.parquet(str(place / "in"))
+    one = stream.transform(enrich, place / "store-1-3", on="key", columns=["name"])
+    both = one.transform(enrich, place / "store-1-1", on="key", columns=["price"])
+    master = master_frame(spark, 3_000)
+    same_rows(both.union(both), (expected := stream.join(master.drop("number"), "key")).union(expected))
+    assert both.coalesce(1).count() == expected.count()
+
+
+def test_settings_views_and_cache_are_left_alone(spark: SparkSession, place: Path) -> None:
+    before = dict(spark.sparkContext.getConf().getAll()), spark.conf.get("spark.sql.shuffle.partitions")
+    enrich(spark.read.parquet(str(place / "in")), place / "store-1-3", "key").count()
+    assert (dict(spark.sparkContext.getConf().getAll()), spark.conf.get("spark.sql.shuffle.partitions")) == before
+    assert spark.catalog.listTables() == []
+
+
+def test_keys_of_many_types(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        (datetime(2020, 1, i % 28 + 1), Decimal(i) / 4, f"k{i}", bytes([i]), i % 2 == 0, i) for i in range(90)
+    ]
+    frame = spark.createDataFrame(rows, "t timestamp, d decimal(10,2), s string, b binary, f boolean, v int")
+    for key in (["t"], ["d"], ["s"], ["b"], ["s", "d"], ["t", "f"]):
+        path = tmp_path / "-".join(key)
+        master = frame.select(*key, F.col("v").alias("number"))
+        build_master(master, path, key, shards=3).verify()
+        stream = frame.where("v % 3 < 2").select(*key, "v")
+        same_rows(enrich(stream, path, key, memory="1MB"), stream.join(master, key))
+
+
+def test_another_time_zone_and_an_embedded_store(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql("select timestamp'2024-05-01 12:00:00' + make_interval(0,0,0,0,id) as at, id from range(50)")
+    build_master(frame, tmp_path / "store", "at", shards=2)
+    MasterStore.build(frame.toArrow(), tmp_path / "embedded", "at")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        for store in ("store", "embedded"):
+            out = enrich(frame.select("at"), tmp_path / store, "at")
+            assert sorted(row.id for row in out.collect()) == list(range(50))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
+def test_an_empty_master_and_an_empty_stream(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    nothing = master_frame(spark, 10).where("key < 0")
+    stream = spark.read.parquet(str(place / "in")).limit(50)
+    for shards in (1, 2):
+        build_master(nothing, tmp_path / f"empty-{shards}", "key", shards=shards).verify()
+        assert enrich(stream, tmp_path / f"empty-{shards}", "key").count() == 0
+        assert enrich(stream, tmp_path / f"empty-{shards}", "key", "left").count() == 50
+    assert enrich(stream.where("sid < 0"), place / "store-1-3", "key").count() == 0
+
+
+# what is refused
+
+
+def test_bad_arguments(spark: SparkSession, place: Path) -> None:
+    stream = spark.read.parquet(str(place / "in"))
+    store = place / "store-1-3"
+    with pytest.raises(SchemaError, match="no key column 'custkey'; it has key, sid"):
+        enrich(stream, store, on={"custkey": "key"})
+    with pytest.raises(SchemaError, match="keyed by key; got sid"):
+        enrich(stream, store, on="sid")
+    with pytest.raises(SchemaError, match="key column 'key' is string, but the master's 'key' is int64"):
+        enrich(stream.withColumn("key", F.col("key").cast("string")), store, on="key")
+    with pytest.raises(ConfigError, match="how: expected one of"):
+        enrich(stream, store, "key", "outer")
+    with pytest.raises(ConfigError, match="algorithm: expected one of"):
+        enrich(stream, store, "key", algorithm="nested loops")
+    with pytest.raises(ConfigError, match="pending: expected one of 'drain', 'carry'"):
+        enrich(stream, store, "key", pending="later")
+    with pytest.raises(ConfigError, match="for streaming DataFrames"):
+        enrich(stream, store, "key", pending="carry")
+    with pytest.raises(BudgetTooSmallError, match="is too little for ssbj"):
+        enrich(stream, store, "key", memory="2kB")
+    with pytest.raises(StoreNotFoundError, match="there is no master store here"):
+        enrich(stream, place / "nowhere", "key")
+    with pytest.raises(SchemaError, match="expected a DataFrame"):
+        enrich([1, 2], store, "key")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="w: not an option on Spark"):
+        enrich(stream, store, "key", w=5)
+    with pytest.raises(SchemaError, match="columns: the master has no 'colour'"):
+        enrich(stream, store, "key", columns=["colour"])
+
+
+def test_bad_masters(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    frame = master_frame(spark, 10)
+    with pytest.raises(StoreExistsError, match="already exists"):
+        build_master(frame, place / "store-1-1", "key")
+    with pytest.raises(SchemaError, match="has no column 'nothing'"):
+        build_master(frame, tmp_path / "store", "nothing")
+    with pytest.raises(ConfigError, match="shards: expected"):
+        build_master(frame, tmp_path / "store", "key", shards=0)
+    with pytest.raises(SchemaError, match="expected a batch DataFrame"):
+        build_master(streamed(spark, place / "in"), tmp_path / "store", "key")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_build_that_fails_in_a_worker_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    broken = spark.range(1000).selectExpr("id as key", "assert_true(id < 900) as x")
+    with pytest.raises(Exception, match=r"assert_true|USER_RAISED"):
+        build_master(broken, tmp_path / "store", "key", shards=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_master_replaced_under_a_running_query(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    build_master(master_frame(spark, 3_000), tmp_path / "store", "key", shards=2)
+    out = enrich(streamed(spark, place / "in"), tmp_path / "store", "key", memory="600kB")
+    build_master(master_frame(spark, 2_000), tmp_path / "store", "key", shards=2, overwrite=True)
+    with pytest.raises(Exception, match="was replaced after the query was started"):
+        run_to_parquet(out, tmp_path / "out", tmp_path / "check", carry=False, rows=0)
+    again = enrich(streamed(spark, place / "in"), tmp_path / "store", "key", memory="600kB")
+    run_to_parquet(again, tmp_path / "out", tmp_path / "check", carry=False, rows=0)
+    expected = spark.read.parquet(str(place / "in")).join(master_frame(spark, 2_000), "key")
+    same_rows(spark.read.parquet(str(tmp_path / "out")), expected)
+
+
+def test_a_checkpoint_of_another_join(spark: SparkSession, place: Path, tmp_path: Path) -> None:
+    first = enrich(streamed(spark, place / "in"), place / "store-1-3", "key", pending="carry", memory="600kB")
+    run_to_parquet(first, tmp_path / "out", tmp_path / "check", carry=True, rows=ROWS * FILES)
+    write_files(tmp_path / "in", FILES + 1, ROWS, DOMAIN)
+    other = enrich(streamed(spark, tmp_path / "in"), place / "store-3-3", "key", pending="carry", memory="600kB")
+    with pytest.raises(Exception, match="the checkpoint is of another join"):
+        run_to_parquet(other, tmp_path / "out", tmp_path / "check", carry=True, rows=ROWS)
+
+
+def test_carry_says_what_it_needs(spark: SparkSession, place: Path) -> None:
+    setting = "spark.sql.streaming.stateStore.providerClass"
+    before = str(spark.conf.get(setting))
+    spark.conf.set(setting, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
+    try:
+        with pytest.raises(ConfigError, match=r"keeps its state in RocksDB: set spark\.sql\.streaming"):
+            enrich(streamed(spark, place / "in"), place / "store-1-3", "key", pending="carry")
+    finally:
+        spark.conf.set(setting, before)
+
+
+def test_shards_are_spread_over_partitions_as_spark_hashes_them(spark: SparkSession) -> None:
+    for shards, partitions in ((2, 2), (3, 3), (8, 8), (5, 2), (2, 200)):
+        names = spread(shards, partitions)
+        frame = spark.createDataFrame([(name,) for name in names], "name int")
+        places = [row[0] for row in frame.select(F.pmod(F.hash("name"), F.lit(partitions))).collect()]
+        assert max(places.count(place) for place in places) == -(-shards // partitions)
