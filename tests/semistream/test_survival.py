@@ -49,7 +49,7 @@ def test_a_damaged_snapshot_is_refused_wherever_it_was_damaged(store: MasterStor
 
 
 def test_a_snapshot_belongs_to_its_keys(store: MasterStore) -> None:
-    with pytest.raises(StateError, match="a join inner on a; this one is inner on b"):
+    with pytest.raises(StateError, match="inner on a; this one is inner on b"):
         _join(store, "b").restore(_waiting(store))
 
 

@@ -1,4 +1,4 @@
-"""A query that is killed once, loses a worker and finds its soft state spoilt. ``make torture`` does it all many times."""
+"""A query that is killed, loses workers and finds its soft state spoilt; ``make torture`` does it many times."""
 
 from __future__ import annotations
 

@@ -576,7 +576,8 @@ class SemiStreamJoin(StreamOperator):
         if progress.store != self.store.manifest.snapshot:
             raise StateError("restore: the snapshot was taken of a join with another master")
         if progress.join != self._kind:
-            raise StateError(f"restore: the snapshot is of a join {progress.join}; this one is {self._kind}")
+            theirs = progress.join
+            raise StateError(f"restore: the snapshot is of another kind of join: {theirs}; this one is {self._kind}")
         self._wheel.turned, self._step = progress.turned, progress.step
         if self._wheel.rows and self._wheel.position:
             self._last_cycle = self._wheel.turned // self._wheel.rows + 1  # this turn has begun already

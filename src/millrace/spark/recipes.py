@@ -89,7 +89,7 @@ def merge_keys(
     with _writing(path):
         if is_store(path):
             store = _checked(MasterStore.open(path), spec, surrogate)
-            unseen = _arrow(enrich(some, store, on, "anti", **options), store.schema)
+            unseen = _arrow(enrich(some, store, on, "anti", **options), spec, store.schema)
             if not len(unseen):
                 return store
             last = max(0, pc.max(store.to_table()[surrogate]).as_py() or 0)
@@ -97,16 +97,15 @@ def merge_keys(
             return MasterStore.build(
                 rows, path, store.key, shards=store.shards, page_rows=store.manifest.page_rows, overwrite=True
             )
-        types_ = types.arrow_schema(some.schema, "batch").types
-        schema = pa.schema([*zip(spec.master_key, types_, strict=True), (surrogate, pa.int64())])
-        return MasterStore.build(_numbered(_arrow(some, schema), 0, schema), path, spec.master_key)
+        key_types = types.arrow_schema(some.schema, "batch").types
+        schema = pa.schema([*zip(spec.master_key, key_types, strict=True), (surrogate, pa.int64())])
+        return MasterStore.build(_numbered(_arrow(some, spec, schema), 0, schema), path, spec.master_key)
 
 
-def _arrow(keys: DataFrame, schema: pa.Schema) -> pa.Table:
-    """The keys, in the driver, under the names and in the types the map has for them."""
-    table = keys.toArrow()
-    key_schema = pa.schema(list(schema)[: table.num_columns])
-    return table.rename_columns(key_schema.names).cast(key_schema)
+def _arrow(keys: DataFrame, spec: JoinSpec, schema: pa.Schema) -> pa.Table:
+    """The keys, in the driver, under the names and in the order and types the map has for them."""
+    key_schema = pa.schema(list(schema)[:-1])
+    return keys.toArrow().rename_columns(list(spec.master_key)).select(key_schema.names).cast(key_schema)
 
 
 def _numbered(keys: pa.Table, last: int, schema: pa.Schema) -> pa.Table:
@@ -118,8 +117,7 @@ def _numbered(keys: pa.Table, last: int, schema: pa.Schema) -> pa.Table:
 
 def _checked(store: MasterStore, spec: JoinSpec, surrogate: str) -> MasterStore:
     """The store, if it is a key map: one number per key and nothing else."""
-    expected = [*spec.master_key, surrogate]
-    if store.schema.names != expected or store.key != spec.master_key:
+    if sorted(store.key) != sorted(spec.master_key) or store.schema.names != [*store.key, surrogate]:
         raise SchemaError(
             f"{store.path}: expected a key map with the key {', '.join(spec.master_key)} and the column {surrogate}; "
             f"got a store with the key {', '.join(store.key)} and the columns {', '.join(store.schema.names)}"
