@@ -28,22 +28,24 @@ def prepare(spark: SparkSession, root: Path, files: int = 10, rows: int = 5_000)
     build_master(master_frame(spark, MASTER, 2), root / "store", "key", shards=2)
 
 
-def survive(root: Path, mode: str, attack: Attack, times: int, seed: int, patience: float = 400) -> int:
+def survive(
+    root: Path, mode: str, attack: Attack, times: int, seed: int, patience: float = 400, master: str = "local[2,8]"
+) -> int:
     """Run the query to its end under so many attacks; how many there really were."""
     dice = random.Random(seed)
     attacks = 0
     deadline = time.monotonic() + patience
-    query = _start(root, mode)
+    query = _start(root, mode, master)
     strike_at = time.monotonic() + dice.uniform(0.2, 6.0)
     while not (root / "done").exists():
         assert time.monotonic() < deadline, "the query did not come to its end"
         if query.poll() is not None and not (root / "done").exists():
-            query = _start(root, mode)
+            query = _start(root, mode, master)
         if attacks < times and (root / "running").exists() and time.monotonic() >= strike_at:
             attacks += 1
             if attack(root, query, dice):
                 query.wait()
-                query = _start(root, mode)
+                query = _start(root, mode, master)
             strike_at = time.monotonic() + dice.uniform(0.2, 6.0)
         time.sleep(0.01)
     query.wait()
@@ -56,12 +58,12 @@ def check(spark: SparkSession, root: Path) -> None:
     same_rows(spark.read.parquet(str(root / "out")), stream.join(master_frame(spark, MASTER, 2), "key", "left"))
 
 
-def _start(root: Path, mode: str) -> subprocess.Popen[bytes]:
+def _start(root: Path, mode: str, master: str) -> subprocess.Popen[bytes]:
     (root / "running").unlink(missing_ok=True)
     script = Path(__file__).with_name("crashing_query.py")
     with (root / "log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, str(script), str(root), mode], stdout=log, stderr=log, start_new_session=True
+            [sys.executable, str(script), str(root), mode, master], stdout=log, stderr=log, start_new_session=True
         )
 
 

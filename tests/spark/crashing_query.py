@@ -1,4 +1,4 @@
-"""A query in a process of its own, made to be killed: ``python crashing_query.py ROOT MODE``.
+"""A query in a process of its own, made to be killed: ``python crashing_query.py ROOT MODE [SPARK-MASTER]``.
 
 It enriches the files of ROOT/in with the store ROOT/store into ROOT/out, one file to a micro-batch, goes on from its
 checkpoint when it is started again, and writes ROOT/done when all is over.
@@ -15,12 +15,14 @@ from streams import finished, streamed
 from millrace.spark import enrich, session
 
 
-def main(root: Path, mode: str) -> None:
+def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
     spark = session(
         "crashing",
-        master="local[2,8]",
+        master=master,
         spark__sql__shuffle__partitions=2,
         spark__driver__memory="1g",
+        spark__executor__cores=1,
+        spark__executor__memory="700m",
         spark__driver__host="127.0.0.1",
         spark__driver__bindAddress="127.0.0.1",
     )
@@ -55,4 +57,4 @@ def main(root: Path, mode: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -92,6 +92,11 @@ def test_names_of_both_sides_may_differ_and_clash(spark: SparkSession, place: Pa
     assert sorted(out.collect()) == [(1, "a", "name 1", 1.5), (2, "b", "name 2", 3.0)]
 
 
+def test_columns_that_are_never_null(spark: SparkSession, place: Path) -> None:
+    stream = spark.range(2_990, 3_010).withColumnRenamed("id", "key")
+    assert enrich(stream, place / "store-1-3", "key", "left", columns=["name"]).where("name is null").count() == 10
+
+
 def test_it_composes(spark: SparkSession, place: Path) -> None:
     stream = spark.read.parquet(str(place / "in"))
     one = stream.transform(enrich, place / "store-1-3", on="key", columns=["name"])

@@ -30,6 +30,7 @@ from millrace.spark import pipeline as pipelines
 from millrace.spark.pipeline import Lines, Pipeline, PipelineError, readable
 
 ROOT = Path(__file__).parents[2]
+BRIEFLY = "-XX:TieredStopAtLevel=1"  # for a Java that does not live long
 FINE = """\
 checkpoint = "checkpoint"
 
@@ -308,6 +309,20 @@ def test_addresses_are_left_alone(write: Write) -> None:
     assert (tables["source"]["path"], tables["sink"]["path"]) == ("s3://bucket/orders", "hdfs:/out")
 
 
+def test_the_output_of_another_query_is_left_alone(write: Write, tmp_path: Path) -> None:
+    """Spark would take the first micro-batches for those that are already there, and leave them out."""
+    for log, batch in [("out/_spark_metadata", "9.compact"), ("checkpoint/offsets", "8")]:
+        (tmp_path / log).mkdir(parents=True)
+        (tmp_path / log / batch).touch()
+    file = write(FINE)
+    (problem,) = _problems(file)
+    assert problem.startswith(f"17: [sink] path: {tmp_path}/out has the output of another query: its last micro-batch")
+    (tmp_path / "checkpoint" / "offsets" / "9").touch()
+    Pipeline.load(file)
+    file.write_text(FINE.replace('"checkpoint"', '"new"'))
+    assert "is 9, and the last in the checkpoint is none" in _problems(file)[0]
+
+
 def test_all_faults_are_told_at_once_in_the_order_of_lines(write: Write) -> None:
     join, source = "[join]\non = 5\nmemry = 1\n\n", '[source]\nformat = "csv"\npath = 1\n\n'
     text = join + source + "[spark]\nmaster = []\n[sink]\n# the end\n"
@@ -415,6 +430,15 @@ def test_check_tells_every_fault_in_a_line(write: Write) -> None:
         f"error: {file}:12: [join] hwo: unknown key; did you mean how?",
         f'error: {file}:13: [join] memory: expected bytes, or text such as "256MB" or "1%"; got true',
     ]
+
+
+def test_without_spark_there_is_help_and_a_hint() -> None:
+    program = "import sys; sys.modules |= {'pyspark': None, 'py4j': None}; from millrace.cli.main import app; app()"
+    for arguments, code, says in [(["run", "--help"], 0, "--available-now"), (["run", "x.toml"], 1, "millrace[spark]")]:
+        done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == code
+        assert says in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
 
 
 # runs
@@ -561,7 +585,7 @@ def test_ctrl_c_and_on_again(spark: SparkSession, place: Path, write: Write, tmp
             ('path = "orders"', 'path = "many"\noptions.maxFilesPerTrigger = 1'),
             ("available_now = true", 'processing_time = "0 seconds"'),
         )
-        + '[spark]\nmaster = "local[2]"\nsettings.spark.driver.memory = "1g"\n'
+        + f'[spark]\nmaster = "local[1]"\nsettings.spark.driver = {{ memory = "1g", extraJavaOptions = "{BRIEFLY}" }}\n'
     )
     running = Process(*_millrace("run", file, "--json"), folder=Path("/"))
     deadline = time.monotonic() + 200
@@ -593,7 +617,7 @@ def test_spark_submit_of_the_example(spark: SparkSession, tmp_path: Path) -> Non
         made = cli.invoke(app, ["generate", what, str(tmp_path / "data" / name), "--rows", *sized])
         assert made.exit_code == 0, made.output
     submit = Path(sys.executable).parent / "spark-submit"
-    command = [submit, "--master", "local[1]", "--driver-memory", "1g", "--conf", "spark.ui.enabled=false"]
+    command = [submit, "--master", "local[1]", "--driver-memory", "1g", "--driver-java-options", BRIEFLY]
     script = ROOT / "src" / "millrace" / "spark" / "pipeline.py"
     code, _, err = Process(*command, script, tmp_path / "pipeline.toml", folder=tmp_path).end()
     assert code == 0, err

@@ -127,7 +127,7 @@ def _plan(
     emitted = SemiStreamJoin(
         store.shard(0), spec_on(spec), how, algorithm=name, memory=share, columns=columns, suffix=suffix, **options
     ).bind(stream)
-    ours = list(df.schema)
+    ours = [StructField(field.name, field.dataType, True, field.metadata) for field in df.schema]
     fields = StructType([*ours, *types.spark_fields(list(emitted)[len(ours) :], "master")])
     sent = types.sent_schema(fields)
     master_keys = [store.schema.field(name) for name in store.key]

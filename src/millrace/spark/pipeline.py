@@ -382,6 +382,23 @@ class _Check:
         if table.get("format", "noop") not in _WITHOUT_CHECKPOINT and not above:
             self._missing(("sink",), "checkpoint", "the folder where the query keeps how far it has come")
 
+        self._sink_and_checkpoint(table)
+
+    def _sink_and_checkpoint(self, table: dict[str, Any]) -> None:
+        """Spark's file sink takes micro-batches for written by their number alone, whichever query they are of."""
+        path, checkpoint = table.get("path"), table.get("checkpoint", self.tables.get("checkpoint"))
+        if table.get("format") not in _FILES or path is None or checkpoint is None:
+            return
+        if is_local(path) and is_local(checkpoint):
+            written, begun = _latest(Path(path, "_spark_metadata")), _latest(Path(checkpoint, "offsets"))
+            if written > begun:
+                self.blame(
+                    ("sink", "path"),
+                    f"{path} has the output of another query: its last micro-batch is {written}, and the last in the "
+                    f"checkpoint is {begun if begun >= 0 else 'none'}. Spark would leave out all rows up to that one; "
+                    "use the checkpoint that belongs to the output, or another path",
+                )
+
     def trigger(self) -> None:
         table = self._at(("trigger",))
         if len(table) > 1:
@@ -421,6 +438,12 @@ def label(name: Name) -> str:
 def is_local(path: str) -> bool:
     """Whether a path is one of this machine rather than an address such as ``s3://…``."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) is None
+
+
+def _latest(log: Path) -> int:
+    """The last micro-batch in one of Spark's logs, which are folders of files with numbers for names; -1 if none."""
+    numbers = (file.name.removesuffix(".compact") for file in log.glob("*"))
+    return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
 
 def _close(name: Any, known: Iterable[str]) -> str | None:

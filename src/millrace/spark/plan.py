@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from millrace.spark import types
 _PUSHED_ROWS = 65_536
 _GREEDY = 2**31  # let in all tuples there is room for: a micro-batch is to be over after one turn
 _WORTH_KEEPING = 0.02
+_SNAPSHOT = "snapshot"
 
 _stores: dict[str, MasterStore] = {}  # opened by this worker, by path; the last few
 
@@ -114,7 +116,10 @@ class JoinPlan:
             return
         path = self._soft_file(shard)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.exists():
+                self._forget_others(path.parent)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                (path.parent / _SNAPSHOT).write_text(self.snapshot)
             join.keep_cache(path)
         except OSError:
             return  # a cache that cannot be kept costs time, nothing else
@@ -123,7 +128,23 @@ class JoinPlan:
         """A file that all workers of this executor see, gone when the executor is."""
         local = self.scratch or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
         name = "whole" if shard is None else f"shard-{shard:04d}"
-        return Path(local) / f"millrace-{self.identity}-{self.memory}" / f"{name}.soft"
+        return Path(local) / f"millrace-{self._place}-{self.identity}-{self.memory}" / f"{name}.soft"
+
+    @property
+    def _place(self) -> str:
+        """The master's path, short enough for a name."""
+        return hashlib.sha256(self.path.encode()).hexdigest()[:8]
+
+    def _forget_others(self, ours: Path) -> None:
+        """Remove what was learned about masters that have been replaced at the same path."""
+        for other in ours.parent.glob(f"millrace-{self._place}-*"):
+            note = other / _SNAPSHOT
+            try:
+                stale = note.read_text() != self.snapshot
+            except OSError:
+                continue
+            if stale:
+                shutil.rmtree(other, ignore_errors=True)
 
     def shards_in(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """The shard of every row that has a key, computed from the key itself."""

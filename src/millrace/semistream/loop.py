@@ -1,0 +1,269 @@
+"""The loop all algorithms share.
+
+::
+
+    push(batch) ─► cache ──hit──► output
+                     │ miss
+                     ▼
+               waiting room ◄── meet ── loads ◄── wheel ◄── master store
+                     │ a whole turn later
+                     ▼
+               unmatched → left/anti output
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.budget import MemoryBudget
+from millrace.core.errors import BudgetExceededError
+from millrace.core.metrics import JoinMetrics
+from millrace.core.sizes import format_size
+from millrace.core.spec import JoinSpec
+from millrace.kernels import multimap
+from millrace.kernels.groups import ABSENT, MISS
+from millrace.master.store import MasterStore
+from millrace.master.wheel import Load, Wheel
+from millrace.rows.arena import Slots
+from millrace.rows.columns import Indices, shape_of
+from millrace.rows.keyed import Codes, KeyedRows
+from millrace.semistream.cache import Cache
+from millrace.semistream.output import Batches, Output, as_indices
+from millrace.semistream.waiting import WaitingRoom
+
+PIECE = 65_536  # stream rows handled at a time
+
+
+class JoinLoop:
+    """Cache phase, waiting, disk phase. Who inherits it sets it up: the attributes below."""
+
+    store: MasterStore
+    spec: JoinSpec
+    budget: MemoryBudget
+    b: int
+    """Master rows per load."""
+    k: int
+    """Loads per turn of the wheel."""
+    _w: int | None
+    _step: int
+    _last_cycle: int
+    _single: bool
+    """Whether the first master row of a key settles all there is to know about the key."""
+    _key_columns: list[int]
+    _key_types: list[pa.DataType]
+    _cached_keys: range
+    _metrics: JoinMetrics
+    _output: Output
+    _wheel: Wheel
+    _room: WaitingRoom
+    _cache: Cache
+
+    def _drain(self) -> Batches:
+        while len(self._room):
+            yield from self._turn()
+        self._room.rows.trim()
+
+    # cache phase
+
+    def _take_in(self, batch: pa.RecordBatch) -> Batches:
+        """Answer from the cache who can be answered; the others wait."""
+        codes, valid = self.store.coder.codes(self._keys(batch))
+        self._metrics.tuples_in += len(batch)
+        found = self._cache.look_up(codes)
+        if valid is not None:
+            found[~valid] = ABSENT  # a null key matches nothing
+        self._metrics.cache_hits += int((found != MISS).sum()) - (0 if valid is None else int((~valid).sum()))
+        yield from self._answer(batch, found)
+        yield from self._let_wait(batch, codes, np.flatnonzero(found == MISS))
+
+    def _keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The key columns, integers widened to the master's type."""
+        return self.widened([batch.column(i) for i in self._key_columns])
+
+    def _answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
+        """Output for tuples that found their group, or know that there is none."""
+        how, output = self.spec.how, self._output
+        matched = found >= 0
+        if not self.store.coder.exact or not (self._single or how in ("semi", "anti")):
+            matched = np.zeros(len(found), np.bool_)
+            for rows, slots in self._cached_pairs(batch, found):
+                matched[rows] = True
+                if self.spec.emits_master:
+                    stream, master = output.pushed(batch, rows), output.cached(self._cached_rows, slots)
+                    yield from output.emit(len(rows), stream, master)
+        elif self.spec.emits_master:
+            rows = np.flatnonzero(matched)
+            if len(rows):
+                stream, master = output.pushed(batch, rows), output.cached(self._cached_rows, found[rows])
+                yield from output.emit(len(rows), stream, master)
+        if how == "semi":
+            rows = np.flatnonzero(matched)
+            yield from output.emit(len(rows), output.pushed(batch, rows), None)
+        unmatched = np.flatnonzero((found != MISS) & ~matched)
+        self._metrics.matched += int(matched.sum())
+        self._metrics.unmatched += len(unmatched)
+        if how in ("left", "anti"):
+            yield from output.emit(len(unmatched), output.pushed(batch, unmatched), None)
+
+    @property
+    def _cached_rows(self) -> KeyedRows:
+        rows = self._cache.rows
+        assert rows is not None
+        return rows
+
+    def _cached_pairs(self, batch: pa.RecordBatch, found: Slots) -> Iterator[tuple[Indices, Slots]]:
+        """Pairs of a pushed row and a cached row with the same key, in pieces of bounded size."""
+        if self._cache.rows is None:
+            return
+        cursor = np.array([0, -1], np.int64)
+        rows, slots = np.empty(PIECE, np.int32), np.empty(PIECE, np.int32)
+        while cursor[0] < len(found):
+            made = multimap.expand(self._cache.rows.map, found, cursor, rows, slots)
+            left, right = as_indices(rows[:made]), slots[:made]
+            if not self.store.coder.exact:
+                theirs = self._cache.rows.take(self._cached_keys, right)
+                ours = [batch.column(i).take(pa.array(left)) for i in self._key_columns]
+                same = self.store.coder.equal(self.widened(ours), theirs)
+                left, right = left[same], right[same]
+            if len(left):
+                yield left, right
+
+    # waiting
+
+    def _let_wait(self, batch: pa.RecordBatch, codes: Codes, misses: Indices) -> Batches:
+        """Let tuples into the waiting room, turning the wheel whenever it has to make room."""
+        if not len(misses):
+            return
+        batch = batch.take(pa.array(misses))
+        codes = codes[misses]
+        room, at = self._room, 0
+        while at < len(codes):
+            count = min(self._quota(), len(codes) - at)
+            columns = cut(batch, at, count)
+            while count > 1 and not room.fits(columns):
+                count //= 2
+                columns = cut(batch, at, count)
+            if count < 1 or not room.fits(columns):
+                if len(room):
+                    yield from self._turn()
+                elif not self._cleared_room_for(cut(batch, at, 1)):
+                    self._metrics.tuples_in -= len(codes) - at
+                    raise BudgetExceededError(
+                        f"stream: a tuple of {format_size(sum(c.nbytes for c in cut(batch, at, 1)))} does not fit; "
+                        f"{format_size(self.budget.available)} of {format_size(self.budget.total)} are free. "
+                        "It and all that come after it in the batch were not taken in"
+                    )
+                continue
+            admitted = codes[at : at + count]
+            counts = room.admit(admitted, columns, self._wheel.turned, self._step)
+            self._cache.admitted(admitted, counts)
+            at += count
+
+    def _cleared_room_for(self, columns: list[pa.Array]) -> bool:
+        """The room is empty and still too small for a tuple: take back what can be taken back."""
+        self._room.rows.trim()
+        if not self._room.fits(columns):
+            self._cache.give_way()
+        return self._room.fits(columns)
+
+    def _quota(self) -> int:
+        """How many tuples may enter before the wheel has to move on."""
+        room = self._room
+        capacity = self.capacity
+        w = self._w or max(1, int(capacity / room.stay) // (self.k + 1))
+        entered = room.newest_chunk_size(self._wheel.turned)
+        if not len(room):
+            return max(1, min(w, capacity))
+        return max(0, min(w - entered, capacity - len(room)))
+
+    @property
+    def capacity(self) -> int:
+        """Tuples the waiting room may hold, beside what the cache has and wants to grow into."""
+        free = self.budget.available + self._room.rows.nbytes - self._cache.reserve
+        return max(0, int(free / self._room.tuple_bytes))
+
+    # disk phase
+
+    def _turn(self) -> Batches:
+        """One step: a load passes the waiting room, and who has met all of the master leaves."""
+        wheel, room, cache = self._wheel, self._room, self._cache
+        self._step += 1
+        if wheel.rows:
+            self._begin_cycle()
+            cache.begin_step()
+            load = wheel.next_load(min(self.b, room.rows_until_expiry(wheel.turned)))
+            self._metrics.probes += len(load.codes)
+            for met in room.meet(load.codes):
+                cache.on_match(load, met)
+                for slots, positions in room.pairs(met):
+                    yield from self._matches(load, slots, positions)
+            cache.on_load(load)
+            cache.end_step()
+        yield from self._expire()
+
+    def _begin_cycle(self) -> None:
+        cycle = self._wheel.turned // self._wheel.rows + 1
+        if cycle != self._last_cycle:
+            self._last_cycle = cycle
+            self._room.rows.trim()
+            self._cache.begin_cycle(cycle)
+
+    def _matches(self, load: Load, slots: Slots, positions: Indices) -> Batches:
+        """Waiting tuples met master rows with their key code."""
+        room, output = self._room, self._output
+        mapped = self.store.mapped(load.shard)
+        rows = load.first + positions
+        if not self.store.coder.exact:
+            same = self._same_keys(load, slots, rows)
+            slots, rows = slots[same], rows[same]
+        fresh = room.mark_matched(slots)
+        self._metrics.waits.record(room.waited(fresh, self._step))
+        if self.spec.emits_master:
+            yield from output.emit(len(slots), output.waiting(room.rows, slots), output.mapped(mapped, rows))
+        elif self.spec.how == "semi":
+            yield from output.emit(len(fresh), output.waiting(room.rows, fresh), None)
+        if room.leave_early:
+            self._metrics.matched += len(fresh)
+            self._metrics.removals += room.dismiss(fresh)
+
+    def _same_keys(self, load: Load, slots: Slots, rows: Indices) -> npt.NDArray[np.bool_]:
+        """Whether pairs with equal codes have equal keys."""
+        ours = self._room.rows.take(self._key_columns, slots)
+        keys = [self.store.schema.get_field_index(name) for name in self.store.key]
+        theirs = self.store.mapped(load.shard).take(keys, rows)
+        return self.store.coder.equal(self.widened(ours), theirs)
+
+    def widened(self, keys: list[pa.Array]) -> list[pa.Array]:
+        """Keys of the stream in the types of the master's."""
+        return [
+            key.cast(type_) if pa.types.is_integer(key.type) and key.type != type_ else key
+            for key, type_ in zip(keys, self._key_types, strict=True)
+        ]
+
+    def _expire(self) -> Batches:
+        """Who has met every master row leaves."""
+        room, output = self._room, self._output
+        while (slots := room.expired(self._wheel.turned)) is not None:
+            matched = room.matched(slots)
+            unmatched = slots[~matched]
+            self._metrics.waits.record(room.waited(unmatched, self._step))
+            if self.spec.how in ("left", "anti"):
+                yield from output.emit(len(unmatched), output.waiting(room.rows, unmatched), None)
+            self._metrics.matched += len(slots) - len(unmatched)
+            self._metrics.unmatched += len(unmatched)
+            absent = room.rows.map.code[slots[room.seen_rows(slots) == 0]]
+            self._metrics.removals += room.dismiss_oldest()
+            self._cache.on_absent(absent)
+
+
+def cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:
+    """Columns of some rows; opaque ones are copied so that they do not hold on to the whole batch."""
+    columns = [column.slice(start, count) for column in batch.columns]
+    if any(shape_of(column.type) == "opaque" for column in columns):
+        every = pa.array(np.arange(count))
+        columns = [c.take(every) if shape_of(c.type) == "opaque" else c for c in columns]
+    return columns
