@@ -34,6 +34,20 @@ def workers() -> dict[int, int]:
     return found
 
 
+def _warm(spark: SparkSession, store: MasterStore, place: Path, pending: str) -> None:
+    """The same query over a hundred rows: everything is imported and compiled."""
+    some = spark.read.parquet(str(place / "in")).limit(100).toArrow()
+    (place / "few").mkdir()
+    pq.write_table(some, place / "few" / "0.parquet")
+    schema = spark.read.parquet(str(place / "in")).schema
+    stream = spark.readStream.schema(schema).parquet(str(place / "few"))
+    query = enrich(stream, store, "key", memory=MEMORY, pending=pending).writeStream.format("noop").start()
+    while not any(p["numInputRows"] for p in query.recentProgress):
+        assert query.exception() is None
+        time.sleep(0.1)
+    query.stop()
+
+
 @pytest.mark.parametrize("pending", ["drain", "carry"])
 def test_workers_keep_to_the_budget(spark: SparkSession, tmp_path: Path, pending: str) -> None:
     store = MasterStore.build(synthetic_master(ROWS), tmp_path / "store", key="key", shards=2)
@@ -43,8 +57,7 @@ def test_workers_keep_to_the_budget(spark: SparkSession, tmp_path: Path, pending
         pq.write_table(batch.schema.empty_table().from_batches([batch]), tmp_path / "in" / f"{number}.parquet")
     schema = spark.read.parquet(str(tmp_path / "in")).schema
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
-    tiny = spark.read.parquet(str(tmp_path / "in")).limit(100)
-    enrich(tiny, store, "key", memory=MEMORY).count()  # everything is imported and compiled
+    _warm(spark, store, tmp_path, pending)
     idle = workers()
     most, samples, over = 0, 0, threading.Event()
 

@@ -1,320 +1,305 @@
-"""``millrace demo``: two joins on the same generated stream, watched, checked row by row, and compared."""
+"""``millrace demo``: an active warehouse on Spark, watched while it works, checked, and compared."""
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import shutil
-import tempfile
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.live import Live
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from millrace.cli.display import out
+from millrace.cli.display import INTERRUPTED, err, facts_table, out, short
+from millrace.cli.progress import rows_going_by, something_going_on
 from millrace.core.errors import ConfigError, MillraceError
 from millrace.core.sizes import format_size
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
-    from millrace.cli.files import StreamFiles
-    from millrace.core.metrics import JoinMetrics
-    from millrace.master.store import MasterStore
+    from millrace.spark.warehouse import Moment, Warehouse
 
-COMPARED = ("meshjoin", "ssbj")
-COLUMNS = ("a1", "x1", "label")
-"""Master columns that come out, as someone who enriches a stream would choose a few."""
-
-_BATCH_ROWS = 16_384
-"""Rows of a batch in and out. Batches are outside the budget; with small ones the process's memory shows it."""
-
-
-class WrongResultError(MillraceError):
-    """A join's output is not what the oracle says."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one join did."""
-
-    algorithm: str
-    metrics: JoinMetrics
-    service_rate: float
-    grown: int | None
-    """Bytes by which the process's anonymous memory grew at most; None where the system does not tell."""
-    result: Path
+_NEEDED = {"pyspark": "spark", "pandas": "spark", "matplotlib": "bench"}
 
 
 def demo(
-    rows: Annotated[int, typer.Option(help="Rows of the master.")] = 2_000_000,
-    tuples: Annotated[int, typer.Option(help="Tuples of the stream.")] = 3_000_000,
-    skew: Annotated[float, typer.Option(help="The stream's Zipf exponent: 0 is uniform.")] = 1.0,
-    memory: Annotated[str, typer.Option(help="The budget of a join: 4MB, or 1% of the master.")] = "1%",
-    directory: Annotated[
-        Path | None,
-        typer.Option(help="Keep the data here and use it again; without it, it goes to a temporary directory."),
-    ] = None,
+    directory: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("demo"),
+    scale: Annotated[float, typer.Option(help="TPC-H scale of the customers: 1 is 150,000 of them.")] = 4.0,
+    orders: Annotated[int, typer.Option(help="Orders of the stream.")] = 3_000_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches they come in.")] = 24,
+    skew: Annotated[float, typer.Option(help="How the orders' customers are drawn: Zipf exponent, 0 is evenly.")] = 1.0,
+    memory: Annotated[str, typer.Option(help="The budget of the join: 8MB, or 10% of the master.")] = "10%",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over: remove what an earlier demo has made.")] = False,
 ) -> None:
-    """Watch two joins work on generated data, see that they are exact, and compare them.
+    """Watch a warehouse on Spark take in orders and enrich them with customers, inside a small budget.
 
-    A master is generated and built into a store. Then meshjoin and ssbj each join the same skewed stream
-    with it inside the same small budget. Every row of both results is compared with a join by pyarrow.
+    TPC-H customers become a master store on disk; TPC-H orders stream in, are joined with them, and land in Parquet
+    files. Then every row is checked against a batch join, Spark's own stream-static join is timed beside it, and a
+    page with plots is written. Ctrl-C stops it at any time, and running it again continues.
     """
-    if rows < 1 or tuples < 1:
-        raise ConfigError(f"rows, tuples: expected at least 1 of each; got {rows} and {tuples}")
-    with _workplace(directory) as place:
-        store, stream = _prepare(place, rows, tuples, skew)
-        _say(f"[bold]The master:[/bold] {store.rows:,} rows, {format_size(store.nbytes)} in {place}")
-        _say(f"[bold]The stream:[/bold] {tuples:,} tuples whose keys follow a Zipf law with exponent {skew:g}")
-        _load_kernels()
-        with tempfile.TemporaryDirectory(dir=place, prefix=".results-") as results:
-            outcomes = [_run(name, store, stream, memory, Path(results)) for name in COMPARED]
-            _check(outcomes, rows, stream)
-        _compare(outcomes)
-        _tell(outcomes, store, directory, stream.path)
+    began = time.perf_counter()
+    for module, extra in _NEEDED.items():
+        if find_spec(module) is None:
+            raise ConfigError(f"demo: needs {module}, which is not installed: pip install 'millrace[{extra}]'")
+    from millrace.spark.pipeline import SPARK_ERRORS, readable
+    from millrace.spark.warehouse import Setting, Warehouse
+
+    warehouse = Warehouse(directory, Setting(scale, orders, skew, memory, batches))
+    warehouse.claim(fresh)
+    if warehouse.finished:
+        _say(f"[yellow]The demo in {directory} was finished earlier[/yellow]; --fresh starts over.")
+    else:
+        try:
+            _run(warehouse)
+        except KeyboardInterrupt:
+            err().print(Text("stopped; running it again continues where it was", style="yellow"), soft_wrap=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except SPARK_ERRORS as error:
+            raise MillraceError(f"{readable(error)} (Spark's log is {warehouse.place / 'spark.log'})") from None
+    _tell(warehouse, time.perf_counter() - began)
 
 
 def _say(text: str = "") -> None:
-    out().print(text, highlight=False)
+    out().print(text, highlight=False, soft_wrap=True)
+
+
+# the steps
+
+
+def _run(warehouse: Warehouse) -> None:
+    """Everything that is still to do."""
+    from millrace.spark.warehouse import local_spark
+
+    with _step(warehouse, "data"), rows_going_by("making orders", warehouse.setting.orders) as done:
+        warehouse.make_data(done)
+    with Undisturbed() as undisturbed:
+        _say("starting Spark …")
+        with local_spark(warehouse.place) as spark:
+            undisturbed.attend(spark)
+            _run_on(spark, warehouse, undisturbed)
+
+
+def _run_on(spark: SparkSession, warehouse: Warehouse, undisturbed: Undisturbed) -> None:
+    from millrace.spark.report import write_report
+
+    with _step(warehouse, "master"), something_going_on("building the master store"):
+        store = warehouse.build(spark)
+    result = warehouse.result
+    _say(
+        f"[bold]The master:[/bold] {result.customers:,} TPC-H customers, {format_size(store.nbytes)} on disk in "
+        f"{store.shards} shards; the join may use {format_size(result.budget)}"
+    )
+    skew = warehouse.setting.skew
+    law = f"by a Zipf law with exponent {skew:g}" if skew else "from all alike"
+    _say(
+        f"[bold]The stream:[/bold] {result.orders:,} TPC-H orders in {warehouse.setting.batches} micro-batches. "
+        f"TPC-H's own are spread evenly over the customers; here each order's customer is drawn anew, {law}"
+    )
+    undisturbed.pause()
+    if not result.enriched:
+        with _step(warehouse, "enrich"):
+            _watch(spark, warehouse, undisturbed)
+    undisturbed.pause()
+    if result.checked_rows is None:
+        with _step(warehouse, "check"), something_going_on("checking every row against a batch join"):
+            warehouse.check(spark)
+        _say(f"[green]exact[/green]: {result.checked_rows:,} rows, the same as by a batch join, in every column")
+    undisturbed.pause()
+    with _step(warehouse, "compare"), something_going_on("timing Spark's own stream-static join beside it"):
+        warehouse.compare(spark)
+    write_report(warehouse)
 
 
 @contextmanager
-def _workplace(directory: Path | None) -> Iterator[Path]:
-    """The directory given, or one that is gone afterwards."""
-    if directory is not None:
-        directory.mkdir(parents=True, exist_ok=True)
-        yield directory
-        return
-    place = Path(tempfile.mkdtemp(prefix="millrace-demo-"))
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+def _step(warehouse: Warehouse, name: str) -> Iterator[None]:
+    before = warehouse.result.seconds.get(name, 0.0)
+    with warehouse.step(name):
+        yield
+    seconds = warehouse.result.seconds[name] - before
+    if seconds > 0.5:
+        out().print(Text(f"{name}: {seconds:.1f} s", style="dim"))
 
 
-def _prepare(place: Path, rows: int, tuples: int, skew: float) -> tuple[MasterStore, StreamFiles]:
-    """The store and the stream, made unless they are there. Their names carry what they depend on."""
-    from millrace.cli.files import StreamFiles, TableWriter
-    from millrace.cli.generate import zipf_rows
-    from millrace.cli.progress import rows_going_by
-    from millrace.datasets import STREAM_SCHEMA, synthetic_master
-    from millrace.master.store import MasterStore
+class Undisturbed:
+    """Lets Ctrl-C wait until a call to Spark is over, and has Spark give up what it is doing.
 
-    store_path = place / f"master-{rows}.store"
-    if not store_path.exists():
-        with rows_going_by("building the master", rows) as done:
-            MasterStore.build(synthetic_master(rows), store_path, key="key", progress=done)
-    stream_path = place / f"stream-{tuples}-of-{rows}-skew{skew:g}.arrow"
-    if not stream_path.exists():
-        with (
-            TableWriter(stream_path, STREAM_SCHEMA) as writer,
-            rows_going_by("making the stream", tuples) as done,
-        ):
-            for batch in zipf_rows(tuples, rows, skew):
-                writer.write(batch)
-                done(writer.rows)
-    return MasterStore.open(store_path), StreamFiles(stream_path)
-
-
-def _load_kernels() -> None:
-    """Have every kernel compiled and loaded, so that this is not taken for time and memory of the join."""
-    from millrace.cli.generate import zipf_rows
-    from millrace.cli.progress import something_going_on
-    from millrace.datasets import synthetic_master
-    from millrace.master.store import MasterStore
-    from millrace.semistream.join import SemiStreamJoin
-
-    with (
-        something_going_on("loading kernels (the first time, they are compiled)"),
-        tempfile.TemporaryDirectory(prefix="millrace-warm-") as place,
-    ):
-        store = MasterStore.build(synthetic_master(5_000), Path(place, "store"), key="key")
-        for name in COMPARED:
-            warm = SemiStreamJoin(store, on="key", algorithm=name, memory="60kB", columns=COLUMNS)
-            for _ in warm.run(zipf_rows(200_000, 5_000, 1.0)):
-                pass
-
-
-def _run(name: str, store: MasterStore, stream: StreamFiles, memory: str, results: Path) -> Outcome:
-    """One join, its output kept in a file for the check."""
-    from millrace.cli.files import TableWriter
-    from millrace.cli.progress import WatchedJoin
-    from millrace.semistream.join import SemiStreamJoin
-
-    _give_back_memory()
-    before = most = anonymous_bytes()
-    join = SemiStreamJoin(store, on="key", algorithm=name, memory=memory, columns=COLUMNS, output_rows=_BATCH_ROWS)
-    watched = WatchedJoin(join, stream.rows)
-    with TableWriter(results / f"{name}.arrow", join.bind(stream.schema)) as writer:
-        for batch in watched.run(stream.batches(_BATCH_ROWS)):
-            writer.write(batch)
-            most = max(most, anonymous_bytes())
-    _say(f"[green]done[/green] {name}: {watched.service_rate:,.0f} tuples/s")
-    return Outcome(name, join.metrics, watched.service_rate, most - before if before else None, writer.path)
-
-
-def _give_back_memory() -> None:
-    """Have the allocators return what is free, so that every join starts from the same."""
-    import pyarrow as pa
-
-    gc.collect()
-    pa.default_memory_pool().release_unused()
-    with suppress(AttributeError, OSError):  # not every C library has it
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def anonymous_bytes() -> int:
-    """Memory of this process that is backed by no file, in bytes; 0 where the system does not tell."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return 0
-    for line in status.splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
-# the check
-
-
-def _check(outcomes: Iterable[Outcome], rows: int, stream: StreamFiles) -> None:
-    """Compare every row of every result with what a join by pyarrow gives."""
-    import pyarrow as pa
-
-    from millrace.cli.progress import rows_going_by
-    from millrace.datasets import synthetic_master
-
-    began = time.perf_counter()
-    reader = synthetic_master(rows)
-    wanted = pa.schema([reader.schema.field(name) for name in ("key", *COLUMNS)])
-    master = pa.Table.from_batches((batch.select(wanted.names) for batch in reader), wanted).combine_chunks()
-    tuples = pa.Table.from_batches(stream.batches(_BATCH_ROWS)).combine_chunks()
-    oracle = Oracle(tuples, master)
-    for outcome in outcomes:
-        with rows_going_by(f"checking {outcome.algorithm}", oracle.rows) as done:
-            oracle.check(outcome.algorithm, pa.ipc.open_file(pa.memory_map(str(outcome.result))), done)
-    _say(
-        f"[green]exact[/green]: all {oracle.rows:,} rows of both results, in every column, are those of a join "
-        f"by pyarrow (checked in {time.perf_counter() - began:.1f} s)"
-    )
-
-
-class Oracle:
-    """The right result of a join with a master of unique keys, by pyarrow's own join.
-
-    A tuple then has at most one master row, and its number ``sid`` occurs once in the stream. So two results
-    are the same multiset if every ``sid`` occurs as often in both and rows with the same ``sid`` are equal.
+    An exception in the midst of a call would leave its answer to the next one. So Ctrl-C is noted, a thread cancels
+    all of Spark's jobs, and KeyboardInterrupt is raised at the end. The second Ctrl-C does what it always does.
     """
 
-    def __init__(self, stream: pa.Table, master: pa.Table) -> None:
-        import numpy as np
-        import pyarrow as pa
+    def __init__(self) -> None:
+        self.noted = False
+        self._spark: SparkSession | None = None
+        self._ended = threading.Event()
 
-        self._stream, self._master = stream, master
-        at = pa.table({"key": master["key"], "row": np.arange(len(master))})
-        place = pa.table({"key": stream["key"], "place": np.arange(len(stream))})
-        pairs = place.join(at, "key", join_type="inner")
-        self.rows = len(pairs)
-        self._row_of = np.full(len(stream), -1, np.int64)
-        self._row_of[pairs["place"].to_numpy()] = pairs["row"].to_numpy()
-        if self.rows != int((self._row_of >= 0).sum()):
-            raise WrongResultError("demo: the oracle needs a master with unique keys")
+    def __enter__(self) -> Undisturbed:
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
 
-    def check(self, name: str, result: pa.RecordBatchFileReader, done: Callable[[int], None]) -> None:
-        """Raise unless ``result`` is exactly the join."""
-        import numpy as np
-        import pyarrow as pa
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        signal.signal(signal.SIGINT, self._before)
+        if self.noted:
+            raise KeyboardInterrupt from None
 
-        times = np.zeros(len(self._row_of), np.int64)
-        seen = 0
-        for number in range(result.num_record_batches):
-            batch = result.get_batch(number)
-            sid = batch.column("sid").to_numpy()
-            if len(sid) and (sid.min() < 0 or sid.max() >= len(times) or (self._row_of[sid] < 0).any()):
-                raise WrongResultError(f"{name}: a row came out that is not in the join")
-            np.add.at(times, sid, 1)
-            stream = self._stream.take(pa.array(sid))
-            master = self._master.take(pa.array(self._row_of[sid]))
-            for column in batch.schema.names:
-                expected = (stream if column in stream.column_names else master)[column]
-                if not pa.chunked_array([batch.column(column)]).equals(expected):
-                    raise WrongResultError(f"{name}: column {column!r} differs from the join by pyarrow")
-            seen += len(batch)
-            done(seen)
-        wrong = np.flatnonzero(times != (self._row_of >= 0))
-        if len(wrong):
-            sid = wrong[0]
-            raise WrongResultError(
-                f"{name}: {len(wrong):,} tuples came out the wrong number of times; the first, sid {sid}, came "
-                f"{times[sid]} times; expected {int(self._row_of[sid] >= 0)}"
-            )
+    def attend(self, spark: SparkSession) -> None:
+        """Cancel the jobs of this session when Ctrl-C comes; it may have come already."""
+        self.pause()
+        self._spark = spark
+
+    def pause(self) -> None:
+        """A moment between calls, good to be interrupted in."""
+        if self.noted:
+            raise KeyboardInterrupt
+
+    def _note(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.noted = True
+        threading.Thread(target=self._cancel, daemon=True).start()
+
+    def _cancel(self) -> None:
+        """Over and over, since a job may just be about to start."""
+        with suppress(Exception):  # Spark may be gone meanwhile
+            while self._spark is not None:
+                self._spark.sparkContext.cancelAllJobs()
+                if self._ended.wait(0.3):
+                    return
+
+
+# the view
+
+
+def _watch(spark: SparkSession, warehouse: Warehouse, undisturbed: Undisturbed) -> None:
+    """Run the query to its end, and show it."""
+    console = out()
+    view = View(warehouse)
+    query = warehouse.start(spark)
+    live = Live(console=console, get_renderable=view.panel, refresh_per_second=4) if console.is_terminal else None
+    try:
+        with live or nullcontext():
+            for moment in warehouse.follow(query):
+                undisturbed.pause()
+                if moment is not None:
+                    view.add(moment)
+                    if live is None:
+                        console.print(view.line(), highlight=False, soft_wrap=True)
+    finally:
+        query.stop()
+
+
+class View:
+    """The join as it stands after the last micro-batch."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self._taken = self._answered = self._scanned = self._done = 0
+        self._last: Moment | None = None
+        self._since = time.monotonic()
+        for moment in warehouse.moments():
+            self._count(moment)
+
+    def add(self, moment: Moment) -> None:
+        """A micro-batch is over."""
+        self._count(moment)
+        self._last, self._since = moment, time.monotonic()
+
+    def _count(self, moment: Moment) -> None:
+        self._taken += moment.arrived
+        self._answered += moment.answered
+        self._scanned += moment.scanned
+        self._done += moment.arrived > 0
+
+    @property
+    def _turns(self) -> float:
+        return self._scanned / max(1, self._warehouse.result.customers)
+
+    def line(self) -> str:
+        """For those who have no terminal."""
+        m, budget = self._last, self._warehouse.result.budget
+        assert m is not None
+        name = f"batch {self._done:>3}/{self._warehouse.setting.batches}" if m.arrived else "turning on   "
+        return (
+            f"{name}  {m.seconds:5.1f} s  in {short(m.arrival_rate):>6}/s  out {short(m.service_rate):>6}/s  "
+            f"cache {m.hit_rate:4.0%}  waiting {m.waiting:>7,}  "
+            f"memory {format_size(m.memory_bytes)} of {format_size(budget)}  turn {self._turns:.1f}"
+        )
+
+    def panel(self) -> Panel:
+        """For those who have one."""
+        result, m = self._warehouse.result, self._last
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(no_wrap=True)
+        grid.add_column(no_wrap=True)
+        grid.add_row("batches", _bar((self._done / self._warehouse.setting.batches, "blue")), self._doing())
+        answered = f"{self._answered:,} of {result.orders:,} orders"
+        grid.add_row("answered", _bar((self._answered / result.orders, "blue")), answered)
+        if m is None:
+            return _panel(grid, Text("the first micro-batch takes longer: workers start and kernels are loaded"))
+        top = max(m.arrival_rate, m.service_rate)
+        grid.add_row("arriving", _bar((m.arrival_rate / top, "yellow")), f"{m.arrival_rate:,.0f} orders/s")
+        grid.add_row("service", _bar((m.service_rate / top, "cyan")), f"{m.service_rate:,.0f} orders/s")
+        grid.add_row("cache hits", _bar((m.hit_rate, "green")), f"{m.hit_rate:.1%} of {m.arrived:,} orders")
+        grid.add_row("wheel", _bar((m.wheel, "magenta")), f"{m.wheel:.0%} of a turn, {self._turns:.1f} turns so far")
+        parts = [("cache", m.cache_bytes, "green"), ("waiting", m.waiting_bytes, "yellow"), ("rest", m.rest_bytes, "cyan")]
+        bar = _bar(*((nbytes / result.budget, colour) for _, nbytes, colour in parts))
+        grid.add_row("memory", bar, f"{format_size(m.memory_bytes)} of {format_size(result.budget)}")
+        names = [Text(f"{name} {format_size(nbytes)}", style=colour) for name, nbytes, colour in parts]
+        grid.add_row("", Text("  ").join(names), f"the master has {format_size(result.master_bytes)}")
+        waiting = Text(f"{m.waiting:,} orders", style="yellow")
+        grid.add_row("waiting", waiting, f"{m.cached_keys:,} customers in the cache")
+        return _panel(grid)
+
+    def _doing(self) -> str:
+        left = max(0, self._warehouse.setting.batches - self._done)
+        if not left:
+            return "no more orders; the wheel turns for those that wait"
+        return f"{self._done} done, {left} left; {time.monotonic() - self._since:.0f} s on the next"
+
+
+def _panel(*rows: Any) -> Panel:
+    return Panel(Group(*rows), title="orders ► customers ► warehouse", title_align="left", expand=False)
+
+
+def _bar(*parts: tuple[float, str], width: int = 40) -> Text:
+    """Shares of a whole, side by side.
+
+    >>> _bar((0.5, "red"), (0.25, "blue"), width=8).plain
+    '██████░░'
+    """
+    bar = Text()
+    drawn = total = 0.0
+    for share, colour in parts:
+        total += share
+        cells = max(0, min(width, round(total * width)) - int(drawn))
+        bar.append("█" * cells, style=colour)
+        drawn += cells
+    return bar.append("░" * (width - int(drawn)), style="dim")
 
 
 # the story
 
 
-def _compare(outcomes: list[Outcome]) -> None:
-    table = Table(title="The same stream, the same budget", title_justify="left")
-    table.add_column("")
-    for outcome in outcomes:
-        table.add_column(outcome.algorithm, justify="right")
-    for name, fact in _FACTS.items():
-        table.add_row(name, *map(fact, outcomes))
+def _tell(warehouse: Warehouse, seconds: float) -> None:
+    from millrace.spark.report import exactness, facts, files, story, verdict
+
+    comparison = warehouse.result.comparison
+    assert comparison is not None
+    console = out()
     _say()
-    out().print(table)
-
-
-_FACTS: dict[str, Callable[[Outcome], str]] = {
-    "service rate": lambda o: f"{o.service_rate:,.0f} tuples/s",
-    "answered by the cache": lambda o: f"{o.metrics.hit_rate:.1%}",
-    "cycles over the master": lambda o: f"{o.metrics.cycles:.1f}",
-    "read from disk": lambda o: format_size(o.metrics.bytes_read),
-    "wait p50 / p99, in steps": lambda o: (
-        f"{o.metrics.waits.quantile(0.5):,} / {o.metrics.waits.quantile(0.99):,} of {o.metrics.steps_per_cycle:,}"
-    ),
-    "peak memory": lambda o: format_size(o.metrics.peak_bytes),
-    "… of its budget": lambda o: f"{o.metrics.peak_bytes / o.metrics.budget_bytes:.1%}",
-    "process grew by (RssAnon)": lambda o: "not known" if o.grown is None else format_size(o.grown),
-}
-
-
-def _tell(outcomes: list[Outcome], store: MasterStore, directory: Path | None, stream: Path) -> None:
-    mesh, ssbj = (outcome.metrics for outcome in outcomes)
-    budget = mesh.budget_bytes
+    console.print(facts_table("What came out", facts(warehouse)))
     _say("\n[bold]What you saw[/bold]")
-    _say(
-        f"The master of {format_size(store.nbytes)} stayed on disk: each join had {format_size(budget)} "
-        f"({budget / store.nbytes:.1%} of it) and kept to that. The process grew by more: batches in flight and "
-        "working arrays are outside the budget. That part follows the batch size, not the stream's length."
-    )
-    _say(
-        f"meshjoin let every tuple wait for its row to come round, and took {mesh.cycles:.1f} turns of the "
-        f"wheel. ssbj ended with {ssbj.cached_keys:,} keys in its cache ({ssbj.cached_keys / store.rows:.2%} of "
-        "the master), those whose rows take less memory than the tuples that would wait for them. The cache "
-        f"answered {ssbj.hit_rate:.0%} of the stream at once, and {ssbj.cycles:.1f} turns did for the rest."
-    )
-    _say("\n[bold]Where to go next[/bold]")
-    if directory is None:
-        steps = {
-            "millrace demo --directory demo-data": "keep the data to try things on",
-            "millrace demo --skew 0": "no popular keys: nothing to cache",
-            "millrace demo --memory 5%": "a larger budget",
-            "millrace --help": "the same with your own data",
-        }
-    else:
-        steps = {
-            f"millrace master info {store.path}": "",
-            f"millrace join {stream} {store.path} --no-output --on key --memory 5% --explain": "",
-            "millrace --help": "",
-        }
-    for command, why in steps.items():
-        line = Text(f"  {command:<37}", style="cyan").append(why, style="default")
-        out().print(line, soft_wrap=True)
+    for text in (story(warehouse), exactness(warehouse), verdict(comparison)):
+        console.print(text, highlight=False, markup=False)
+    _say()
+    console.print(facts_table("Where everything is", files(warehouse)), soft_wrap=True)
+    _say(f"\n{seconds:.0f} s in all. Open [cyan]{warehouse.place / 'report.html'}[/cyan] in a browser.")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli import algorithms, demo, generate, join, master, run
+from millrace.cli import algorithms, demo, embedded, generate, join, master, run
 from millrace.cli.display import ErrorsInOneLine, out
 
 _EXAMPLE = """From nothing to an enriched stream:
@@ -16,7 +16,7 @@ _EXAMPLE = """From nothing to an enriched stream:
     millrace master build customers.parquet customers --key key
     millrace join orders.parquet customers out.parquet --on key --memory 1%
 
-Or watch it work on generated data first: `millrace demo`
+Or watch it work on generated data first: `millrace demo` on Spark, `millrace embedded-demo` without
 """
 
 app = typer.Typer(
@@ -54,6 +54,7 @@ def millrace(
 
 
 app.command("demo")(demo.demo)
+app.command("embedded-demo")(embedded.embedded_demo)
 app.add_typer(generate.app, name="generate")
 app.add_typer(master.app, name="master")
 app.command("join")(join.join)

@@ -91,9 +91,9 @@ def _write_shards(
     write = shipped("millrace.spark.build", "write_shard", *arguments)
     rows = by_shard.mapInArrow(write, "shard int, written string").collect()
     written = {row.shard: json.loads(row.written) for row in rows}
-    missing = [number for number in range(shards) if number not in written]
-    if missing:
-        raise StoreError(f"{building}: Spark ran no task for shard {missing[0]}; nothing was written")
+    for number in range(shards):
+        if number not in written:  # Spark runs no task where it knows that there are no rows
+            written[number] = _written(number, *arguments, iter(()))
     return written
 
 
@@ -111,6 +111,20 @@ def write_shard(
     context = TaskContext.get()
     assert context is not None
     number = context.partitionId()
+    about = _written(number, building, schema_bytes, key, shards, page_rows, batches)
+    yield pa.record_batch({"shard": pa.array([number], pa.int32()), "written": [json.dumps(about)]})
+
+
+def _written(
+    number: int,
+    building: str,
+    schema_bytes: bytes,
+    key: tuple[str, ...],
+    shards: int,
+    page_rows: int,
+    batches: Iterator[pa.RecordBatch],
+) -> dict[str, Any]:
+    """Write a shard; what there is to say about it."""
     schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
     plain = plain_schema(schema)
     coder = KeyCoder([plain.field(name).type for name in key], key)
@@ -134,7 +148,7 @@ def write_shard(
         writer.abandon()
         shutil.rmtree(Path(building, attempt), ignore_errors=True)
         raise
-    about = {
+    return {
         "attempt": attempt,
         **{name: getattr(entry, name) for name in ("rows", "keys", "largest_group", "data_bytes")},
         "codes": [entry.codes.nbytes, entry.codes.crc32],
@@ -142,7 +156,6 @@ def write_shard(
         "longest": writer.longest,
         "null_keys": null_keys,
     }
-    yield pa.record_batch({"shard": pa.array([number], pa.int32()), "written": [json.dumps(about)]})
 
 
 def _name(number: int) -> str:

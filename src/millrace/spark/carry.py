@@ -137,6 +137,9 @@ class Wheelwork(StatefulProcessor):
         yield from self._handle_batch(self._shard_of[int(key[0])], blobs, timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+        head = self._head()
+        if head and head["at"] == int(timerValues.getCurrentProcessingTimeInMs()):
+            return  # input came in the same micro-batch and has turned the wheel already
         yield from self._handle_batch(self._shard_of[int(key[0])], iter(()), timerValues)
 
     def close(self) -> None:
@@ -153,7 +156,7 @@ class Wheelwork(StatefulProcessor):
         if join.metrics.waiting and timer <= now:
             timer = now + _TICK_MS
             self._handle.registerTimer(timer)
-        self._file(join, filed, timer)
+        self._file(join, filed, timer, now)
         plan.keep(join, shard if plan.shards > 1 else None)
         yield _frame(None, meter.numbers())
 
@@ -169,11 +172,15 @@ class Wheelwork(StatefulProcessor):
 
     # hard state
 
+    def _head(self) -> dict[str, Any] | None:
+        """How far the last micro-batch came, if there was one."""
+        return json.loads(self._progress.get()[0]) if self._progress.exists() else None
+
     def _resume(self, join: SemiStreamJoin) -> tuple[dict[int, _Filed], int]:
         """Put the join where the last micro-batch left it."""
-        if not self._progress.exists():
+        head = self._head()
+        if head is None:
             return {}, 0
-        head = json.loads(self._progress.get()[0])
         if head["identity"] != self._plan.identity:
             raise StateError(
                 "carry: the checkpoint is of another join: master, keys, columns, kind of join or the stream's schema "
@@ -194,7 +201,7 @@ class Wheelwork(StatefulProcessor):
             filed[start].slots = slots
         return filed, head["timer"]
 
-    def _file(self, join: SemiStreamJoin, filed: dict[int, _Filed], timer: int) -> None:
+    def _file(self, join: SemiStreamJoin, filed: dict[int, _Filed], timer: int, now: int) -> None:
         """Write down who waits now."""
         chunks = []
         for start, step, slots in join.queue():
@@ -215,7 +222,7 @@ class Wheelwork(StatefulProcessor):
                 self._rows.removeKey((start,))
                 self._marks.removeKey((start,))
         progress = asdict(join.progress()) | {"counts": {}}
-        head = {"identity": self._plan.identity, "timer": timer, "progress": progress, "chunks": chunks}
+        head = {"identity": self._plan.identity, "timer": timer, "at": now, "progress": progress, "chunks": chunks}
         self._progress.update((json.dumps(head),))
 
 
