@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "millrace needs Python 3.11 or later, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1)."; \
 	  echo "Install it (Debian, Ubuntu: apt install python3 python3-venv) or say make PYTHON=/path/to/python3.11"; exit 1; }
 	@command -v java >/dev/null 2>&1 || { \
-	  echo "millrace's tests compare key hashes with Spark, which needs Java 17 or later, and there is no 'java'."; \
+	  echo "millrace's demo and tests run Spark, which needs Java 17 or later, and there is no 'java'."; \
 	  echo "Install it (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17)."; exit 1; }
 	@java -version 2>&1 | $(PYTHON) -c 'import re, sys; t = sys.stdin.read(); v = re.search(r"version \"(\d+)", t); \
 	  sys.exit(0 if v and int(v[1]) >= 17 else "millrace needs Java 17 or later; found: " + t.strip().splitlines()[0])'

@@ -35,21 +35,27 @@ def survive(
     dice = random.Random(seed)
     attacks = 0
     deadline = time.monotonic() + patience
-    query = _start(root, mode, master)
-    strike_at = time.monotonic() + dice.uniform(0.2, 6.0)
+    query, seen, strike_at = _start(root, mode, master), _commits(root), 0.0
     while not (root / "done").exists():
         assert time.monotonic() < deadline, "the query did not come to its end"
         if query.poll() is not None and not (root / "done").exists():
-            query = _start(root, mode, master)
-        if attacks < times and (root / "running").exists() and time.monotonic() >= strike_at:
+            query, seen, strike_at = _start(root, mode, master), _commits(root), 0.0
+        if not strike_at and _commits(root) > seen:  # it is at work
+            strike_at = time.monotonic() + dice.uniform(0.0, 2.0)
+        if attacks < times and strike_at and time.monotonic() >= strike_at:
             attacks += 1
             if attack(root, query, dice):
                 query.wait()
                 query = _start(root, mode, master)
-            strike_at = time.monotonic() + dice.uniform(0.2, 6.0)
+            seen, strike_at = _commits(root), 0.0
         time.sleep(0.01)
     query.wait()
     return attacks
+
+
+def _commits(root: Path) -> int:
+    """Micro-batches that are over."""
+    return len(list((root / "check" / "commits").glob("[0-9]*")))
 
 
 def check(spark: SparkSession, root: Path) -> None:
@@ -59,7 +65,6 @@ def check(spark: SparkSession, root: Path) -> None:
 
 
 def _start(root: Path, mode: str, master: str) -> subprocess.Popen[bytes]:
-    (root / "running").unlink(missing_ok=True)
     script = Path(__file__).with_name("crashing_query.py")
     with (root / "log").open("ab") as log:
         return subprocess.Popen(

@@ -38,7 +38,6 @@ def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
     )
     writer = out.writeStream.format("parquet").option("path", str(root / "out"))
     writer = writer.option("checkpointLocation", str(root / "check"))
-    (root / "running").write_text("")
     if mode == "drain":
         writer.trigger(availableNow=True).start().awaitTermination()
     else:

@@ -250,10 +250,14 @@ class View:
         grid.add_row("service", _bar((m.service_rate / top, "cyan")), f"{m.service_rate:,.0f} orders/s")
         grid.add_row("cache hits", _bar((m.hit_rate, "green")), f"{m.hit_rate:.1%} of {m.arrived:,} orders")
         grid.add_row("wheel", _bar((m.wheel, "magenta")), f"{m.wheel:.0%} of a turn, {self._turns:.1f} turns so far")
-        parts = [("cache", m.cache_bytes, "green"), ("waiting", m.waiting_bytes, "yellow"), ("rest", m.rest_bytes, "cyan")]
-        bar = _bar(*((nbytes / result.budget, colour) for _, nbytes, colour in parts))
+        held = {
+            "cache": (m.cache_bytes, "green"),
+            "waiting": (m.waiting_bytes, "yellow"),
+            "rest": (m.rest_bytes, "cyan"),
+        }
+        bar = _bar(*((nbytes / result.budget, colour) for nbytes, colour in held.values()))
         grid.add_row("memory", bar, f"{format_size(m.memory_bytes)} of {format_size(result.budget)}")
-        names = [Text(f"{name} {format_size(nbytes)}", style=colour) for name, nbytes, colour in parts]
+        names = [Text(f"{name} {format_size(nbytes)}", style=colour) for name, (nbytes, colour) in held.items()]
         grid.add_row("", Text("  ").join(names), f"the master has {format_size(result.master_bytes)}")
         waiting = Text(f"{m.waiting:,} orders", style="yellow")
         grid.add_row("waiting", waiting, f"{m.cached_keys:,} customers in the cache")

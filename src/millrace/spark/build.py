@@ -85,8 +85,8 @@ def _write_shards(
 ) -> dict[int, dict[str, Any]]:
     """Let the executors write all shards; what each has to say about its own."""
     chosen_columns = df.select(*(F.col(quoted(name)) for name in schema.names))
-    number = hashed([F.col(quoted(name)) for name in key], shards)
-    by_shard = chosen_columns.withColumn(SHARD, number).repartitionById(shards, SHARD).drop(SHARD)
+    shard = hashed([F.col(quoted(name)) for name in key], shards)
+    by_shard = chosen_columns.withColumn(SHARD, shard).repartitionById(shards, SHARD).drop(SHARD)
     arguments = (str(building), schema.serialize().to_pybytes(), key, shards, page_rows)
     write = shipped("millrace.spark.build", "write_shard", *arguments)
     rows = by_shard.mapInArrow(write, "shard int, written string").collect()

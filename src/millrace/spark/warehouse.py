@@ -232,20 +232,19 @@ class Warehouse:
     def claim(self, fresh: bool = False) -> None:
         """Take the directory, or an error if it is somebody else's or one with another setting."""
         root, known = self.place.root, self.place / "setting.json"
-        if fresh and known.exists():
+        if known.exists() and fresh:
             self.place.clear()
             self.result = Result()
-        if known.exists():
+        elif known.exists():
             found = json.loads(known.read_text())
-            other = [name for name, value in asdict(self.setting).items() if found.get(name) != value]
-            if other:
-                name = other[0]
-                raise ConfigError(
-                    f"{root}: holds a demo with --{name} {found.get(name)}; got --{name} {getattr(self.setting, name)}; "
-                    "--fresh starts over, and --directory takes another place"
-                )
+            for name, value in asdict(self.setting).items():
+                if found.get(name) != value:
+                    raise ConfigError(
+                        f"{root}: holds a demo with --{name} {found.get(name)}; got --{name} {value}. "
+                        "--fresh starts over, and --directory takes another place"
+                    )
             return
-        if self.place.foreign:
+        elif self.place.foreign:
             raise ConfigError(
                 f"{root}: expected an empty directory or that of an earlier demo; it holds {self.place.foreign[0].name}"
             )

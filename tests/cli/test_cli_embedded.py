@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from typer.testing import Result
 
-from millrace.cli.demo import Oracle, WrongResultError, anonymous_bytes
+from millrace.cli.embedded import Oracle, WrongResultError, anonymous_bytes
 
 Cli = Callable[..., Result]
 
-SMALL = ("demo", "--rows", 20_000, "--tuples", 50_000)
+SMALL = ("embedded-demo", "--rows", 20_000, "--tuples", 50_000)
 
 
 def test_the_demo_leaves_nothing_behind(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_ctrl_c_leaves_nothing_behind(
     start: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    running = start("demo", "--rows", 50_000_000)
+    running = start("embedded-demo", "--rows", 50_000_000)
     code, _, err = running.interrupt_once(lambda: bool(list(tmp_path.glob("millrace-demo-*/.building*/shard*/*"))))
     assert (code, err) == (130, "interrupted\n")
     assert list(tmp_path.iterdir()) == []
