@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 	fi
 	@touch $@
 
-demo: setup            ## watch a stream being joined with a master on disk
+demo: setup            ## a warehouse on Spark takes in orders: watch it, have it checked, compare it
 	@$(BIN)/millrace demo
 
 check: setup           ## style, types, layers: everything that does not run the code

@@ -34,8 +34,8 @@ _NEEDED = {"pyspark": "spark", "pandas": "spark", "matplotlib": "bench"}
 def demo(
     directory: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("demo"),
     scale: Annotated[float, typer.Option(help="TPC-H scale of the customers: 1 is 150,000 of them.")] = 4.0,
-    orders: Annotated[int, typer.Option(help="Orders of the stream.")] = 3_000_000,
-    batches: Annotated[int, typer.Option(help="Micro-batches they come in.")] = 24,
+    orders: Annotated[int, typer.Option(help="Orders of the stream.")] = 2_000_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches they come in.")] = 16,
     skew: Annotated[float, typer.Option(help="How the orders' customers are drawn: Zipf exponent, 0 is evenly.")] = 1.0,
     memory: Annotated[str, typer.Option(help="The budget of the join: 8MB, or 10% of the master.")] = "10%",
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over: remove what an earlier demo has made.")] = False,
@@ -51,12 +51,15 @@ def demo(
         if find_spec(module) is None:
             raise ConfigError(f"demo: needs {module}, which is not installed: pip install 'millrace[{extra}]'")
     from millrace.spark.pipeline import SPARK_ERRORS, readable
+    from millrace.spark.report import write_report
     from millrace.spark.warehouse import Setting, Warehouse
 
     warehouse = Warehouse(directory, Setting(scale, orders, skew, memory, batches))
     warehouse.claim(fresh)
     if warehouse.finished:
         _say(f"[yellow]The demo in {directory} was finished earlier[/yellow]; --fresh starts over.")
+        if not (warehouse.place / "report.html").exists():
+            write_report(warehouse)
     else:
         try:
             _run(warehouse)

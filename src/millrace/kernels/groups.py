@@ -109,3 +109,17 @@ def frequent(
             out[found] = i
             found += 1
     return found
+
+
+@kernel
+def since(entered: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], step: int, out: npt.NDArray[np.int32]) -> None:
+    """Steps since each slot's tuple entered."""
+    for i in range(len(slots)):
+        out[i] = step - entered[slots[i]]
+
+
+@kernel
+def set_all(marks: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], value: int) -> None:
+    """Give every slot's mark a value."""
+    for i in range(len(slots)):
+        marks[slots[i]] = value

@@ -24,6 +24,7 @@ from millrace.kernels.bitfilter import candidates, second, shift_of
 from millrace.kernels.mixing import mix, place
 
 _BLOCK = 1024
+_AHEAD = 32
 LEAST_MATCHES = 16
 """Shortest outputs :func:`find_all` can work with."""
 
@@ -74,6 +75,17 @@ def clear(m: Multimap) -> None:
     m.state[RINGS] = 0
 
 
+@inlined
+def _look_up_ahead(m: Multimap, codes: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> None:
+    """Load what the next insertions will touch: independent loads overlap, those of an insertion wait."""
+    places = len(m.directory)
+    for i in range(len(codes)):
+        found[i] = m.directory[place(mix(codes[i]), places)]
+    for i in range(len(codes)):
+        if found[i] >= 0:
+            found[i] = m.slots[found[i]].code
+
+
 @kernel
 def insert(
     m: Multimap,
@@ -84,7 +96,10 @@ def insert(
     """Append each code to its ring; write its slot, and the size of its ring then. O(1) each."""
     free = m.state[FREE]
     high = m.state[HIGH]
+    ahead = np.empty(_AHEAD, np.int64)
     for i in range(len(codes)):
+        if i % _AHEAD == 0:
+            _look_up_ahead(m, codes[i : i + _AHEAD], ahead)
         code = codes[i]
         if free >= 0:
             slot = free
@@ -132,6 +147,17 @@ def _close_gap(m: Multimap, gap: int) -> None:
     directory[gap] = -1
 
 
+@inlined
+def _look_ahead(m: Multimap, slots: npt.NDArray[np.int32], newest: npt.NDArray[np.int32]) -> None:
+    """Load what the next removals will touch: independent loads overlap, those of a removal wait for each other."""
+    places = len(m.directory)
+    for i in range(len(slots)):
+        newest[i] = m.directory[place(mix(m.slots[slots[i]].code), places)]
+    for i in range(len(slots)):
+        if newest[i] >= 0:
+            newest[i] = m.slots[newest[i]].next
+
+
 @kernel
 def remove(m: Multimap, slots: npt.NDArray[np.int32]) -> int:
     """Remove slots in the given order. O(1) for the oldest of a ring.
@@ -140,7 +166,10 @@ def remove(m: Multimap, slots: npt.NDArray[np.int32]) -> int:
     """
     free = m.state[FREE]
     touched = 0
+    ahead = np.empty(_AHEAD, np.int32)
     for i in range(len(slots)):
+        if i % _AHEAD == 0:
+            _look_ahead(m, slots[i : i + _AHEAD], ahead)
         slot = np.int64(slots[i])
         at = find(m, m.slots[slot].code)
         newest = np.int64(m.directory[at])

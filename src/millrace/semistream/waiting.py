@@ -133,7 +133,7 @@ class WaitingRoom:
             self.chunks.append(Chunk(step, turned))
         chunk = self.chunks[-1]
         chunk.add(slots)
-        self.rows.marks["entered"][slots] = chunk.step
+        groups.set_all(self.rows.marks["entered"], slots, chunk.step)
         self.rows.marks["tally"][slots] = 0
         self._sieve.watch(codes)
         return counts
@@ -171,7 +171,8 @@ class WaitingRoom:
 
     def waited(self, slots: Slots, step: int) -> Positions:
         """Steps since each of these tuples entered."""
-        waited: Positions = step - self.rows.marks["entered"][slots]
+        waited = np.empty(len(slots), np.int32)
+        groups.since(self.rows.marks["entered"], slots, step, waited)
         return waited
 
     def seen_rows(self, slots: Slots) -> npt.NDArray[np.uint8]:
@@ -199,7 +200,7 @@ class WaitingRoom:
 
     def dismiss(self, slots: Slots) -> int:
         """Remove tuples before their turn is over; return how many left."""
-        self.rows.marks["entered"][slots] = -1
+        groups.set_all(self.rows.marks["entered"], slots, -1)
         self.removal_shifts += self.rows.remove(slots)
         if not len(self):
             self.chunks.clear()  # nobody of them is left

@@ -217,17 +217,20 @@ def _ends(moments: Sequence[Moment]) -> list[float]:
 def _over_time(axes: Any, ends: Sequence[float], label: str) -> None:
     axes.set_xlabel("seconds", fontsize=8)
     axes.set_ylabel(label, fontsize=8)
-    axes.set_xlim(0, ends[-1] if ends else 1)
+    axes.set_xlim(0, 1.02 * ends[-1] if ends else 1)
     axes.set_ylim(bottom=0)
 
 
 def _service(moments: Sequence[Moment]) -> Figure:
     figure, axes = _axes("Orders per second")
     ends = _ends(moments)
-    axes.plot(ends, [m.arrival_rate / 1000 for m in moments], "o--", ms=3, lw=1, color=_AMBER, label="arrived")
-    axes.plot(ends, [m.service_rate / 1000 for m in moments], "o-", ms=3, color=_BLUE, label="answered")
+    for rates, colour, width, label in (
+        ([m.arrival_rate / 1000 for m in moments], _AMBER, 1.2, "arrived"),
+        ([m.service_rate / 1000 for m in moments], _BLUE, 1.8, "answered"),
+    ):
+        axes.plot([0.0, *ends], [*rates[:1], *rates], drawstyle="steps-pre", lw=width, color=colour, label=label)
     _over_time(axes, ends, "thousands per second")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="lower center")
     return figure
 
 
@@ -249,8 +252,8 @@ def _memory(moments: Sequence[Moment], budget: int) -> Figure:
         "waiting orders": ([m.waiting_bytes / 1e6 for m in moments], _AMBER),
         "rest, at its peak": ([m.rest_bytes / 1e6 for m in moments], _GREY),
     }
-    heights, colours = zip(*parts.values(), strict=True)
-    axes.stackplot(ends, *heights, labels=list(parts), colors=colours)
+    heights, colours = zip(*(([0.0, *part], colour) for part, colour in parts.values()), strict=True)
+    axes.stackplot([0.0, *ends], *heights, labels=list(parts), colors=colours)
     axes.axhline(budget / 1e6, color=_RED, lw=1.2, ls="--", label="budget")
     _over_time(axes, ends, "MB")
     axes.set_ylim(0, budget / 1e6 * 1.35)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import re
 import shutil
@@ -54,7 +53,7 @@ LEFT_OUT = "o_comment"
 
 FILES_PER_BATCH = 4
 TURNS = 4
-WARM, COUNTED = 3, 5
+WARM, COUNTED = 3, 4
 """Micro-batches of the comparison: first some that are not counted, then those that are."""
 
 _FOLDERS = ("tpch", "orders", "orders.making", "store", "warehouse", "checkpoint", "learned", "comparison", "spark")
@@ -74,10 +73,10 @@ class Setting:
     """What is joined with what. A directory belongs to one setting."""
 
     scale: float = 4.0
-    orders: int = 3_000_000
+    orders: int = 2_000_000
     skew: float = 1.0
     memory: str = "10%"
-    batches: int = 24
+    batches: int = 16
 
     def __post_init__(self) -> None:
         if not self.scale > 0:
@@ -119,11 +118,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Moment:
-    """What a join told at the end of a micro-batch.
-
-    A shard whose timer runs out while orders come in tells its numbers twice in a micro-batch. What is held then
-    (orders that wait, memory) is the mean of both.
-    """
+    """What the join told at the end of a micro-batch."""
 
     batch: int
     seconds: float
@@ -139,16 +134,12 @@ class Moment:
     memory_bytes: int
 
     @staticmethod
-    def of(progress: Any, budget: int) -> Moment | None:
-        """From a query's progress; None if no join had anything to do."""
+    def of(progress: Any) -> Moment | None:
+        """From a query's progress; None if the join had nothing to do."""
         told = next(iter(observed(progress).values()), {})
-        if told.get("budget_bytes") is None:
+        if told.get("tuples_in") is None:
             return None
-        times = max(1.0, told["budget_bytes"] / budget)
-        held = {
-            name: math.ceil(told[name] / times)
-            for name in ("waiting", "cached_keys", "cache_bytes", "waiting_bytes", "memory_bytes")
-        }
+        held = ("waiting", "cached_keys", "cache_bytes", "waiting_bytes", "memory_bytes")
         return Moment(
             batch=progress.batchId,
             seconds=max(0.001, progress.batchDuration / 1000),
@@ -157,7 +148,7 @@ class Moment:
             hits=told["cache_hits"],
             scanned=told["scanned_rows"],
             wheel=told["wheel"],
-            **held,
+            **{name: told[name] for name in held},
         )
 
     @property
@@ -343,7 +334,7 @@ class Warehouse:
         """
         with (self.place / "progress.jsonl").open("a") as log:
             for progress in _micro_batches(query):
-                moment = None if progress is None else Moment.of(progress, self.result.budget)
+                moment = None if progress is None else Moment.of(progress)
                 if moment is not None:
                     log.write(json.dumps(asdict(moment)) + "\n")
                     log.flush()
