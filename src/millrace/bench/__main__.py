@@ -1,4 +1,4 @@
-"""``python -m millrace.bench peers | memory | scaling | disk [--directory DIR] [--results FILE] [--small]``."""
+"""``python -m millrace.bench peers | memory | scaling | disk | spark [--directory DIR] [--results FILE] [--small]``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from millrace.bench import disk, peers, scaling
+from millrace.bench import disk, peers, scaling, spark
 
 _SMALL: dict[str, dict[str, Any]] = {
     "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
     "memory": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
     "scaling": {"sizes": (100_000, 200_000), "tuples": 200_000, "rounds": 1, "memory": "2MB"},
     "disk": {"rows": 50_000, "shares": (2, 10), "warm_up": 6, "turns": 3},
+    "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 5, "memory": "8MB"},
 }
 _FULL: dict[str, dict[str, Any]] = {
     "memory": {"rows": 50_000_000, "tuples": 8_000_000, "batches": (100_000,), "rounds": 1},
@@ -38,7 +39,7 @@ def main() -> None:
         if name in ("peers", "memory"):
             figures[name] = peers.run(arguments.directory, duckdb=name == "peers", check=name == "peers", **options)
         else:
-            figures[name] = {"scaling": scaling, "disk": disk}[name].run(arguments.directory, **options)
+            figures[name] = {"scaling": scaling, "disk": disk, "spark": spark}[name].run(arguments.directory, **options)
     if arguments.results:
         arguments.results.parent.mkdir(parents=True, exist_ok=True)
         arguments.results.write_text(json.dumps(figures, indent=1) + "\n")

@@ -26,12 +26,12 @@ from millrace.semistream.join import SemiStreamJoin
 def run(
     directory: Path,
     *,
-    rows: int = 2_000_000,
-    shares: tuple[float, ...] = (0.5, 1, 2, 5, 10),
+    rows: int = 20_000_000,
+    shares: tuple[float, ...] = (1, 2, 5, 10),
     skew: float = 1.0,
     disk: str = "hdd-2007",
-    warm_up: float = 15,
-    turns: float = 5,
+    warm_up: float = 24,
+    turns: float = 4,
     migrations: tuple[str, ...] = ("rolling", "three-cycle"),
     console: Console | None = None,
 ) -> dict[str, Any]:

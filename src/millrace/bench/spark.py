@@ -100,7 +100,7 @@ def stream_path(directory: Path, rows: int, batch: int, skew: float, hot: float)
 
 
 def prepare_master(directory: Path, rows: int) -> None:
-    """The master as a folder of Parquet files, and as stores of one shard and of eight."""
+    """The master as a folder of Parquet files, and as stores of one shard and of two."""
     folder = master_path(directory, rows)
     if not folder.exists():
         aside = folder.with_suffix(".making")
@@ -118,7 +118,7 @@ def prepare_master(directory: Path, rows: int) -> None:
         if writer is not None:
             writer.close()
         aside.rename(folder)
-    for shards in (1, 8):
+    for shards in (1, 2):
         if not store_path(directory, rows, shards).exists():
             MasterStore.build(str(folder), store_path(directory, rows, shards), key="key", shards=shards)
 

@@ -83,7 +83,7 @@ def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
     from millrace.spark import enrich
 
     directory, rows, name = Path(setting.directory), setting.master_rows, setting.engine
-    whole, sharded = (inputs.store_path(directory, rows, shards) for shards in (1, 8))
+    whole, sharded = (inputs.store_path(directory, rows, shards) for shards in (1, 2))
     if name.startswith("spark"):
         return stream.join(spark.read.parquet(str(inputs.master_path(directory, rows))), "key")
     if name == "source":
@@ -100,8 +100,7 @@ def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
     if name == "drain-sharded":
         return enrich(stream, sharded, "key", memory=setting.memory)
     if name == "carry":
-        two = inputs.store_path(directory, rows, 8)
-        return enrich(stream, two, "key", memory=setting.memory, pending="carry")
+        return enrich(stream, sharded, "key", memory=setting.memory, pending="carry")
     raise ValueError(name)
 
 

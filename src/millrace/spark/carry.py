@@ -165,8 +165,10 @@ class Wheelwork(StatefulProcessor):
         goal = join.progress().turned + -(-join.store.rows // self._turns)
         for batch in batches:
             yield from join.push(batch)
-        while join.metrics.waiting and join.progress().turned < goal:
+        moved = False  # once at least: a chunk must be over before it is written down
+        while join.metrics.waiting and (not moved or join.progress().turned < goal):
             yield from join.step()
+            moved = True
         if not join.store.rows:
             yield from join.idle()
 
@@ -213,6 +215,8 @@ class Wheelwork(StatefulProcessor):
                 filed[start] = _Filed(len(slots), np.arange(len(slots)), slots)
             entry = filed[start]
             still = np.isin(entry.slots, slots, assume_unique=True)
+            if int(still.sum()) != len(slots):
+                raise StateError(f"carry: chunk {start} has got tuples after it was written down")
             _, tally = join.rows_at(entry.slots[still])
             self._marks.updateValue((start,), (_write_marks(entry.length, entry.here[still], tally),))
             chunks.append([start, step, entry.length])

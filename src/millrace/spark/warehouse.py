@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -486,18 +487,17 @@ def local_spark(place: Place) -> Iterator[SparkSession]:
     cores = MasterStore.open(store).shards if is_store(store) else min(4, max(2, os.cpu_count() or 2))
     for name in _LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
-    with _children_write_to(place / "spark.log"):
-        spark = session(
-            "millrace-demo",
-            master=f"local[{cores}]",
-            spark__sql__shuffle__partitions=cores,
-            spark__sql__streaming__numRecentProgressUpdates=10,
-            spark__driver__memory="2g",
-            spark__driver__host="127.0.0.1",
-            spark__driver__bindAddress="127.0.0.1",
-            spark__local__dir=place / "spark",
-            spark__log__level="ERROR",
-        )
+    settings = {
+        "spark.sql.shuffle.partitions": cores,
+        "spark.sql.streaming.numRecentProgressUpdates": 10,
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": place / "spark",
+        "spark.log.level": "ERROR",
+    }
+    with _children_write_to(place / "spark.log"), ThreadPoolExecutor(1) as aside:  # here, Spark would seize Ctrl-C
+        spark = aside.submit(session, "millrace-demo", master=f"local[{cores}]", **settings).result()
     try:
         yield spark
     finally:

@@ -1,0 +1,145 @@
+"""The stateful part of carry without Spark: the same calls on a state of dictionaries, many cases in no time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from millrace.core.spec import JoinSpec
+from millrace.datasets import synthetic_master, zipf_stream
+from millrace.master.store import MasterStore
+from millrace.semistream.join import SemiStreamJoin
+from millrace.spark.carry import Wheelwork, from_blob, to_blob
+from millrace.spark.plan import JoinPlan
+from millrace.testing.oracle import assert_same_rows, oracle_join
+
+ROWS = 4_000
+
+
+class FakeState:
+    """Value and map state, and timers; what Spark keeps for one group."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.map: dict[Any, Any] = {}
+
+    def exists(self) -> bool:
+        return self.value is not None
+
+    def get(self) -> Any:
+        return self.value
+
+    def update(self, value: Any) -> None:
+        self.value = value
+
+    def getValue(self, key: Any) -> Any:  # noqa: N802
+        return self.map[key]
+
+    def updateValue(self, key: Any, value: Any) -> None:  # noqa: N802
+        self.map[key] = value
+
+    def containsKey(self, key: Any) -> bool:  # noqa: N802
+        return key in self.map
+
+    def removeKey(self, key: Any) -> None:  # noqa: N802
+        del self.map[key]
+
+
+class FakeHandle:
+    def __init__(self) -> None:
+        self.states: dict[str, FakeState] = {}
+        self.timers: set[int] = set()
+
+    def getValueState(self, name: str, schema: str) -> FakeState:  # noqa: N802
+        return self.states.setdefault(name, FakeState())
+
+    getMapState = None  # set below  # noqa: N815
+
+    def registerTimer(self, at: int) -> None:  # noqa: N802
+        self.timers.add(at)
+
+
+class FakeTimer:
+    def __init__(self, now: int) -> None:
+        self.now = now
+
+    def getCurrentProcessingTimeInMs(self) -> int:  # noqa: N802
+        return self.now
+
+
+def get_map_state(handle: FakeHandle, name: str, key: str, value: str) -> FakeState:
+    return handle.states.setdefault(name, FakeState())
+
+
+FakeHandle.getMapState = get_map_state  # type: ignore[assignment]
+
+
+def rows_of(frames: Iterator[pd.DataFrame]) -> list[pa.RecordBatch]:
+    return [from_blob(blob) for frame in frames for blob in frame["blob"] if blob is not None]
+
+
+@pytest.mark.parametrize("unique", [True, False])
+@pytest.mark.parametrize("how", ["left", "semi", "anti"])
+@pytest.mark.parametrize(
+    ("memory", "turns", "b"), [(40_000, 1, 300), (120_000, 1, ROWS), (120_000, 4, 500), (2_000_000, 7, 500)]
+)
+def test_every_batch_by_a_new_worker(tmp_path: Path, unique: bool, how: str, memory: int, turns: int, b: int) -> None:
+    """Also when the room was full, the wheel has turned far, and stands where the last tuples entered."""
+    store = MasterStore.build(synthetic_master(ROWS, unique=unique), tmp_path / "store", key="key")
+    sizes = [1_500, 1, 3_000, 700, 0, 2_000, 900, 2_500, 30]
+    source = iter(zipf_stream(ROWS + 500, 0.8, batch_rows=sum(sizes), seed=5))
+    [whole] = islice(source, 1)
+    plan = _plan(store, whole.schema, how, memory, b, str(tmp_path / "soft"))
+    handle = FakeHandle()
+    got: list[pa.RecordBatch] = []
+    at = now = 0
+    for size in sizes:
+        now += 10
+        processor = Wheelwork(plan, "[0]", turns)
+        processor.init(handle)
+        due = {timer for timer in handle.timers if timer <= now}
+        if size:
+            frame = pd.DataFrame({"blob": [to_blob(whole.slice(at, size))]})
+            got += rows_of(processor.handleInputRows((0,), iter([frame]), FakeTimer(now)))
+            at += size
+        for timer in due:
+            handle.timers.discard(timer)
+            got += rows_of(processor.handleExpiredTimer((0,), FakeTimer(now), None))
+    while handle.timers:
+        now += 10
+        due, handle.timers = handle.timers, set()
+        processor = Wheelwork(plan, "[0]", turns)
+        processor.init(handle)
+        for _ in due:
+            got += rows_of(processor.handleExpiredTimer((0,), FakeTimer(now), None))
+        assert now < 10_000, "the waiting room does not empty"
+    assert not handle.states["rows"].map, "the state store is empty in the end"
+    assert not handle.states["marks"].map
+    master = store.to_table()
+    assert_same_rows(got, oracle_join(pa.Table.from_batches([whole]), master, JoinSpec.of("key", how)))
+
+
+def _plan(store: MasterStore, schema: pa.Schema, how: str, memory: int, b: int, scratch: str) -> JoinPlan:
+    sent = SemiStreamJoin(store, "key", how, memory=memory, main_memory=False).bind(schema)
+    return JoinPlan(
+        path=str(store.path),
+        snapshot=store.manifest.snapshot,
+        shards=1,
+        on={"key": "key"},
+        key_types=("bigint",),
+        how=how,
+        algorithm="ssbj",
+        memory=memory,
+        columns=None,
+        suffix=None,
+        options={"main_memory": False, "b": b},
+        stream=schema.serialize().to_pybytes(),
+        sent=sent.serialize().to_pybytes(),
+        scratch=scratch,
+    )
