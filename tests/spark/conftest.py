@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from millrace.spark import session
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests of this folder share one worker, and so one Spark."""
     for item in items:

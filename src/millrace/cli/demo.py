@@ -118,7 +118,7 @@ def _run_on(spark: SparkSession, warehouse: Warehouse, undisturbed: Undisturbed)
         _say(f"[green]exact[/green]: {result.checked_rows:,} rows, the same as by a batch join, in every column")
     undisturbed.pause()
     with _step(warehouse, "compare"), something_going_on("timing Spark's own stream-static join beside it"):
-        warehouse.compare(spark)
+        warehouse.compare(spark, undisturbed.pause)
     write_report(warehouse)
 
 

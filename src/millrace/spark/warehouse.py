@@ -367,14 +367,14 @@ class Warehouse:
             raise WrongResultError(f"warehouse: {_difference(found, expected)}")
         self.result.checked_rows, self.result.fingerprint = right[0], f"{right[1]:x}-{right[2]:x}"
 
-    def compare(self, spark: SparkSession) -> None:
-        """Time some micro-batches of both joins, one after the other."""
-        own, plan = self._timed(self._joined(spark, self._arriving(spark)))
-        ours, _ = self._timed(self._enriched(spark))
+    def compare(self, spark: SparkSession, pause: Callable[[], None] = lambda: None) -> None:
+        """Time some micro-batches of both joins, one after the other. ``pause`` is called now and then."""
+        own, plan = self._timed(self._joined(spark, self._arriving(spark)), pause)
+        ours, _ = self._timed(self._enriched(spark), pause)
         rows = -(-self.result.orders // self.setting.batches)
         self.result.comparison = Comparison(rows, ours, own, _kind_of_join(plan))
 
-    def _timed(self, out: DataFrame) -> tuple[list[float], str]:
+    def _timed(self, out: DataFrame, pause: Callable[[], None]) -> tuple[list[float], str]:
         """Seconds of the micro-batches that count, and the plan."""
         warm = min(WARM, self.setting.batches // 2)
         wanted = min(warm + COUNTED, self.setting.batches)
@@ -384,6 +384,7 @@ class Warehouse:
         seconds: list[float] = []
         try:
             for progress in _micro_batches(query):
+                pause()
                 if progress is not None and progress.numInputRows:
                     seconds.append(progress.batchDuration / 1000)
                 if len(seconds) == wanted:
