@@ -244,40 +244,38 @@ class View:
         grid.add_column(no_wrap=True)
         grid.add_column(no_wrap=True)
         grid.add_row("batches", _bar((self._done / self._warehouse.setting.batches, "blue")), self._doing())
-        answered = f"{self._answered:,} of {result.orders:,} orders"
+        answered = f"{self._answered:,} of {result.orders:,}"
         grid.add_row("answered", _bar((self._answered / result.orders, "blue")), answered)
         if m is None:
-            return _panel(grid, Text("the first micro-batch takes longer: workers start and kernels are loaded"))
-        top = max(m.arrival_rate, m.service_rate)
+            return _panel(grid, Text("the first micro-batch takes longer: workers start and load kernels"))
+        top = max(1.0, m.arrival_rate, m.service_rate)
         grid.add_row("arriving", _bar((m.arrival_rate / top, "yellow")), f"{m.arrival_rate:,.0f} orders/s")
         grid.add_row("service", _bar((m.service_rate / top, "cyan")), f"{m.service_rate:,.0f} orders/s")
-        grid.add_row("cache hits", _bar((m.hit_rate, "green")), f"{m.hit_rate:.1%} of {m.arrived:,} orders")
-        grid.add_row("wheel", _bar((m.wheel, "magenta")), f"{m.wheel:.0%} of a turn, {self._turns:.1f} turns so far")
+        hits = f"{m.hit_rate:.1%} by the cache" if m.arrived else "none came"
+        grid.add_row("hits", _bar((m.hit_rate, "green")), hits)
+        grid.add_row("wheel", _bar((m.wheel, "magenta")), f"{m.wheel:.0%} of a turn; {self._turns:.1f} so far")
         held = {
-            "cache": (m.cache_bytes, "green"),
-            "waiting": (m.waiting_bytes, "yellow"),
-            "rest": (m.rest_bytes, "cyan"),
+            "cache": (m.cache_bytes / result.budget, "green", f", {m.cached_keys:,} customers"),
+            "waiting": (m.waiting_bytes / result.budget, "yellow", f", {m.waiting:,} orders"),
+            "rest": (m.rest_bytes / result.budget, "blue", ""),
         }
-        bar = _bar(*((nbytes / result.budget, colour) for nbytes, colour in held.values()))
-        grid.add_row("memory", bar, f"{format_size(m.memory_bytes)} of {format_size(result.budget)}")
-        names = [Text(f"{name} {format_size(nbytes)}", style=colour) for name, (nbytes, colour) in held.items()]
-        grid.add_row("", Text("  ").join(names), f"the master has {format_size(result.master_bytes)}")
-        waiting = Text(f"{m.waiting:,} orders", style="yellow")
-        grid.add_row("waiting", waiting, f"{m.cached_keys:,} customers in the cache")
+        whole = _bar(*((share, colour) for share, colour, _ in held.values()))
+        grid.add_row("memory", whole, f"{format_size(m.memory_bytes)} of {format_size(result.budget)}")
+        for name, (share, colour, more) in held.items():
+            grid.add_row(f"  {name}", _bar((share, colour)), format_size(share * result.budget) + more)
         return _panel(grid)
 
     def _doing(self) -> str:
         left = max(0, self._warehouse.setting.batches - self._done)
-        if not left:
-            return "no more orders; the wheel turns for those that wait"
-        return f"{self._done} done, {left} left; {time.monotonic() - self._since:.0f} s on the next"
+        now = f"{time.monotonic() - self._since:.0f} s"
+        return f"{self._done} done, {left} left; {now} on the next" if left else "all in; who waits comes out"
 
 
 def _panel(*rows: Any) -> Panel:
     return Panel(Group(*rows), title="orders ► customers ► warehouse", title_align="left", expand=False)
 
 
-def _bar(*parts: tuple[float, str], width: int = 40) -> Text:
+def _bar(*parts: tuple[float, str], width: int = 30) -> Text:
     """Shares of a whole, side by side.
 
     >>> _bar((0.5, "red"), (0.25, "blue"), width=8).plain
