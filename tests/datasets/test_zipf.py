@@ -85,9 +85,7 @@ def test_probabilities_add_up_to_one() -> None:
     domain=st.integers(1, 10**9),
     shuffled=st.booleans(),
 )
-def test_draws_do_not_depend_on_batch_sizes(
-    sizes: list[int], skew: float, domain: int, shuffled: bool
-) -> None:
+def test_draws_do_not_depend_on_batch_sizes(sizes: list[int], skew: float, domain: int, shuffled: bool) -> None:
     whole = ZipfSampler(domain, skew, seed=1, shuffled=shuffled).sample(sum(sizes))
     zipf = ZipfSampler(domain, skew, seed=1, shuffled=shuffled)
     parts = [zipf.sample(size) for size in sizes]

@@ -188,7 +188,6 @@ def test_pmod_is_never_negative(values: list[int], n: int) -> None:
     assert shards.tolist() == [value % n for value in values]
 
 
-
 @quick
 @given(int64s, int64s, int64s)
 def test_collisions_of_pairs_can_be_made(a1: int, b1: int, a2: int) -> None:

@@ -34,6 +34,8 @@ def built_at(target: Path, **other: Any) -> MasterStore:
 
 def interrupted(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return iter(Interrupting(batches, after=3))
+
+
 @pytest.mark.parametrize("old", [False, True], ids=["fresh", "overwrite"])
 @pytest.mark.parametrize("fault", ["source fails", "interrupt", "disk full", "value error"])
 def test_a_build_that_fails_leaves_nothing_and_keeps_what_was_there(fault: str, old: bool, target: Path) -> None:

@@ -146,9 +146,7 @@ def test_an_empty_master(target: Path) -> None:
 
 
 def test_dictionaries_that_change_from_batch_to_batch(target: Path) -> None:
-    batches = [
-        pa.record_batch({"k": [i], "d": pa.array([text]).dictionary_encode()}) for i, text in enumerate("abca")
-    ]
+    batches = [pa.record_batch({"k": [i], "d": pa.array([text]).dictionary_encode()}) for i, text in enumerate("abca")]
     store = MasterStore.build(batches, target, "k", page_rows=1)
     assert store.to_table().column("d").to_pylist() == ["a", "b", "c", "a"]
     store.verify()

@@ -114,9 +114,7 @@ def test_settings_views_and_cache_are_left_alone(spark: SparkSession, place: Pat
 
 
 def test_keys_of_many_types(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [
-        (datetime(2020, 1, i % 28 + 1), Decimal(i) / 4, f"k{i}", bytes([i]), i % 2 == 0, i) for i in range(90)
-    ]
+    rows = [(datetime(2020, 1, i % 28 + 1), Decimal(i) / 4, f"k{i}", bytes([i]), i % 2 == 0, i) for i in range(90)]
     frame = spark.createDataFrame(rows, "t timestamp, d decimal(10,2), s string, b binary, f boolean, v int")
     for key in (["t"], ["d"], ["s"], ["b"], ["s", "d"], ["t", "f"]):
         path = tmp_path / "-".join(key)

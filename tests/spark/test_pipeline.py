@@ -192,6 +192,11 @@ def test_a_file_without_faults(write: Write) -> None:
             'algorithm = "sbj"',
             '12: [join] algorithm: expected one of "auto", "meshjoin", "ssbj"; got "sbj"; did you mean "ssbj"?',
         ),
+        (
+            'how = "left"',
+            'how = "to the\\nleft"',
+            r'12: [join] how: expected one of "inner", "left", "semi", "anti"; got "to the\nleft"',
+        ),
         ('how = "left"', "suffix = 5", "12: [join] suffix: expected text; got 5"),
         ('how = "left"', "turns = 0", "12: [join] turns: expected a whole number of at least 1; got 0"),
         ('how = "left"', "turns = true", "12: [join] turns: expected a whole number of at least 1; got true"),
@@ -286,6 +291,16 @@ def test_a_file_without_faults(write: Write) -> None:
             "11: [master.build] keys: unknown key; did you mean key?",
         ),
         ('store = "customers"', 'store = "orders"', "8: [master] store: expected a master store; {} is something else"),
+        (
+            'store = "customers"',
+            'store = "s3://bucket/new"\nbuild = { format = "parquet", path = "customers.parquet", key = "custkey" }',
+            "8: [master] store: expected a path that all executors see; s3://bucket/new is an address",
+        ),
+        (
+            "[trigger]",
+            '[spark.settings]\nmaster = "local"\n\n[trigger]',
+            "20: [spark] settings.master: not a setting of Spark; it belongs in [spark]",
+        ),
     ],
 )
 def test_a_fault_is_told_with_its_line(write: Write, old: str, new: str, problem: str) -> None:
@@ -307,6 +322,11 @@ def test_addresses_are_left_alone(write: Write) -> None:
     file = write(_changed(('"orders"', '"s3://bucket/orders"'), ('"out"', '"hdfs:/out"')))
     tables = Pipeline.load(file).tables
     assert (tables["source"]["path"], tables["sink"]["path"]) == ("s3://bucket/orders", "hdfs:/out")
+
+
+def test_the_folder_of_what_workers_learn_is_relative_to_the_file_too(write: Write) -> None:
+    file = write(_changed(('how = "left"', 'options.scratch = "learned"')))
+    assert Pipeline.load(file).tables["join"]["options"] == {"scratch": str(file.parent / "learned")}
 
 
 def test_the_output_of_another_query_is_left_alone(write: Write, tmp_path: Path) -> None:
@@ -412,7 +432,7 @@ def test_check_tells_the_plan(write: Write) -> None:
     assert "partitioned by sid" in plan["sink"]
     assert plan["trigger"] == "takes in what is there, then ends"
     shown = CliRunner().invoke(app, ["run", str(file), "--check"])
-    assert "pipeline.toml is fine" in shown.output.replace("\n", "")
+    assert "pipeline.toml is fine" in " ".join(shown.output.split())
 
 
 def test_check_tells_that_a_master_will_be_built(write: Write) -> None:

@@ -30,11 +30,41 @@ VALUES: dict[str, list[Any]] = {
     "moment": [at.replace(tzinfo=UTC) for at in (datetime(1970, 1, 1), LAST, OLD)],
     "local": [datetime(1970, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), LAST, OLD],
     "price": [Decimal(0), Decimal("0.01"), Decimal("-0.01"), Decimal("99999999.99"), Decimal("-99999999.99")],
-    "mass": [Decimal(unscaled).scaleb(-10) for unscaled in (
-        0, 1, -1, 127, 128, -128, -129, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64, 10**27, -(10**27))]
-        + [Decimal("9" * 28 + "." + "9" * 10), Decimal("-" + "9" * 28 + "." + "9" * 10)],
-    "text": ["", "a", "Spark", "Zürich", "東京 🚲", "\x00", "1234567", "12345678", "0123456789ab",
-             "x" * 31, "x" * 32, "x" * 33, "long and ünïcode " * 20],
+    "mass": [
+        Decimal(unscaled).scaleb(-10)
+        for unscaled in (
+            0,
+            1,
+            -1,
+            127,
+            128,
+            -128,
+            -129,
+            2**63 - 1,
+            2**63,
+            -(2**63),
+            -(2**63) - 1,
+            2**64,
+            10**27,
+            -(10**27),
+        )
+    ]
+    + [Decimal("9" * 28 + "." + "9" * 10), Decimal("-" + "9" * 28 + "." + "9" * 10)],
+    "text": [
+        "",
+        "a",
+        "Spark",
+        "Zürich",
+        "東京 🚲",
+        "\x00",
+        "1234567",
+        "12345678",
+        "0123456789ab",
+        "x" * 31,
+        "x" * 32,
+        "x" * 33,
+        "long and ünïcode " * 20,
+    ],
     "blob": [b"", b"\x00", b"\xff\x80\x7f", bytes(range(256))],
 }
 
@@ -55,9 +85,11 @@ def answers(spark: SparkSession) -> pa.Table:
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        return spark.createDataFrame(rows(), SCHEMA).selectExpr(
-            *COLUMNS, *hashes, *shards, f"{every} as h", f"pmod({every}, 7) as s"
-        ).toArrow()
+        return (
+            spark.createDataFrame(rows(), SCHEMA)
+            .selectExpr(*COLUMNS, *hashes, *shards, f"{every} as h", f"pmod({every}, 7) as s")
+            .toArrow()
+        )
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(before))
 

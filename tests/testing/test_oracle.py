@@ -92,10 +92,7 @@ def test_an_error_shows_the_rows_side_by_side() -> None:
     got = pa.table({"key": [1, 22], "name": ["Ann", None]})
     expected = pa.table({"key": [1, 2], "name": ["Ann", "Bo"]})
     assert difference(got, expected) == (
-        "output: expected 2 rows; got 2\n"
-        "           key | name\n"
-        "  missing    2 | 'Bo'\n"
-        "  surplus   22 | None"
+        "output: expected 2 rows; got 2\n           key | name\n  missing    2 | 'Bo'\n  surplus   22 | None"
     )
     with pytest.raises(AssertionError, match=r"mine: expected 2 rows; got 2"):
         assert_same_rows(got, expected, "mine")

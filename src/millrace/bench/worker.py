@@ -115,9 +115,7 @@ def _run(
     push: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]],
     finish: Callable[[], Iterator[pa.RecordBatch]],
 ) -> Measurement:
-    path = data.stream(
-        Path(setting.directory), setting.master_rows, setting.skew, setting.tuples, setting.batch_rows
-    )
+    path = data.stream(Path(setting.directory), setting.master_rows, setting.skew, setting.tuples, setting.batch_rows)
     stream = data.open_stream(path)
     result = Measurement(setting)
     checksum = RowChecksum()

@@ -42,9 +42,7 @@ def tpch(table: Table, scale: float, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=f".{path.stem}-") as unfinished:
         command = [tool, "parquet", f"--scale-factor={float(scale)!r}", f"--tables={table}", "--quiet"]
-        done = subprocess.run(
-            [*command, f"--output-dir={unfinished}"], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([*command, f"--output-dir={unfinished}"], capture_output=True, text=True, check=False)
         written = Path(unfinished, f"{table}.parquet")
         if done.returncode != 0 or not written.exists():
             said = done.stderr.strip() or "nothing on stderr"

@@ -264,9 +264,7 @@ def _inverse_area(area: float, skew: float) -> float:
 
 
 @kernel
-def _draw_ranks(
-    domain: int, skew: float, random: npt.NDArray[np.uint64], ranks: npt.NDArray[np.int64]
-) -> None:
+def _draw_ranks(domain: int, skew: float, random: npt.NDArray[np.uint64], ranks: npt.NDArray[np.int64]) -> None:
     key, counter = random[0], random[1]
     last = float(domain)
     # Rank k owns the areas from _area(k + 1/2) - k**-skew to _area(k + 1/2): exactly its weight.

@@ -60,9 +60,7 @@ def fill(bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64]) -> None:
 
 
 @kernel
-def candidates(
-    bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]
-) -> int:
+def candidates(bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> int:
     """Write the positions of the codes whose first bit is set to ``out``; return how many. O(codes), no branch."""
     shift = shift_of(bits)
     found = 0

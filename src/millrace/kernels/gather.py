@@ -59,9 +59,7 @@ def wide_paged_items(
 
 
 @kernel
-def bits_at(
-    data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]
-) -> None:
+def bits_at(data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
     """The bits at absolute bit positions as 0 or 1; a negative position reads as 1."""
     for i in range(len(positions)):
         at = positions[i]

@@ -70,9 +70,7 @@ def all_groups(m: Multimap, heads: npt.NDArray[np.int32], sizes: npt.NDArray[np.
 
 
 @kernel
-def mark_matched(
-    tally: npt.NDArray[np.uint8], slots: npt.NDArray[np.int32], fresh: npt.NDArray[np.int32]
-) -> int:
+def mark_matched(tally: npt.NDArray[np.uint8], slots: npt.NDArray[np.int32], fresh: npt.NDArray[np.int32]) -> int:
     """Set the matched bit of each slot's tally; write the slots that did not have it; return how many."""
     found = 0
     for i in range(len(slots)):

@@ -65,7 +65,6 @@ _ALL_ONES = np.uint64(2**64 - 1)
 _BYTE = np.uint64(0xFF)
 
 
-
 @inlined
 def _rotl(x: np.uint64, bits: np.uint64) -> np.uint64:
     return (x << bits) | (x >> (_BITS - bits))
@@ -155,9 +154,7 @@ def _hash_span(data: npt.NDArray[np.uint8], start: np.uint64, end: np.uint64, se
 
 
 @kernel
-def hash_ints(
-    values: npt.NDArray[np.int32], valid: npt.NDArray[np.uint8], hashes: npt.NDArray[np.int64]
-) -> None:
+def hash_ints(values: npt.NDArray[np.int32], valid: npt.NDArray[np.uint8], hashes: npt.NDArray[np.int64]) -> None:
     """Spark's ``hashInt``: tinyint, smallint, int, boolean and date columns."""
     all_valid = valid.size == 0
     for row in range(hashes.size):
@@ -167,9 +164,7 @@ def hash_ints(
 
 
 @kernel
-def hash_longs(
-    values: npt.NDArray[np.int64], valid: npt.NDArray[np.uint8], hashes: npt.NDArray[np.int64]
-) -> None:
+def hash_longs(values: npt.NDArray[np.int64], valid: npt.NDArray[np.uint8], hashes: npt.NDArray[np.int64]) -> None:
     """Spark's ``hashLong``: bigint, timestamp (microseconds) and decimal (unscaled, to 18 digits) columns."""
     all_valid = valid.size == 0
     for row in range(hashes.size):

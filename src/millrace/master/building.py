@@ -131,5 +131,3 @@ def _flush(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-

@@ -42,9 +42,7 @@ class MappedRows:
         For string and binary columns, the bytes of the longest value.
     """
 
-    def __init__(
-        self, path: Path, schema: pa.Schema, rows: int, page_rows: int, longest: Mapping[str, int]
-    ) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, rows: int, page_rows: int, longest: Mapping[str, int]) -> None:
         self._longest = {name: longest.get(name, 0) for name in schema.names}
         self.schema = schema
         self.rows = rows

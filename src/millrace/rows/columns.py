@@ -225,9 +225,7 @@ class FixedColumn(OutputColumn):
             gather.items(values, positions, self._values[self.rows : self.rows + count])
         self._advance(count, valid)
 
-    def take_paged(
-        self, values: Values, bases: Indices, pages: Indices, inside: Indices, valid: Bytes | None
-    ) -> None:
+    def take_paged(self, values: Values, bases: Indices, pages: Indices, inside: Indices, valid: Bytes | None) -> None:
         """Append values whose pages begin at ``bases``."""
         count = len(pages)
         gather.paged_items(values, bases, pages, inside, self._values[self.rows : self.rows + count])
@@ -293,9 +291,7 @@ class BytesColumn(OutputColumn):
     def heap_bytes(self) -> int:
         return self._end
 
-    def pieces(
-        self, data: Bytes, starts: Indices, lengths: npt.NDArray[np.int32], valid: Bytes | None
-    ) -> None:
+    def pieces(self, data: Bytes, starts: Indices, lengths: npt.NDArray[np.int32], valid: Bytes | None) -> None:
         """Append pieces of a byte buffer."""
         count = len(starts)
         ends = self._offsets[self.rows + 1 : self.rows + 1 + count]

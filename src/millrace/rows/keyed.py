@@ -73,9 +73,7 @@ class KeyedRows:
         self.marks: dict[str, npt.NDArray[Any]] = {
             mark: space.array(f"{name}.{mark}", dtype, self.capacity) for mark, dtype in marks.items()
         }
-        self._directory: npt.NDArray[Any] = space.array(
-            f"{name}.directory", np.int32, _places(self.capacity)
-        )
+        self._directory: npt.NDArray[Any] = space.array(f"{name}.directory", np.int32, _places(self.capacity))
         self._arrays: tuple[npt.NDArray[Any], ...] = (
             space.array(f"{name}.slots", SLOT, self.capacity),
             np.zeros(4, np.int64),

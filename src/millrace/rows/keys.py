@@ -73,8 +73,7 @@ class KeyCoder:
         self.types = tuple(types)
         self._plain_types = tuple(_plain_type(type_) for type_ in types)
         self._readers = tuple(
-            _reader(name, plain, given)
-            for name, plain, given in zip(self.names, self._plain_types, types, strict=True)
+            _reader(name, plain, given) for name, plain, given in zip(self.names, self._plain_types, types, strict=True)
         )
         self.exact = len(types) == 1 and self._readers[0].exact
         """Whether equal codes mean equal keys. If not, matches must be verified with :meth:`equal`."""
@@ -147,8 +146,7 @@ class KeyCoder:
                 raise SchemaError(f"key column {name!r}: expected {type_}; got {column.type}")
             if len(column) != len(columns[0]):
                 raise SchemaError(
-                    f"key column {name!r}: expected {len(columns[0])} rows, as in {self.names[0]!r}; "
-                    f"got {len(column)}"
+                    f"key column {name!r}: expected {len(columns[0])} rows, as in {self.names[0]!r}; got {len(column)}"
                 )
         arrays = [_plain_array(column) for column in columns]
         return [_Column(array, _validity(array)) for array in arrays]

@@ -158,9 +158,7 @@ class BalancedCache(Cache):
         """The fewest tuples per turn that justify caching one master row."""
         return max(2, int(self.factor * self.row_bytes / (self.tuple_bytes * self.around.room.stay)) + 1)
 
-    def worthwhile(
-        self, tuples: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]
-    ) -> npt.NDArray[np.bool_]:
+    def worthwhile(self, tuples: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """The cache inequality, for keys with so many tuples per turn and master rows.
 
         One tuple alone is no evidence of a second: most keys are seen once and never again, and where a row takes less
@@ -223,10 +221,15 @@ class BalancedCache(Cache):
         self._migration.settle()
         heads = self._heads()
         self.discard(heads[self.rows.marks["state"][heads] & COLLECTING > 0])
-        keepsake.write(path, self.rows, f"{identity} {self.factor}", {
-            "turned": self.around.wheel.turned,
-            "complete_keys": self.complete_keys,
-        })
+        keepsake.write(
+            path,
+            self.rows,
+            f"{identity} {self.factor}",
+            {
+                "turned": self.around.wheel.turned,
+                "complete_keys": self.complete_keys,
+            },
+        )
         return True
 
     def recall(self, path: Path, identity: str) -> bool:

@@ -42,14 +42,14 @@ class Surroundings:
 class Cache(ABC):
     """Policy of the cache phase. The loop calls, in this order::
 
-        look_up      for every piece of a pushed batch: who can be answered at once
-        admitted     for those who could not and now wait
-        begin_cycle  at the first step of every turn of the wheel
-        begin_step   at every step, before the load
-        on_match     master rows of a load that matched waiting tuples
-        on_load      the load has met everyone who waits
-        end_step     the step is over, but nobody whose turn ends with it has left yet
-        on_absent    keys that have met every master row and matched none
+    look_up      for every piece of a pushed batch: who can be answered at once
+    admitted     for those who could not and now wait
+    begin_cycle  at the first step of every turn of the wheel
+    begin_step   at every step, before the load
+    on_match     master rows of a load that matched waiting tuples
+    on_load      the load has met everyone who waits
+    end_step     the step is over, but nobody whose turn ends with it has left yet
+    on_absent    keys that have met every master row and matched none
     """
 
     rows: KeyedRows | None = None

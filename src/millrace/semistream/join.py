@@ -376,9 +376,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
             columns = cut(chunk.rows, 0, len(chunk.rows))
             if not room.fits(columns):
                 self._broken = "restore failed half-way"
-                raise BudgetExceededError(
-                    f"restore: the waiting tuples do not fit in {format_size(self.budget.total)}"
-                )
+                raise BudgetExceededError(f"restore: the waiting tuples do not fit in {format_size(self.budget.total)}")
             codes, _ = self.store.coder.codes(self.widened([columns[i] for i in self._key_columns]))
             room.admit(codes, columns, chunk.start, chunk.step)
             room.rows.marks["tally"][room.chunks[-1].slots] = chunk.tally

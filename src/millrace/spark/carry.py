@@ -284,5 +284,3 @@ def _murmur3(value: int) -> int:
         h = (h ^ (h >> shift)) * factor & 0xFFFFFFFF
     h ^= h >> 16
     return h - (1 << 32) if h >= 1 << 31 else h
-
-

@@ -6,6 +6,7 @@ The row travels with the output, in a column that is null in all others, and is 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -39,6 +40,8 @@ NUMBERS = (
     ("wheel", "avg"),
 )
 """The numbers of a task, and how those of a micro-batch come from them."""
+
+_TELLING = {"tuples_in", "rows_out", "cache_hits", "waiting", "wheel"}
 
 
 @dataclass
@@ -100,6 +103,15 @@ def _none(rows: int) -> pa.Array:
 def observed(df: DataFrame, name: str) -> DataFrame:
     """Have Spark sum the metrics up, under a name in ``StreamingQueryProgress.observedMetrics``."""
     return df.observe(name, *_summed())
+
+
+def is_ours(names: Iterable[str]) -> bool:
+    """Whether observed numbers are those of a join, whatever it is called: by their own names.
+
+    >>> is_ours(number for number, _ in NUMBERS), is_ours(["rows", "waiting"])
+    (True, False)
+    """
+    return _TELLING.issubset(names)
 
 
 def _summed() -> list[Column]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -11,18 +12,23 @@ from rich.live import Live
 from rich.table import Table
 
 from millrace.core.sizes import format_size
-from millrace.spark.metrics import PREFIX
+from millrace.spark.metrics import PREFIX, is_ours
+
+WAITING = "waiting for input"
 
 
 def watch(query: StreamingQuery, *, every: float = 1.0, console: Console | None = None) -> None:
     """Show what the joins of a query are doing until it ends or Ctrl-C is pressed, which leaves the query running."""
     console = console or Console()
+    board = Board()
     try:
-        with Live(_table(None), console=console, refresh_per_second=4) as live:
+        with Live(board.table(), console=console, refresh_per_second=4) as live:
             while query.isActive:
-                live.update(_table(query.lastProgress))
+                board.note(query.recentProgress)
+                live.update(board.table())
                 time.sleep(every)
-            live.update(_table(query.lastProgress))
+            board.note(query.recentProgress)
+            live.update(board.table(ended=True))
     except KeyboardInterrupt:
         console.print("the query goes on; query.stop() ends it")
     error = query.exception()
@@ -35,33 +41,65 @@ def observed(progress: Any) -> dict[str, dict[str, Any]]:
     if progress is None:
         return {}
     found = progress["observedMetrics"] if isinstance(progress, dict) else progress.observedMetrics
-    return {
-        name: row if isinstance(row, dict) else row.asDict() for name, row in found.items() if name.startswith(PREFIX)
-    }
+    rows = {name: row if isinstance(row, dict) else row.asDict() for name, row in found.items()}
+    return {name: row for name, row in rows.items() if is_ours(row)}
 
 
-def _table(progress: Any) -> Table:
-    joins = observed(progress)
-    table = Table(title="millrace", title_justify="left")
-    table.add_column(f"batch {progress['batchId']}" if progress else "waiting for the first batch")
-    for name in joins:
-        table.add_column(name.removeprefix(PREFIX).strip() or name, justify="right")
-    if progress:
-        seconds = max(0.001, progress["batchDuration"] / 1000)
-        for label, show in FACTS.items():
-            table.add_row(label, *(show(m, seconds) for m in joins.values()))
-    return table
+class Board:
+    """What is known of every join. A micro-batch in which a join had nothing to do leaves its numbers as they are."""
+
+    def __init__(self) -> None:
+        self._joins: dict[str, dict[str, Any]] = {}
+        self._at_work: set[str] = set()
+        self._head = "waiting for the first batch"
+
+    def note(self, recent: list[Any]) -> None:
+        """Take in a query's recent progress, the latest last. It does no harm to see some of it again."""
+        for progress in recent:
+            joins = observed(progress)
+            self._at_work = {name for name, row in joins.items() if row["tuples_in"] is not None}
+            self._head = f"batch {progress['batchId']}" if self._at_work else WAITING
+            for name, row in joins.items():
+                told = {number: value for number, value in row.items() if value is not None}
+                if told:
+                    told |= {"batch": progress["batchId"], "seconds": max(0.001, progress["batchDuration"] / 1000)}
+                self._joins[name] = self._joins.get(name, {}) | told
+
+    def table(self, *, ended: bool = False) -> Table:
+        """A column for every join."""
+        table = Table(title="millrace", title_justify="left")
+        table.add_column("ended" if ended else self._head)
+        for name in self._joins:
+            table.add_column(name.removeprefix(f"{PREFIX} "), justify="right")
+        if self._joins:
+            table.add_row("last at work", *(self._last(name, ended) for name in self._joins))
+            for label, show in FACTS.items():
+                table.add_row(label, *(show(numbers) if numbers else "–" for numbers in self._joins.values()))
+        return table
+
+    def _last(self, name: str, ended: bool) -> str:
+        """The micro-batch that a join's numbers are of, and that it waits, if it does."""
+        numbers = self._joins[name]
+        batch = [f"batch {numbers['batch']}"] if numbers else []
+        waits = [WAITING] if not ended and name not in self._at_work else []
+        return ", ".join(batch + waits) or "never"
 
 
-FACTS: dict[str, Any] = {
-    "arrived": lambda m, s: f"{m['tuples_in'] or 0:,} tuples",
-    "service rate": lambda m, s: f"{(m['tuples_in'] or 0) / s:,.0f} tuples/s",
-    "rows out": lambda m, s: f"{m['rows_out'] or 0:,}",
-    "answered by the cache": lambda m, s: f"{m['hit_rate'] or 0:.1%}",
-    "without a match": lambda m, s: f"{m['unmatched'] or 0:,}",
-    "waiting": lambda m, s: f"{m['waiting'] or 0:,} ({format_size(m['waiting_bytes'] or 0)})",
-    "waited p50 / p99": lambda m, s: f"{m['wait_p50_cycles'] or 0:.2f} / {m['wait_p99_cycles'] or 0:.2f} turns",
-    "a turn takes": lambda m, s: f"{m['cycle_ms'] or 0:,.0f} ms",
-    "cache": lambda m, s: f"{m['cached_keys'] or 0:,} keys ({format_size(m['cache_bytes'] or 0)})",
-    "memory": lambda m, s: f"{format_size(m['memory_bytes'] or 0)} of {format_size(m['budget_bytes'] or 0)}",
+def _hit_rate(m: Mapping[str, Any]) -> str:
+    """There is no share of nothing: it is unknown until a tuple has come."""
+    return f"{m['hit_rate']:.1%}" if "hit_rate" in m else "–"
+
+
+FACTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "arrived": lambda m: f"{m['tuples_in']:,} tuples",
+    "service rate": lambda m: f"{m['tuples_in'] / m['seconds']:,.0f} tuples/s",
+    "rows out": lambda m: f"{m['rows_out']:,}",
+    "answered by the cache": _hit_rate,
+    "without a match": lambda m: f"{m['unmatched']:,}",
+    "waiting": lambda m: f"{m['waiting']:,} ({format_size(m['waiting_bytes'])})",
+    "waited p50 / p99": lambda m: f"{m['wait_p50_cycles']:.2f} / {m['wait_p99_cycles']:.2f} turns",
+    "a turn takes": lambda m: f"{m['cycle_ms']:,.0f} ms",
+    "cache": lambda m: f"{m['cached_keys']:,} keys ({format_size(m['cache_bytes'])})",
+    "memory": lambda m: f"{format_size(m['memory_bytes'])} of {format_size(m['budget_bytes'])}",
 }
+"""What is shown of a join, by name."""

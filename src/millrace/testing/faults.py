@@ -46,9 +46,7 @@ class Interrupting:
     OSError: gone
     """
 
-    def __init__(
-        self, batches: Iterable[pa.RecordBatch], after: int, error: BaseException | None = None
-    ) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch], after: int, error: BaseException | None = None) -> None:
         self._batches = batches
         self._after = after
         self._error = KeyboardInterrupt() if error is None else error

@@ -1,0 +1,63 @@
+"""What Spark raises, in words for people: one message instead of stack traces, plans and identifiers."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+SPARK_ERRORS = (PySparkException, Py4JError)
+"""What Spark raises in the driver."""
+
+_TRACEBACK = "Traceback (most recent call last):"
+_NOISE = (
+    (r"\n=== Streaming Query ===.*|\n== SQL ==.*|\nJVM stacktrace:.*|\n\s*at [\w.$]+\(.*|;\n['+ ]*\w.*", ""),
+    (r"An error occurred while calling \S+\n: ", ""),
+    (r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", ""),
+    (r"Job aborted due to stage failure: .*?: Lost task .*?\): ", ""),
+    (r"\s*SQLSTATE: \w{5}", ""),
+    (r"^(?:[a-z]\w*\.)+[\w$]+(?:Exception|Error): ", ""),
+    (r"\s+", " "),
+)
+
+
+def readable(error: BaseException) -> str:
+    """What an error of Spark says, without stack traces, plans and identifiers.
+
+    If a Python worker has raised it, it is what was raised there, which for an error of Millrace is its message.
+    """
+    text = str(error)
+    if not isinstance(error, SPARK_ERRORS):
+        return text
+    if _TRACEBACK in text:
+        return _raised(text.rpartition(_TRACEBACK)[2])
+    said = _tidy(text)
+    cause = getattr(error, "_cause", None)
+    while cause is not None:
+        if _TRACEBACK in str(cause):
+            return readable(cause)
+        deeper = _tidy(str(cause))
+        if deeper and deeper not in said:
+            said = f"{said} {deeper}"
+        cause = getattr(cause, "_cause", None)
+    return said or type(error).__name__
+
+
+def _tidy(text: str) -> str:
+    for noise, instead in _NOISE:
+        text = re.sub(noise, instead, text, flags=re.DOTALL)
+    return text.strip()
+
+
+def _raised(traceback: str) -> str:
+    """The last line of a traceback, or its last lines if the message has several."""
+    lines = traceback.splitlines()
+    first = next((i for i, line in enumerate(lines) if line and not line[0].isspace()), 0)
+    message = [lines[first]]
+    for line in lines[first + 1 :]:
+        if not line.strip() or re.match(r"\s*SQLSTATE: |\s*at [\w.$]+\(|===", line):
+            break
+        message.append(line.strip())
+    kind, _, what = " ".join(message).partition(": ")
+    return what if kind.startswith("millrace.") and what else f"the Python worker failed: {' '.join(message)}"

@@ -1,0 +1,78 @@
+"""Where things stand in a TOML text: ``tomllib`` tells what they are, but not their lines."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+Name = tuple[str, ...]
+"""A table or key by the parts of its dotted name."""
+
+_TOKEN = re.compile(
+    r'''("""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*')'''
+    r"""|(?P<comment>\#[^\n]*)|\n|[\[\]{}=,.]|[^\s\[\]{}=,."'#]+""",
+    re.DOTALL,
+)
+
+
+class Lines:
+    """The lines on which the tables and keys of a TOML text stand. The text must be one that ``tomllib`` reads.
+
+    >>> Lines('a.b = 1\\n[t."x y"]\\n\\nk = { u = [1,\\n 2], v = "[no]" }\\n').of
+    {('a',): 1, ('a', 'b'): 1, ('t',): 2, ('t', 'x y'): 2, ('t', 'x y', 'k'): 4, ('t', 'x y', 'k', 'u'): 4, \
+('t', 'x y', 'k', 'v'): 5}
+    """
+
+    def __init__(self, text: str) -> None:
+        self.of: dict[Name, int] = {}
+        self.last = text.rstrip().count("\n") + 1
+        found = (match for match in _TOKEN.finditer(text) if not match["comment"])
+        self._tokens = [(match.group(), text.count("\n", 0, match.start()) + 1) for match in found]
+        self._at = 0
+        table: Name = ()
+        while self._at < len(self._tokens):
+            if self._skip("\n"):
+                continue
+            if self._skip("["):
+                several = self._skip("[")
+                table = self._name((), "]")
+                if several:
+                    self._skip("]")
+            else:
+                self._value(self._name(table, "="))
+
+    def find(self, name: Name) -> int:
+        """The line of a table or key; of what it should be in, if it is not there; at last the end of the file."""
+        while name and name not in self.of:
+            name = name[:-1]
+        return self.of.get(name, self.last)
+
+    def _skip(self, token: str) -> bool:
+        here = self._tokens[self._at][0] == token
+        self._at += here
+        return here
+
+    def _name(self, under: Name, end: str) -> Name:
+        """Read a name, dots and all, and note its line."""
+        name = under
+        while not self._skip(end):
+            token, line = self._tokens[self._at]
+            self._at += 1
+            if token != ".":
+                name = (*name, tomllib.loads(f"text = {token}")["text"] if token[0] in "\"'" else token)
+                self.of.setdefault(name, line)
+        return name
+
+    def _value(self, name: Name) -> None:
+        """Pass a value over; note the names in it if it is a table."""
+        if self._skip("{"):
+            while not self._skip("}"):
+                if not (self._skip(",") or self._skip("\n")):
+                    self._value(self._name(name, "="))
+        elif self._skip("["):
+            while not self._skip("]"):
+                if not (self._skip(",") or self._skip("\n")):
+                    self._value(name)
+        else:
+            while self._at < len(self._tokens) and self._tokens[self._at][0] not in ("\n", ",", "]", "}"):
+                self._at += 1
