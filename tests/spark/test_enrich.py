@@ -83,6 +83,48 @@ def test_carried_tuples_wait_across_batches_and_hits_do_not(spark: SparkSession,
         assert m["waiting"] <= m["tuples_in"] - m["cache_hits"] + 2 * ROWS, "hits never wait"
 
 
+_SIMPLE = """
+    value % 40 as key, value as sid, cast(value % 100 as byte) as b, cast(value as short) as s, cast(value as int) as i,
+    if(value % 3 = 0, double('NaN'), value / 7) as d, cast(if(value % 4 = 0, null, value) as float) as f,
+    value % 2 = 0 as t, cast(value as decimal(20, 3)) as n, encode(cast(value as string), 'utf-8') as raw,
+    if(value % 5 = 0, null, concat('é', value)) as text, date_add(date'1969-12-30', cast(value as int)) as day,
+    timestamp_micros(value * 1000000007 - 5) as instant, cast(timestamp_micros(value * 977) as timestamp_ntz) as local
+"""
+
+
+@pytest.mark.parametrize("more", ["", ", array(value, null) as list, named_struct('x', value) as pair"])
+def test_every_type_comes_out_of_carry_as_it_went_in(spark: SparkSession, tmp_path: Path, more: str) -> None:
+    rows = spark.range(300).selectExpr("id as value").selectExpr(*_columns(_SIMPLE + more))
+    rows.repartition(2).write.parquet(str(tmp_path / "in"))
+    master = spark.range(50).selectExpr("id as key", "timestamp_micros(id * 3) as since", "concat('n', id) as name")
+    build_master(master, tmp_path / "store", "key", shards=2)
+    kept = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/St_Johns")
+    try:
+        stream = spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+        out = enrich(stream, tmp_path / "store", "key", pending="carry", memory="600kB")
+        run_to_parquet(out, tmp_path / "out", tmp_path / "check", carry=True, rows=300)
+        got = spark.read.parquet(str(tmp_path / "out"))
+        assert [(f.name, f.dataType) for f in got.schema] == [(f.name, f.dataType) for f in out.schema]
+        expected = spark.read.parquet(str(tmp_path / "in")).join(master, "key")
+        assert got.count() == 300
+        assert got.exceptAll(expected.select(*got.columns)).count() == 0
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", kept)
+
+
+def _columns(text: str) -> list[str]:
+    """The expressions of a select list; commas inside parentheses do not count."""
+    depth, found = 0, [""]
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return found
+
+
 def test_names_of_both_sides_may_differ_and_clash(spark: SparkSession, place: Path) -> None:
     orders = spark.createDataFrame([(1, "a"), (2, "b"), (9_999, "c")], "cust int, name string")
     with pytest.raises(SchemaError, match="both the stream and the master have a column 'name'"):

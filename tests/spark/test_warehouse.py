@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 from millrace.cli import demo
 from millrace.cli.main import app
 from millrace.core.errors import ConfigError
+from millrace.spark.metrics import NAMES
 from millrace.spark.report import facts, story, verdict
 from millrace.spark.warehouse import (
     Comparison,
@@ -270,9 +271,10 @@ def test_the_check_finds_a_row_that_is_missing_or_strange(spark: SparkSession, t
 def test_a_moment_is_read_from_a_querys_progress() -> None:
     flow = {"tuples_in": 1000, "rows_out": 900, "unmatched": 0, "cache_hits": 600, "scanned_rows": 750, "wheel": 0.25}
     held = {"waiting": 100, "cached_keys": 50, "cache_bytes": 2000, "waiting_bytes": 5000, "memory_bytes": 9000}
-    progress = SimpleNamespace(batchId=3, batchDuration=2000, observedMetrics={"millrace customers": flow | held})
+    told = {"join": dict.fromkeys(NAMES, 0) | flow | held}
+    progress = SimpleNamespace(batchId=3, batchDuration=2000, observedMetrics={"it": told})
     assert Moment.of(progress) == MOMENT
-    progress.observedMetrics = {"millrace customers": dict.fromkeys(flow | held)}
+    progress.observedMetrics = {"it": {"join": None}}
     assert Moment.of(progress) is None, "nobody came and nobody waited"
 
 

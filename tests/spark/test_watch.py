@@ -13,11 +13,11 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from millrace.spark.metrics import NUMBERS
+from millrace.spark.metrics import NAMES
 from millrace.spark.watch import FACTS, Board, observed, watch
 
-IDLE: dict[str, Any] = dict.fromkeys([*(number for number, _ in NUMBERS), "hit_rate"])
-"""The row of a join that had nothing to do in a micro-batch."""
+IDLE: dict[str, Any] = dict.fromkeys(NAMES)
+"""The numbers of a join that had nothing to do in a micro-batch."""
 
 
 def _told(**numbers: float | None) -> dict[str, Any]:
@@ -25,7 +25,15 @@ def _told(**numbers: float | None) -> dict[str, Any]:
 
 
 def _progress(batch: int, joins: dict[str, dict[str, Any]], ms: int = 2000) -> dict[str, Any]:
-    return {"batchId": batch, "batchDuration": ms, "observedMetrics": {n: Row(**row) for n, row in joins.items()}}
+    return {
+        "batchId": batch,
+        "batchDuration": ms,
+        "observedMetrics": {n: _row(numbers) for n, numbers in joins.items()},
+    }
+
+
+def _row(numbers: dict[str, Any]) -> Row:
+    return Row(join=None if numbers == IDLE else Row(**numbers))
 
 
 def _shown(board: Board, *, ended: bool = False) -> tuple[str, dict[str, list[str]]]:
@@ -42,11 +50,11 @@ def test_joins_are_known_by_their_numbers_whatever_they_are_called() -> None:
     joins = {
         "first look": _told(),
         "millrace customers": IDLE,
-        "millrace of mine": {"rows": 5},
-        "other": {"waiting": 1},
     }
-    assert observed(_progress(0, joins)) == {"first look": _told(), "millrace customers": IDLE}
-    assert observed(SimpleNamespace(observedMetrics={"a": _told()})) == {"a": _told()}
+    progress = _progress(0, joins)
+    progress["observedMetrics"] |= {"check": Row(rows=5), "mine": Row(join=Row(rows=5))}
+    assert observed(progress) == {"first look": _told(), "millrace customers": IDLE}
+    assert observed(SimpleNamespace(observedMetrics={"a": {"join": _told()}})) == {"a": _told()}
     assert observed(None) == {}
 
 

@@ -10,12 +10,15 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from millrace.core.spec import JoinSpec
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
 from millrace.semistream.join import SemiStreamJoin
-from millrace.spark.carry import Wheelwork, from_blob, to_blob
+from millrace.spark.blobs import from_blob, to_blob
+from millrace.spark.carry import Wheelwork
+from millrace.spark.leaving import AsBlobs
 from millrace.spark.plan import JoinPlan
 from millrace.testing.oracle import assert_same_rows, oracle_join
 
@@ -81,7 +84,7 @@ FakeHandle.getMapState = get_map_state  # type: ignore[assignment]
 
 
 def rows_of(frames: Iterator[pd.DataFrame]) -> list[pa.RecordBatch]:
-    return [from_blob(blob) for frame in frames for blob in frame["blob"] if blob is not None]
+    return [from_blob(blob) for frame in frames for blob in frame["blob"].dropna()]
 
 
 @pytest.mark.parametrize("unique", [True, False])
@@ -101,7 +104,7 @@ def test_every_batch_by_a_new_worker(tmp_path: Path, unique: bool, how: str, mem
     at = now = 0
     for size in sizes:
         now += 10
-        processor = Wheelwork(plan, "[0]", turns)
+        processor = Wheelwork(plan, "[0]", turns, AsBlobs(StructType()))
         processor.init(handle)
         due = {timer for timer in handle.timers if timer <= now}
         if size:
@@ -114,7 +117,7 @@ def test_every_batch_by_a_new_worker(tmp_path: Path, unique: bool, how: str, mem
     while handle.timers:
         now += 10
         due, handle.timers = handle.timers, set()
-        processor = Wheelwork(plan, "[0]", turns)
+        processor = Wheelwork(plan, "[0]", turns, AsBlobs(StructType()))
         processor.init(handle)
         for _ in due:
             got += rows_of(processor.handleExpiredTimer((0,), FakeTimer(now), None))

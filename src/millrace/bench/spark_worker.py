@@ -41,6 +41,7 @@ def measured(setting: SparkSetting) -> dict[str, Any]:
 
     from millrace.bench import spark as inputs
     from millrace.spark import session
+    from millrace.spark.watch import observed
 
     directory = Path(setting.directory)
     settings: dict[str, object] = {"spark__sql__shuffle__partitions": 2, "spark__driver__memory": "6g"}
@@ -63,8 +64,7 @@ def measured(setting: SparkSetting) -> dict[str, Any]:
             "rows": sum(p["observedMetrics"]["check"]["rows"] for p in progress if p["observedMetrics"]),
             "checksum": "",
         }
-        mine = [m for p in progress for name, m in p["observedMetrics"].items() if name.startswith("millrace")]
-        mine = [m for m in (m if isinstance(m, dict) else m.asDict() for m in mine) if m["tuples_in"]][WARM:]
+        mine = [m for p in progress for m in observed(p).values() if m["tuples_in"]][WARM:]
         if mine:
             found["join_ms"] = sum(m["join_ms"] for m in mine) / len(mine) / 2
             found["last"] = mine[-1]
@@ -140,11 +140,12 @@ def _run(out: Any, batches: int, checkpoint: Path) -> list[Any]:
 
 
 def _waiting(progress: list[Any]) -> bool:
+    from millrace.spark.watch import observed
+
     last: Any = None
     for p in progress:
-        for name, m in p["observedMetrics"].items():
-            if name.startswith("millrace") and m["waiting"] is not None:
-                last = m["waiting"]
+        for m in observed(p).values():
+            last = last if m["waiting"] is None else m["waiting"]
     return bool(last)
 
 

@@ -154,12 +154,14 @@ class Tally:
             self.last_batch = one.batchId
             self.batches += 1
             self.seconds += one.batchDuration / 1000
-            for numbers in (row.asDict() for row in one.observedMetrics.values()):
-                self.tuples += numbers.get("tuples_in") or 0
-                self.rows_out += numbers.get("rows_out") or 0
-                self.cache_hits += numbers.get("cache_hits") or 0
-                self.unmatched += numbers.get("unmatched") or 0
-                self.waiting = numbers.get("waiting") or 0
+            from millrace.spark.watch import observed
+
+            joins = list(observed(one).values())
+            self.tuples += sum(numbers["tuples_in"] or 0 for numbers in joins)
+            self.rows_out += sum(numbers["rows_out"] or 0 for numbers in joins)
+            self.cache_hits += sum(numbers["cache_hits"] or 0 for numbers in joins)
+            self.unmatched += sum(numbers["unmatched"] or 0 for numbers in joins)
+            self.waiting = sum(numbers["waiting"] or 0 for numbers in joins)
 
     @property
     def rate(self) -> float:

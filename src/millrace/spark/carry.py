@@ -2,10 +2,13 @@
 
 ::
 
-    rows ─► pack ─► groupBy(shard) ─► transformWithState ─► unpack ─► rows
+    rows ─► pack ─► groupBy(shard) ─► transformWithState ─► (unpack) ─► rows
              │  one Arrow blob per       │        ▲
              │  shard and batch          ▼        │ timer: the wheel turns when no input comes
              │                      hard state: waiting tuples, position of the wheel
+
+Rows leave the stateful operator as columns, or, if one is of a type that pandas would take apart value by value,
+as blobs again (:mod:`millrace.spark.leaving`).
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from pyspark.sql.types import StructType
 from millrace.core.errors import ConfigError, StateError
 from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.snapshots import Progress, WaitingChunk
-from millrace.spark import metrics, types
+from millrace.spark import leaving, metrics, types
+from millrace.spark.blobs import from_blob, to_blob
+from millrace.spark.leaving import WayOut
 from millrace.spark.metrics import Meter
 from millrace.spark.plan import JoinPlan
 from millrace.spark.routing import SHARD, shard_of
@@ -34,7 +39,6 @@ from millrace.spark.session import PARTITIONS, ROCKSDB, STATE_STORE
 from millrace.spark.shipping import shipped
 
 _PACKED = f"{SHARD} int, blob binary"
-_TURNED = f"blob binary, {metrics.COLUMN} {metrics.TYPE}"
 _TICK_MS = 1
 
 
@@ -52,10 +56,11 @@ def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label
     groups = json.dumps(spread(plan.shards, partitions))
     sharded = df.withColumn(SHARD, shard_of(plan) if plan.shards > 1 else F.lit(0))
     packed = sharded.mapInArrow(shipped("millrace.spark.carry", "pack", plan, groups), _PACKED)
+    way = leaving.way_out(output)
     turned = packed.groupBy(SHARD).transformWithStateInPandas(
-        Wheelwork(plan, groups, turns), _TURNED, "Append", "ProcessingTime"
+        Wheelwork(plan, groups, turns, way), way.schema, "Append", "ProcessingTime"
     )
-    return metrics.observed(turned, label).mapInArrow(shipped("millrace.spark.carry", "unpack", plan), output)
+    return way.rows(metrics.observed(turned, label))
 
 
 # packing
@@ -92,25 +97,6 @@ def _together(batches: Iterator[pa.RecordBatch], rows: int = 262_144) -> Iterato
         yield pa.concat_batches(pending)
 
 
-def unpack(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows from blobs."""
-    for batch in batches:
-        for blob in batch.column(0):
-            if blob.is_valid:
-                yield from pa.ipc.open_stream(blob.as_buffer())
-
-
-def to_blob(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def from_blob(blob: bytes) -> pa.RecordBatch:
-    return pa.ipc.open_stream(blob).read_next_batch()
-
-
 # the stateful part
 
 
@@ -121,8 +107,8 @@ class Wheelwork(StatefulProcessor):
     (which of them are still here, and what each has met; a byte or less per tuple, written every time).
     """
 
-    def __init__(self, plan: JoinPlan, groups: str, turns: int) -> None:
-        self._plan = plan
+    def __init__(self, plan: JoinPlan, groups: str, turns: int, way: WayOut) -> None:
+        self._plan, self._way = plan, way
         self._shard_of = {group: shard for shard, group in enumerate(json.loads(groups))}
         self._turns = turns
 
@@ -151,14 +137,14 @@ class Wheelwork(StatefulProcessor):
         filed, timer = self._resume(join)
         meter = Meter(join)
         for batch in self._work(join, batches):
-            yield _frame(to_blob(types.conform(batch, plan.sent_schema)), None)
+            yield self._way.frame(types.conform(batch, plan.sent_schema))
         now = int(timer_values.getCurrentProcessingTimeInMs())
         if join.metrics.waiting and timer <= now:
             timer = now + _TICK_MS
             self._handle.registerTimer(timer)
         self._file(join, filed, timer, now)
         plan.keep(join, shard if plan.shards > 1 else None)
-        yield _frame(None, meter.numbers())
+        yield self._way.metrics_frame(meter.numbers())
 
     def _work(self, join: SemiStreamJoin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take in what came, and turn the wheel by its share of a turn, further if the room was full."""
@@ -248,10 +234,6 @@ def _read_marks(marks: bytes, length: int) -> tuple[np.ndarray[Any, Any], np.nda
     bits = -(-length // 8)
     present = np.unpackbits(np.frombuffer(marks, np.uint8, bits), count=length)
     return np.flatnonzero(present), np.frombuffer(marks, np.uint8, offset=bits)
-
-
-def _frame(blob: bytes | None, numbers: list[float] | None) -> pd.DataFrame:
-    return pd.DataFrame({"blob": [blob], metrics.COLUMN: [numbers]})
 
 
 # where groups go

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from millrace.core.errors import ConfigError, SchemaError, one_of
 from millrace.core.sizes import parse_size
@@ -89,7 +89,7 @@ def enrich(
     label = name or f"{metrics.PREFIX} {Path(plan.path).name}"
     if pending == "carry":
         return carry.carried(df, plan, output, turns, label)
-    sent = StructType([*output.fields, StructField(metrics.COLUMN, ArrayType(DoubleType()))])
+    sent = StructType([*output.fields, StructField(metrics.COLUMN, StringType())])
     joined = _routed(df, plan).mapInArrow(shipped("millrace.spark.drain", "drain", plan), sent)
     observed = metrics.observed(joined, label)
     return observed.where(F.col(metrics.COLUMN).isNull()).drop(metrics.COLUMN)

@@ -6,8 +6,8 @@ The row travels with the output, in a column that is null in all others, and is 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -16,9 +16,10 @@ from pyspark.sql import functions as F
 from millrace.semistream.join import SemiStreamJoin
 
 COLUMN = "__millrace"
-TYPE = "array<double>"
 PREFIX = "millrace"
-ARROW_TYPE = pa.list_(pa.float64())
+ARROW_TYPE = pa.string()
+FIELD = "join"
+"""What the numbers are called in an observed row."""
 
 NUMBERS = (
     ("tuples_in", "sum"),
@@ -41,7 +42,8 @@ NUMBERS = (
 )
 """The numbers of a task, and how those of a micro-batch come from them."""
 
-_TELLING = {"tuples_in", "rows_out", "cache_hits", "waiting", "wheel"}
+NAMES = (*(number for number, _ in NUMBERS), "hit_rate")
+"""The numbers of a micro-batch."""
 
 
 @dataclass
@@ -92,36 +94,59 @@ def metrics_row(schema: pa.Schema, numbers: list[float]) -> pa.RecordBatch:
 
 def with_metrics(batch: pa.RecordBatch, numbers: list[float] | None = None) -> pa.RecordBatch:
     """The batch with the column of numbers, which only a row of metrics has a value in."""
-    column = pa.array([numbers], ARROW_TYPE) if numbers is not None else _none(len(batch))
+    column = pa.array([line(numbers)], ARROW_TYPE) if numbers is not None else pa.nulls(len(batch), ARROW_TYPE)
     return batch.append_column(pa.field(COLUMN, ARROW_TYPE), column)
 
 
-def _none(rows: int) -> pa.Array:
-    return pa.nulls(rows, ARROW_TYPE)
+def line(numbers: list[float]) -> str:
+    """The numbers as the column has them: text, which every way from Python to Spark can carry."""
+    return " ".join(map(repr, map(float, numbers)))
 
 
 def observed(df: DataFrame, name: str) -> DataFrame:
     """Have Spark sum the metrics up, under a name in ``StreamingQueryProgress.observedMetrics``."""
-    return df.observe(name, *_summed())
+    return df.observe(name, _summed().alias(FIELD))
 
 
-def is_ours(names: Iterable[str]) -> bool:
-    """Whether observed numbers are those of a join, whatever it is called: by their own names.
+def told(row: Any) -> dict[str, Any] | None:
+    """The numbers in an observed row, all None where no task was at work; None if they are not of a join of ours."""
+    fields = row if isinstance(row, dict) else row.asDict()
+    if set(fields) != {FIELD}:
+        return None
+    numbers = fields[FIELD]
+    if numbers is None:
+        return dict.fromkeys(NAMES)
+    numbers = numbers if isinstance(numbers, dict) else numbers.asDict()
+    return numbers if set(NAMES).issubset(numbers) else None
 
-    >>> is_ours(number for number, _ in NUMBERS), is_ours(["rows", "waiting"])
-    (True, False)
-    """
-    return _TELLING.issubset(names)
+
+def _summed() -> Column:
+    """One struct of everything: all rows of the output pass here, and one aggregate is all they can afford."""
+    return F.transform(F.array(F.transform(F.collect_list(COLUMN), _read)), _over)[0]
 
 
-def _summed() -> list[Column]:
-    """One column per number, and the hit rate."""
-    total = {"sum": F.sum, "max": F.max, "avg": F.avg}
-    columns = []
-    for place, (number, how) in enumerate(NUMBERS):
-        summed = total[how](F.col(COLUMN)[place])
-        if how == "sum" and not number.endswith("_ms"):
-            summed = summed.cast("long")
-        columns.append(summed.alias(number))
-    hits = F.try_divide(F.sum(F.col(COLUMN)[2]), F.sum(F.col(COLUMN)[0]))
-    return [*columns, hits.alias("hit_rate")]
+def _read(line: Column) -> Column:
+    return F.split(line, " ").cast("array<double>")
+
+
+def _over(tasks: Column) -> Column:
+    """The numbers of a micro-batch from those of its tasks; null if there were none."""
+    columns = [_one(tasks, place, number, how).alias(number) for place, (number, how) in enumerate(NUMBERS)]
+    hits = F.try_divide(_sum(tasks, _place("cache_hits")), _sum(tasks, _place("tuples_in")))
+    return F.when(F.size(tasks) > 0, F.struct(*columns, hits.alias("hit_rate")))
+
+
+def _one(tasks: Column, place: int, number: str, how: str) -> Column:
+    if how == "max":
+        return F.array_max(F.transform(tasks, lambda task: task[place]))
+    if how == "avg":
+        return _sum(tasks, place) / F.size(tasks)
+    return _sum(tasks, place) if number.endswith("_ms") else _sum(tasks, place).cast("long")
+
+
+def _sum(tasks: Column, place: int) -> Column:
+    return F.aggregate(tasks, F.lit(0.0), lambda so_far, task: so_far + task[place])
+
+
+def _place(name: str) -> int:
+    return [number for number, _ in NUMBERS].index(name)

@@ -12,6 +12,12 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 PARTITIONS = "spark.sql.shuffle.partitions"
 
+ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+"""With a limit of bytes, Spark measures its Arrow buffers anew for every row; that of rows is limit enough."""
+
+ARROW_CHECKS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Spark asks whether a value is there before it reads it; without these, Arrow's Java side checks again, every time."""
+
 
 def session(name: str = "millrace", *, master: str | None = None, **settings: object) -> SparkSession:
     """A session whose workers run this interpreter and whose state store is RocksDB with a changelog.
@@ -33,6 +39,9 @@ def session(name: str = "millrace", *, master: str | None = None, **settings: ob
     defaults: dict[str, object] = {
         STATE_STORE: ROCKSDB,
         CHANGELOG: "true",
+        ARROW_BYTES: 2**31 - 1,
+        "spark.driver.extraJavaOptions": ARROW_CHECKS,
+        "spark.executor.extraJavaOptions": ARROW_CHECKS,
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.enabled": "false",

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from millrace.core.sizes import format_size
-from millrace.spark.metrics import PREFIX, is_ours
+from millrace.spark.metrics import PREFIX, told
 
 WAITING = "waiting for input"
 
@@ -41,8 +41,9 @@ def observed(progress: Any) -> dict[str, dict[str, Any]]:
     if progress is None:
         return {}
     found = progress["observedMetrics"] if isinstance(progress, dict) else progress.observedMetrics
-    rows = {name: row if isinstance(row, dict) else row.asDict() for name, row in found.items()}
-    return {name: row for name, row in rows.items() if is_ours(row)}
+    return {
+        name: numbers for name, numbers in ((name, told(row)) for name, row in found.items()) if numbers is not None
+    }
 
 
 class Board:
@@ -60,10 +61,10 @@ class Board:
             self._at_work = {name for name, row in joins.items() if row["tuples_in"] is not None}
             self._head = f"batch {progress['batchId']}" if self._at_work else WAITING
             for name, row in joins.items():
-                told = {number: value for number, value in row.items() if value is not None}
-                if told:
-                    told |= {"batch": progress["batchId"], "seconds": max(0.001, progress["batchDuration"] / 1000)}
-                self._joins[name] = self._joins.get(name, {}) | told
+                known = {number: value for number, value in row.items() if value is not None}
+                if known:
+                    known |= {"batch": progress["batchId"], "seconds": max(0.001, progress["batchDuration"] / 1000)}
+                self._joins[name] = self._joins.get(name, {}) | known
 
     def table(self, *, ended: bool = False) -> Table:
         """A column for every join."""
