@@ -15,7 +15,7 @@ _SMALL: dict[str, dict[str, Any]] = {
     "memory": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
     "scaling": {"sizes": (100_000, 200_000), "tuples": 200_000, "rounds": 1, "memory": "2MB"},
     "disk": {"rows": 50_000, "shares": (2, 10), "warm_up": 6, "turns": 3},
-    "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 5, "memory": "8MB"},
+    "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 2, "memory": "8MB", "warm_seconds": 1.0},
 }
 _FULL: dict[str, dict[str, Any]] = {
     "memory": {"rows": 50_000_000, "tuples": 8_000_000, "batches": (100_000,), "rounds": 1},

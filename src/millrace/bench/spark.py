@@ -1,7 +1,8 @@
 """``enrich`` beside Spark's own stream-static join, and beside the bare plumbing: one run, the same files.
 
-Every engine runs in a process and a Spark of its own (``local[2]``, no-op sink) over the same Parquet files, so many
-rows to a micro-batch. Figures are medians of micro-batches after the third.
+Every engine runs in a process and a Spark of its own (``local[2]``, no-op sink, the parallel collector) over the same
+Parquet files, so many rows to a micro-batch. Figures are medians of micro-batches that come after the third and after
+half a minute, when Java has compiled most of what it will.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from millrace.bench.spark_worker import WARM, SparkSetting
+from millrace.bench.spark_worker import SparkSetting
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
 
-OWN = ("spark", "spark-sort-merge", "spark-hash")
-"""Spark's own join as Spark plans it, and with other strategies forced; the best counts."""
+OWN = ("spark", "spark-sort-merge")
+"""Spark's own join as Spark plans it, and with its other strategy forced; the best counts."""
 
 
 def run(
@@ -37,6 +38,7 @@ def run(
     memory: str = "256MB",
     skew: float = 1.0,
     hot: float = 0.6,
+    warm_seconds: float = 30.0,
     console: Console | None = None,
 ) -> dict[str, Any]:
     """Measure everything and print it."""
@@ -52,18 +54,22 @@ def run(
         for rows in sizes:
             for batch in batches:
                 here: dict[str, Any] = {"rows": rows, "batch": batch, "engines": {}}
-                names = ["spark", "identity", "drain", "carry"]
+                names = ["spark", "identity", "drain", "drain-sharded", "carry"]
                 if rows == sizes[0] and batch == batches[0]:
-                    names += ["spark-sort-merge", "spark-hash", "source", "shuffle", "narrow", "drain-sharded"]
+                    names += ["spark-sort-merge", "source", "narrow", "shuffle"]
                 for name in names:
                     progress.update(task, description=f"{rows:,} rows, batches of {batch:,}: {name}")
-                    few = WARM + 2 if name.startswith("spark") and rows > 20_000_000 else count
-                    setting = SparkSetting(name, str(directory), rows, batch, few, memory, skew)
+                    few = 3 if name.startswith("spark") and rows > 20_000_000 else count
+                    setting = SparkSetting(
+                        name, str(directory), rows, batch, few, memory, skew, warm_seconds=warm_seconds
+                    )
                     here["engines"][name] = measure(setting)
                 results.append(here)
         progress.update(task, description="hot keys")
         hot_ones = {
-            name: measure(SparkSetting(name, str(directory), sizes[0], batches[0], count, memory, skew, hot))
+            name: measure(
+                SparkSetting(name, str(directory), sizes[0], batches[0], count, memory, skew, hot, warm_seconds)
+            )
             for name in ("drain", "drain-sharded", "carry")
         }
     report = {"results": results, "hot": {"share": hot, "engines": hot_ones}, "memory": memory, "skew": skew}
@@ -143,7 +149,8 @@ def prepare_stream(directory: Path, rows: int, batch: int, count: int, skew: flo
 
 def print_report(report: dict[str, Any], console: Console) -> None:
     table = Table(title=f"seconds per micro-batch, and times as fast as Spark's own join (memory {report['memory']})")
-    for column in ("master", "micro-batch", "Spark's own", "identity", "drain", "×", "carry", "×", "drain / identity"):
+    columns = ("master", "micro-batch", "Spark's own", "identity", "drain", "×", "sharded", "×", "carry", "×")
+    for column in (*columns, "drain / identity"):
         table.add_column(column, justify="right")
     for here in report["results"]:
         seconds = {name: found["seconds"] for name, found in here["engines"].items()}
@@ -155,6 +162,8 @@ def print_report(report: dict[str, Any], console: Console) -> None:
             f"{seconds['identity']:.2f}",
             f"{seconds['drain']:.2f}",
             f"{own / seconds['drain']:.1f}",
+            f"{seconds['drain-sharded']:.2f}",
+            f"{own / seconds['drain-sharded']:.1f}",
             f"{seconds['carry']:.2f}",
             f"{own / seconds['carry']:.1f}",
             f"{seconds['drain'] / seconds['identity']:.2f}",
