@@ -14,8 +14,8 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def _marked(page: Path) -> Any:
-    """Pages with Spark in them go where the other tests with Spark are."""
-    marks = [pytest.mark.xdist_group("spark")] if "millrace.spark" in page.read_text() else []
+    """Pages with Spark in them share a process."""
+    marks = [pytest.mark.xdist_group("docs")] if "millrace.spark" in page.read_text() else []
     return pytest.param(page, id=page.name, marks=marks)
 
 

@@ -98,7 +98,7 @@ def test_every_type_comes_out_of_carry_as_it_went_in(spark: SparkSession, tmp_pa
     rows.repartition(2).write.parquet(str(tmp_path / "in"))
     master = spark.range(50).selectExpr("id as key", "timestamp_micros(id * 3) as since", "concat('n', id) as name")
     build_master(master, tmp_path / "store", "key", shards=2)
-    kept = spark.conf.get("spark.sql.session.timeZone")
+    kept = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
     spark.conf.set("spark.sql.session.timeZone", "America/St_Johns")
     try:
         stream = spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
