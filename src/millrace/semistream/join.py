@@ -385,7 +385,12 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         """Waiting tuples, and what each has met so far."""
         schema, rows = self._stream_schema, self._room.rows
         arrays = rows.take(range(len(schema)), slots)
-        return pa.RecordBatch.from_arrays(arrays, schema=schema), rows.marks["tally"][slots]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema), self.tally_at(slots)
+
+    def tally_at(self, slots: Slots) -> Tally:
+        """What waiting tuples have met so far."""
+        tally: Tally = self._room.rows.marks["tally"][slots]
+        return tally
 
     def queue(self) -> list[tuple[int, int, Slots]]:
         """Who waits, oldest first: where the wheel stood when they came, the step, and their slots."""

@@ -196,15 +196,15 @@ class Wheelwork(StatefulProcessor):
             if not len(slots):
                 continue
             if start not in filed:
-                rows, tally = join.rows_at(slots)
+                rows, _ = join.rows_at(slots)
                 self._rows.updateValue((start,), (to_blob(rows),))
                 filed[start] = _Filed(len(slots), np.arange(len(slots)), slots)
             entry = filed[start]
-            still = np.isin(entry.slots, slots, assume_unique=True)
+            still = _among(entry.slots, slots)
             if int(still.sum()) != len(slots):
                 raise StateError(f"carry: chunk {start} has got tuples after it was written down")
-            _, tally = join.rows_at(entry.slots[still])
-            self._marks.updateValue((start,), (_write_marks(entry.length, entry.here[still], tally),))
+            marks = _write_marks(entry.length, entry.here[still], join.tally_at(entry.slots[still]))
+            self._marks.updateValue((start,), (marks,))
             chunks.append([start, step, entry.length])
         waiting = {start for start, _, _ in chunks}
         for start in filed:
@@ -222,6 +222,13 @@ class _Filed:
     def __init__(self, length: int, here: np.ndarray[Any, Any], slots: np.ndarray[Any, Any] | None = None) -> None:
         self.length, self.here = length, here
         self.slots = slots if slots is not None else np.empty(0, np.int32)
+
+
+def _among(these: np.ndarray[Any, Any], those: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Which of these slots are among those."""
+    present = np.zeros(1 + max(int(these.max(initial=0)), int(those.max(initial=0))), np.bool_)
+    present[those] = True
+    return np.asarray(present[these])
 
 
 def _write_marks(length: int, here: np.ndarray[Any, Any], tally: np.ndarray[Any, Any]) -> bytes:
