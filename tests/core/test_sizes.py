@@ -38,14 +38,14 @@ def test_shares_need_something_to_be_a_share_of() -> None:
 
 @pytest.mark.parametrize("bad", ["", "MB", "-1MB", "1 XB", "1e3", "1,5MB", "lots", "5 %%", 0, -3, "0", "0.0001%"])
 def test_other_text_is_refused_with_what_came(bad: str | int) -> None:
-    with pytest.raises(ConfigError, match="size: ") as raised:
+    with pytest.raises(ConfigError, match="memory: ") as raised:
         parse_size(bad, of=1000)
     assert repr(bad) in str(raised.value)
 
 
 @pytest.mark.parametrize("bad", [1.5, True, None, b"1MB", [1]])
 def test_other_types_are_refused(bad: Any) -> None:
-    with pytest.raises(ConfigError, match="size: expected bytes or text"):
+    with pytest.raises(ConfigError, match="memory: expected bytes or text"):
         parse_size(bad)
 
 

@@ -36,19 +36,23 @@ def survive(
     attacks = 0
     deadline = time.monotonic() + patience
     query, seen, strike_at = _start(root, mode, master), _commits(root), 0.0
-    while not (root / "done").exists():
-        assert time.monotonic() < deadline, "the query did not come to its end"
-        if query.poll() is not None and not (root / "done").exists():
-            query, seen, strike_at = _start(root, mode, master), _commits(root), 0.0
-        if not strike_at and _commits(root) > seen:  # it is at work
-            strike_at = time.monotonic() + dice.uniform(0.0, 2.0)
-        if attacks < times and strike_at and time.monotonic() >= strike_at:
-            attacks += 1
-            if attack(root, query, dice):
-                query.wait()
-                query = _start(root, mode, master)
-            seen, strike_at = _commits(root), 0.0
-        time.sleep(0.01)
+    try:
+        while not (root / "done").exists():
+            assert time.monotonic() < deadline, "the query did not come to its end"
+            if query.poll() is not None and not (root / "done").exists():
+                query, seen, strike_at = _start(root, mode, master), _commits(root), 0.0
+            if not strike_at and _commits(root) > seen:  # it is at work
+                strike_at = time.monotonic() + dice.uniform(0.0, 2.0)
+            if attacks < times and strike_at and time.monotonic() >= strike_at:
+                attacks += 1
+                if attack(root, query, dice):
+                    query.wait()
+                    query = _start(root, mode, master)
+                seen, strike_at = _commits(root), 0.0
+            time.sleep(0.01)
+    finally:
+        if not (root / "done").exists() and query.poll() is None:
+            os.killpg(query.pid, signal.SIGKILL)
     query.wait()
     return attacks
 

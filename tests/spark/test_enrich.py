@@ -134,6 +134,12 @@ def test_names_of_both_sides_may_differ_and_clash(spark: SparkSession, place: Pa
     assert sorted(out.collect()) == [(1, "a", "name 1", 1.5), (2, "b", "name 2", 3.0)]
 
 
+def test_sparks_words_for_kinds_of_join(spark: SparkSession, place: Path) -> None:
+    stream, store = spark.read.parquet(str(place / "in")), place / "store-1-1"
+    for word, how in (("left_outer", "left"), ("left_semi", "semi"), ("leftanti", "anti")):
+        assert enrich(stream, store, "key", word).schema == enrich(stream, store, "key", how).schema
+
+
 def test_columns_that_are_never_null(spark: SparkSession, place: Path) -> None:
     stream = spark.range(2_990, 3_010).withColumnRenamed("id", "key")
     assert enrich(stream, place / "store-1-3", "key", "left", columns=["name"]).where("name is null").count() == 10
@@ -210,8 +216,15 @@ def test_bad_arguments(spark: SparkSession, place: Path) -> None:
         enrich(stream, store, "key", pending="later")
     with pytest.raises(ConfigError, match="for streaming DataFrames"):
         enrich(stream, store, "key", pending="carry")
-    with pytest.raises(BudgetTooSmallError, match="is too little for ssbj"):
+    with pytest.raises(BudgetTooSmallError, match="is too little: 3 tasks share it") as small:
         enrich(stream, store, "key", memory="2kB")
+    enrich(stream, store, "key", memory=small.value.minimum)
+    with pytest.raises(ConfigError, match="memory: expected bytes, or text such as '64MB'"):
+        enrich(stream, store, "key", memory="lots")
+    with pytest.raises(ConfigError, match="got a DataFrame"):
+        enrich(stream, stream, "key")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="name: the DataFrame has metrics called 'millrace store-1-3' already"):
+        enrich(enrich(stream, store, "key", columns=["name"]), store, "key", columns=["price"])
     with pytest.raises(StoreNotFoundError, match="there is no master store here"):
         enrich(stream, place / "nowhere", "key")
     with pytest.raises(SchemaError, match="expected a DataFrame"):

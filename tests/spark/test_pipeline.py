@@ -224,6 +224,8 @@ def test_a_file_without_faults(write: Write) -> None:
             '10: [join]: expected the key on ("key", ["a", "b"], or { stream = "master" } with the names of columns); '
             "it is not there",
         ),
+        ('cust = "custkey"', 'cust = "custkeyy"', "11: [join] on: the master store is keyed by custkey; got custkeyy"),
+        ('how = "left"', 'columns = ["nmae"]', '12: [join] columns: the master has no "nmae"; did you mean name?'),
         (
             'how = "left"',
             "options.evict_evry = 5",

@@ -202,7 +202,7 @@ def test_fresh_removes_what_a_demo_has_made_and_nothing_else(tmp_path: Path) -> 
         ({"batches": 3}, "batches: expected at least 4"),
         ({"orders": 15}, "orders: 4 batches need at least 16"),
         ({"skew": -1.0}, "skew: expected 0 or more"),
-        ({"memory": "much"}, "size: expected"),
+        ({"memory": "much"}, "memory: expected"),
     ],
 )
 def test_settings_that_cannot_work(options: dict[str, Any], message: str) -> None:

@@ -30,25 +30,25 @@ def parse_size(size: str | int, *, of: int | None = None) -> int:
     12000000
     """
     if isinstance(size, bool) or not isinstance(size, str | int):
-        raise ConfigError(f"size: expected bytes or text such as '64MB' or '1%'; got {size!r}")
+        raise ConfigError(f"memory: expected bytes or text such as '64MB' or '1%'; got {size!r}")
     if isinstance(size, int):
         nbytes = float(min(size, 2**60))
     else:
         found = _SIZE.fullmatch(size)
         unit = found.group(2).lower() if found else "?"
         if not found or (unit != "%" and unit not in _UNITS):
-            raise ConfigError(f"size: expected text such as '64MB', '64MiB' or '1%'; got {size!r}")
+            raise ConfigError(f"memory: expected bytes, or text such as '64MB', '64MiB' or '1%'; got {size!r}")
         number = float(found.group(1))
         if unit == "%":
             if of is None:
-                raise ConfigError(f"size: {size!r} is a share, but there is nothing here to take a share of")
+                raise ConfigError(f"memory: {size!r} is a share, but there is nothing here to take a share of")
             nbytes = number / 100 * of
         else:
             nbytes = number * _UNITS[unit]
     if nbytes > 2**56:
-        raise ConfigError(f"size: no machine has that much memory: {size!r}")
+        raise ConfigError(f"memory: no machine has that much memory: {size!r}")
     if nbytes < 1:
-        raise ConfigError(f"size: expected at least one byte; got {size!r}")
+        raise ConfigError(f"memory: expected at least one byte; got {size!r}")
     return int(nbytes)
 
 

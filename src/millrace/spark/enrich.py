@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from millrace.core.errors import ConfigError, SchemaError, one_of
-from millrace.core.sizes import parse_size
+from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, one_of
+from millrace.core.sizes import format_size, parse_size
 from millrace.core.spec import JoinSpec, On
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
@@ -24,6 +24,16 @@ from millrace.spark.session import slots_per_executor
 from millrace.spark.shipping import shipped
 
 AUTO = "ssbj"
+
+_SPARKS_WORDS = {
+    "left_outer": "left",
+    "leftouter": "left",
+    "left_semi": "semi",
+    "leftsemi": "semi",
+    "left_anti": "anti",
+    "leftanti": "anti",
+}
+"""What Spark calls the same kinds of join."""
 
 
 def enrich(
@@ -53,7 +63,7 @@ def enrich(
     on
         Key column of both sides; several; or a mapping from the DataFrame's names to the master's.
     how
-        ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``.
+        ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``, or Spark's words for them.
     algorithm
         A name from the table of algorithms, or ``"auto"``.
     memory
@@ -84,9 +94,16 @@ def enrich(
     one_of("pending", pending, ("drain", "carry"))
     if not isinstance(df, DataFrame):
         raise SchemaError(f"enrich: expected a DataFrame; got {type(df).__name__}")
+    if isinstance(master, DataFrame):
+        raise ConfigError(
+            "master: expected the path of a store; got a DataFrame. build_master(df, path, key) makes one"
+        )
     store = master if isinstance(master, MasterStore) else MasterStore.open(master)
+    how = _SPARKS_WORDS.get(how, how)
     plan, output = _plan(df, store, on, how, algorithm, memory, columns, suffix, scratch, options)
     label = name or f"{metrics.PREFIX} {Path(plan.path).name}"
+    if metrics.has(df, label):
+        raise ConfigError(f"name: the DataFrame has metrics called {label!r} already; give this join another name=")
     if pending == "carry":
         return carry.carried(df, plan, output, turns, label)
     sent = StructType([*output.fields, StructField(metrics.COLUMN, StringType())])
@@ -120,13 +137,19 @@ def _plan(
     stream = _stream_schema(df, store, spec)
     spark = df.sparkSession
     total = parse_size(memory, of=store.nbytes)
-    share = max(1, total // max(store.shards, slots_per_executor(spark)))
+    parts = max(store.shards, slots_per_executor(spark))
+    share = max(1, total // parts)
     name = AUTO if algorithm == "auto" else algorithm
     if "main_memory" in ALGORITHMS[one_of("algorithm", name, ALGORITHMS)].options:
         options = {"main_memory": False, **options}  # a task is over before reading all of the master has paid off
-    emitted = SemiStreamJoin(
-        store.shard(0), spec_on(spec), how, algorithm=name, memory=share, columns=columns, suffix=suffix, **options
-    ).bind(stream)
+    emitted = _emitted(
+        stream,
+        lambda memory: SemiStreamJoin(
+            store.shard(0), spec_on(spec), how, algorithm=name, memory=memory, columns=columns, suffix=suffix, **options
+        ),
+        total,
+        parts,
+    )
     ours = [StructField(field.name, field.dataType, True, field.metadata) for field in df.schema]
     fields = StructType([*ours, *types.spark_fields(list(emitted)[len(ours) :], "master")])
     sent = types.sent_schema(fields)
@@ -148,6 +171,24 @@ def _plan(
         scratch=None if scratch is None else str(scratch),
     )
     return plan, fields
+
+
+def _emitted(stream: Any, made: Callable[[int], SemiStreamJoin], total: int, parts: int) -> Any:
+    """The output's schema; if a task's part of the memory is too small for the join, an error that speaks of it all."""
+    least = max(1, total // parts)
+    while True:
+        try:
+            schema = made(least).bind(stream)
+            break
+        except BudgetTooSmallError as error:
+            least = error.minimum
+    if least > max(1, total // parts):
+        raise BudgetTooSmallError(
+            f"memory: {format_size(total)} is too little: {parts} tasks share it, and each needs {least} bytes; "
+            f"the least is {least * parts} bytes ({format_size(least * parts)})",
+            least * parts,
+        )
+    return schema
 
 
 def spec_on(spec: JoinSpec) -> dict[str, str]:

@@ -108,6 +108,12 @@ def observed(df: DataFrame, name: str) -> DataFrame:
     return df.observe(name, _summed().alias(FIELD))
 
 
+def has(df: DataFrame, name: str) -> bool:
+    """Whether metrics of this name are taken already on the way to a DataFrame."""
+    plan = df._jdf.queryExecution().analyzed().toString()
+    return f"CollectMetrics {name}, " in plan
+
+
 def told(row: Any) -> dict[str, Any] | None:
     """The numbers in an observed row, all None where no task was at work; None if they are not of a join of ours."""
     fields = row if isinstance(row, dict) else row.asDict()

@@ -10,8 +10,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from millrace.core.errors import ConfigError
-from millrace.master.manifest import is_store
+from millrace.core.errors import ConfigError, MillraceError
+from millrace.core.spec import JoinSpec
+from millrace.master.manifest import Manifest, is_store
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.spark.enrich import AUTO
 from millrace.spark.pipeline_keys import (
@@ -174,6 +175,7 @@ class _Check:
 
     def join(self) -> None:
         table = self._at(("join",))
+        self._join_with_store(table)
         name = table.get("algorithm", "auto")
         known = (*JOIN_OPTIONS, *ALGORITHMS[AUTO if name == "auto" else name].options)
         for option in table.get("options", {}):
@@ -181,6 +183,27 @@ class _Check:
                 guess = _close(option, known)
                 hint = f"did you mean {guess}?" if guess else f"expected one of {', '.join(known)}"
                 self.blame(("join", "options", option), f"unknown option; {hint}")
+
+    def _join_with_store(self, table: dict[str, Any]) -> None:
+        """If the store is there already, the join can be held against it."""
+        store = self._at(("master",)).get("store")
+        if store is None or "on" not in table or not _is_local(store) or not is_store(Path(store)):
+            return
+        try:
+            found = Manifest.read(Path(store))
+        except MillraceError as error:
+            self.blame(("master", "store"), str(error))
+            return
+        spec = JoinSpec.of(table["on"], columns=table.get("columns"))
+        if sorted(spec.master_key) != sorted(found.key):
+            keys = f"the master store is keyed by {', '.join(found.key)}; got {', '.join(spec.master_key)}"
+            self.blame(("join", "on"), keys)
+        names = [field.name for field in found.schema]
+        for column in table.get("columns", ()):
+            if column not in names:
+                guess = _close(column, names)
+                hint = f"did you mean {guess}?" if guess else f"it has {', '.join(names)}"
+                self.blame(("join", "columns"), f'the master has no "{column}"; {hint}')
 
     def sink(self) -> None:
         table = self._at(("sink",))
