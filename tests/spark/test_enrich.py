@@ -221,6 +221,18 @@ def test_bad_arguments(spark: SparkSession, place: Path) -> None:
     enrich(stream, store, "key", memory=small.value.minimum)
     with pytest.raises(ConfigError, match="memory: expected bytes, or text such as '64MB'"):
         enrich(stream, store, "key", memory="lots")
+    folded = spark.sql("select 'a' collate UTF8_LCASE as key")
+    with pytest.raises(SchemaError, match="has the collation UTF8_LCASE"):
+        enrich(folded, store, "key")
+    with pytest.raises(SchemaError, match="has the collation UTF8_LCASE"):
+        build_master(folded, place / "folded", "key")
+    with pytest.raises(SchemaError, match="the stream's column 'NAME' and the master's 'name' differ in case only"):
+        enrich(stream.withColumn("NAME", F.lit(1)), store, "key")
+    for reserved in ("__MILLRACE", "__millrace_Shard"):
+        with pytest.raises(SchemaError, match=f"stream: the column name '{reserved}' is reserved"):
+            enrich(stream.withColumn(reserved, F.lit(1)), store, "key")
+        with pytest.raises(SchemaError, match=f"build_master: the column name '{reserved}' is reserved"):
+            build_master(stream.withColumn(reserved, F.lit(1)), place / "reserved", "key")
     with pytest.raises(ConfigError, match="got a DataFrame"):
         enrich(stream, stream, "key")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="name: the DataFrame has metrics called 'millrace store-1-3' already"):
@@ -293,3 +305,4 @@ def test_shards_are_spread_over_partitions_as_spark_hashes_them(spark: SparkSess
         frame = spark.createDataFrame([(name,) for name in names], "name int")
         places = [row[0] for row in frame.select(F.pmod(F.hash("name"), F.lit(partitions))).collect()]
         assert max(places.count(place) for place in places) == -(-shards // partitions)
+        assert [name % shards for name in names] == list(range(shards)), "a name tells its shard"

@@ -1,4 +1,4 @@
-"""Keyed rows in a file, to go on with in another process.
+"""Keyed rows in a file, or as bytes, to go on with in another process.
 
 The file is written aside and renamed, so a name always stands for something whole. It is read into memory of the
 reader's own and checked there: whatever happens to the file afterwards, the reader has what it has checked::
@@ -25,41 +25,62 @@ _MAGIC = b"MILLSOFT"
 _MOST_HEAD = 1 << 20
 
 
-def write(path: Path, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
+Place = Path | io.BytesIO
+"""A file by its name, or an open one in memory."""
+
+
+def write(path: Place, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
     """Write rows to a file in place of what is there. ``more`` is given back by :func:`read`."""
-    rows.trim()
-    facts = rows.facts()
-    arrays = rows.arrays(facts)
-    head = json.dumps({"identity": identity, "facts": facts, "more": more, "sum": _sum(arrays)}).encode()
+    if isinstance(path, io.BytesIO):
+        _dump(path, rows, identity, more)
+        return
     aside = path.with_name(f".{path.name}-{uuid.uuid4().hex[:12]}")
     try:
         with aside.open("wb", buffering=0) as file:
-            _write_all(file, _MAGIC + len(head).to_bytes(8, "little") + head)
-            for array in arrays:
-                _write_all(file, array.view(np.uint8).data if array.size else b"")
+            _dump(file, rows, identity, more)
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
 
 
-def read(path: Path, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
+def read(path: Place, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
     """Fill rows from a file. None, and no rows, if it is missing, torn, changed, of another identity or too large."""
+    if isinstance(path, io.BytesIO):
+        return _load(path, rows, identity)
     try:
         with path.open("rb", buffering=0) as file:
-            if file.read(8) != _MAGIC:
-                return None
-            length = int.from_bytes(file.read(8), "little")
-            if length > _MOST_HEAD:
-                return None
-            head = json.loads(file.read(length))
-            facts = head["facts"]
-            if head["identity"] != identity or not rows.make_room_for(facts):
-                return None
-            arrays = rows.arrays(facts)
-            if all(_fill(file, array) for array in arrays) and _sum(arrays) == head["sum"]:
-                rows.accept(facts)
-                more: dict[str, Any] = head["more"]
-                return more
+            return _load(file, rows, identity)
+    except OSError:
+        rows.clear()
+        return None
+
+
+def _dump(file: io.RawIOBase | io.BytesIO, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
+    rows.trim()
+    facts = rows.facts()
+    arrays = rows.arrays(facts)
+    head = json.dumps({"identity": identity, "facts": facts, "more": more, "sum": _sum(arrays)}).encode()
+    _write_all(file, _MAGIC + len(head).to_bytes(8, "little") + head)
+    for array in arrays:
+        _write_all(file, array.view(np.uint8).data if array.size else b"")
+
+
+def _load(file: io.RawIOBase | io.BytesIO, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
+    try:
+        if file.read(8) != _MAGIC:
+            return None
+        length = int.from_bytes(file.read(8) or b"", "little")
+        if length > _MOST_HEAD:
+            return None
+        head = json.loads(file.read(length) or b"")
+        facts = head["facts"]
+        if head["identity"] != identity or not rows.make_room_for(facts):
+            return None
+        arrays = rows.arrays(facts)
+        if all(_fill(file, array) for array in arrays) and _sum(arrays) == head["sum"]:
+            rows.accept(facts)
+            more: dict[str, Any] = head["more"]
+            return more
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         pass
     rows.clear()
@@ -73,13 +94,13 @@ def _sum(arrays: list[npt.NDArray[Any]]) -> int:
     return total
 
 
-def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:
+def _write_all(file: io.RawIOBase | io.BytesIO, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
-        view = view[file.write(view) :]
+        view = view[file.write(view) or 0 :]
 
 
-def _fill(file: io.FileIO, array: npt.NDArray[Any]) -> bool:
+def _fill(file: io.RawIOBase | io.BytesIO, array: npt.NDArray[Any]) -> bool:
     """Read an array full; False if the file ends before."""
     view = array.view(np.uint8).data if array.size else memoryview(b"")
     while view:

@@ -27,7 +27,6 @@ empty group costs one slot; frequency is divided by the turns really observed in
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -41,6 +40,7 @@ from millrace.master.wheel import Load
 from millrace.rows import keepsake
 from millrace.rows.arena import Arena, Slots
 from millrace.rows.columns import Indices
+from millrace.rows.keepsake import Place
 from millrace.rows.keyed import Codes, KeyedRows
 from millrace.rows.sieve import LEAST_MATCHES, Met, Sieve
 from millrace.semistream.cache import Cache, Surroundings
@@ -211,7 +211,7 @@ class BalancedCache(Cache):
         self.discard(self._heads())
         self.rows.clear()
 
-    def keep(self, path: Path, identity: str) -> bool:
+    def keep(self, path: Place, identity: str) -> bool:
         if not self.rows.keepable:
             return False
         self._copy_noted()
@@ -232,7 +232,7 @@ class BalancedCache(Cache):
         )
         return True
 
-    def recall(self, path: Path, identity: str) -> bool:
+    def recall(self, path: Place, identity: str) -> bool:
         if not self.rows.keepable or self.whole or len(self.rows):
             return False
         facts = keepsake.read(path, self.rows, f"{identity} {self.factor}")

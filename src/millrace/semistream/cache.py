@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from millrace.kernels.groups import MISS
 from millrace.master.store import MasterStore
 from millrace.master.wheel import Load, Wheel
 from millrace.rows.arena import Slots
+from millrace.rows.keepsake import Place
 from millrace.rows.keyed import Codes, KeyedRows
 from millrace.rows.sieve import Met
 from millrace.semistream.waiting import WaitingRoom
@@ -82,11 +82,11 @@ class Cache(ABC):
     def give_way(self) -> None:
         """Give back all memory that can be given back: not one tuple can wait beside the cache."""
 
-    def keep(self, path: Path, identity: str) -> bool:
+    def keep(self, path: Place, identity: str) -> bool:
         """Write what has been learned to a file; False if there is nothing that can be kept."""
         return False
 
-    def recall(self, path: Path, identity: str) -> bool:
+    def recall(self, path: Place, identity: str) -> bool:
         """Take over what an earlier cache with the same identity has kept; False if that cannot be trusted."""
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -396,15 +397,15 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         """Who waits, oldest first: where the wheel stood when they came, the step, and their slots."""
         return self._room.queue()
 
-    def keep_cache(self, path: str | os.PathLike[str]) -> bool:
-        """Write what the cache has learned to a file; False where there is nothing that can be kept."""
+    def keep_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
+        """Write what the cache has learned to a file, or into memory; False where there is nothing that can be kept."""
         self.bind(self._stream_schema)
-        return self._cache.keep(Path(path), self._cached_identity)
+        return self._cache.keep(path if isinstance(path, io.BytesIO) else Path(path), self._cached_identity)
 
-    def recall_cache(self, path: str | os.PathLike[str]) -> bool:
+    def recall_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
         """Begin with the cache of an earlier join of the same kind; False if there is none that can be trusted."""
         self.bind(self._stream_schema)
-        return self._cache.recall(Path(path), self._cached_identity)
+        return self._cache.recall(path if isinstance(path, io.BytesIO) else Path(path), self._cached_identity)
 
     @property
     def _cached_identity(self) -> str:

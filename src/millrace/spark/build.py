@@ -21,7 +21,7 @@ from millrace.master.manifest import FileEntry, Manifest, ShardEntry
 from millrace.master.store import MasterStore
 from millrace.rows.columns import plain_schema
 from millrace.rows.keys import KeyCoder
-from millrace.spark import types
+from millrace.spark import metrics, types
 from millrace.spark.routing import SHARD, hashed, quoted
 from millrace.spark.shipping import shipped
 
@@ -63,6 +63,11 @@ def build_master(
     names = (key,) if isinstance(key, str) else tuple(key)
     given = chosen(types.arrow_schema(df.schema, "build_master"), names, None if columns is None else list(columns))
     schema = plain_schema(given)
+    for name in names:
+        types.check_collation(df.schema[name], "build_master")
+    reserved = [name for name in given.names if name.lower() in (SHARD, metrics.COLUMN)]
+    if reserved:
+        raise SchemaError(f"build_master: the column name {reserved[0]!r} is reserved")
     KeyCoder([schema.field(name).type for name in names], names)  # or an error that names the column
     with Building(Path(path), overwrite) as building:
         written = _write_shards(df, given, names, shards, page_rows, building.directory)

@@ -5,7 +5,11 @@
     rows ─► pack ─► groupBy(shard) ─► transformWithState ─► (unpack) ─► rows
              │  one Arrow blob per       │        ▲
              │  shard and batch          ▼        │ timer: the wheel turns when no input comes
-             │                      hard state: waiting tuples, position of the wheel
+             │                      hard state: waiting tuples, position of the wheel, cache
+
+Spark may run a micro-batch again after its output was taken, to have the state it did not write down. So what a
+micro-batch gives out follows from the state before it and from its input alone: the cache, which decides who leaves at
+once, is part of the state, and blobs are taken in an order of their own, not in that of their arrival.
 
 Rows leave the stateful operator as columns, or, if one is of a type that pandas would take apart value by value,
 as blobs again (:mod:`millrace.spark.leaving`).
@@ -13,7 +17,9 @@ as blobs again (:mod:`millrace.spark.leaving`).
 
 from __future__ import annotations
 
+import io
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -24,7 +30,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from millrace.core.errors import ConfigError, StateError
 from millrace.semistream.join import SemiStreamJoin
@@ -33,13 +39,14 @@ from millrace.spark import leaving, metrics, types
 from millrace.spark.blobs import from_blob, to_blob
 from millrace.spark.leaving import WayOut
 from millrace.spark.metrics import Meter
-from millrace.spark.plan import JoinPlan
+from millrace.spark.plan import JoinPlan, together
 from millrace.spark.routing import SHARD, shard_of
 from millrace.spark.session import PARTITIONS, ROCKSDB, STATE_STORE
 from millrace.spark.shipping import shipped
 
 _PACKED = f"{SHARD} int, blob binary"
 _TICK_MS = 1
+_BLOB_ROWS = 262_144
 
 
 def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label: str) -> DataFrame:
@@ -53,12 +60,12 @@ def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label
     if provider != ROCKSDB:
         raise ConfigError(f"pending: 'carry' keeps its state in RocksDB: set {STATE_STORE} to {ROCKSDB}")
     partitions = int(settings.get(PARTITIONS, "200") or 200)
-    groups = json.dumps(spread(plan.shards, partitions))
+    names = spread(plan.shards, partitions)
     sharded = df.withColumn(SHARD, shard_of(plan) if plan.shards > 1 else F.lit(0))
-    packed = sharded.mapInArrow(shipped("millrace.spark.carry", "pack", plan, groups), _PACKED)
-    way = leaving.way_out(output)
+    packed = sharded.mapInArrow(shipped("millrace.spark.carry", "pack", plan, names), _PACKED)
+    way = leaving.way_out(StructType([StructField(field.name, field.dataType) for field in output]))  # no watermarks
     turned = packed.groupBy(SHARD).transformWithStateInPandas(
-        Wheelwork(plan, groups, turns, way), way.schema, "Append", "ProcessingTime"
+        Wheelwork(plan, turns, way), way.schema, "Append", "ProcessingTime"
     )
     return way.rows(metrics.observed(turned, label))
 
@@ -66,10 +73,9 @@ def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label
 # packing
 
 
-def pack(plan: JoinPlan, groups: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack(plan: JoinPlan, names: list[int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of one task, by shard, as Arrow blobs."""
-    names = json.loads(groups)
-    for batch in _together(batches):
+    for batch in together(batches, _BLOB_ROWS):
         shard = batch.column(batch.num_columns - 1).to_numpy()
         rows = types.conform(batch.select(range(batch.num_columns - 1)), plan.stream_schema)
         order = np.argsort(shard, kind="stable")
@@ -83,57 +89,50 @@ def pack(plan: JoinPlan, groups: str, batches: Iterator[pa.RecordBatch]) -> Iter
                 )
 
 
-def _together(batches: Iterator[pa.RecordBatch], rows: int = 262_144) -> Iterator[pa.RecordBatch]:
-    """Spark's small batches in pieces worth a blob."""
-    pending: list[pa.RecordBatch] = []
-    held = 0
-    for batch in batches:
-        pending.append(batch)
-        held += len(batch)
-        if held >= rows:
-            yield pa.concat_batches(pending)
-            pending, held = [], 0
-    if held:
-        yield pa.concat_batches(pending)
-
-
 # the stateful part
 
 
 class Wheelwork(StatefulProcessor):
     """One shard's join, from micro-batch to micro-batch.
 
-    Hard state: ``progress`` (one line of JSON), ``rows`` (a chunk's tuples as they came, written once) and ``marks``
-    (which of them are still here, and what each has met; a byte or less per tuple, written every time).
+    Hard state: ``progress`` (one line of JSON), ``rows`` (a chunk's tuples as they came, written once), ``marks``
+    (which of them are still here, and what each has met; a byte or less per tuple, written every time) and ``cache``
+    (what has been learned, written when it has changed enough).
     """
 
-    def __init__(self, plan: JoinPlan, groups: str, turns: int, way: WayOut) -> None:
-        self._plan, self._way = plan, way
-        self._shard_of = {group: shard for shard, group in enumerate(json.loads(groups))}
-        self._turns = turns
+    def __init__(self, plan: JoinPlan, turns: int, way: WayOut) -> None:
+        self._plan, self._turns, self._way = plan, turns, way
 
     def init(self, handle: Any) -> None:
         self._handle = handle
         self._progress = handle.getValueState("progress", "json string")
         self._rows = handle.getMapState("rows", "start long", "blob binary")
         self._marks = handle.getMapState("marks", "start long", "blob binary")
+        self._cache = handle.getValueState("cache", "blob binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        blobs = (from_blob(bytes(blob)) for frame in rows for blob in frame["blob"])
-        yield from self._handle_batch(self._shard_of[int(key[0])], blobs, timerValues)
+        blobs = sorted(
+            (blob for frame in rows for blob in frame["blob"]), key=lambda blob: (zlib.crc32(blob), len(blob))
+        )
+        yield from self._handle_batch(self._shard(key), map(from_blob, blobs), timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
         head = self._head()
         if head and head["at"] == int(timerValues.getCurrentProcessingTimeInMs()):
             return  # input came in the same micro-batch and has turned the wheel already
-        yield from self._handle_batch(self._shard_of[int(key[0])], iter(()), timerValues)
+        yield from self._handle_batch(self._shard(key), iter(()), timerValues)
 
     def close(self) -> None:
         """Nothing is held between micro-batches."""
 
+    def _shard(self, key: Any) -> int:
+        return int(key[0]) % self._plan.shards
+
     def _handle_batch(self, shard: int, batches: Iterator[pa.RecordBatch], timer_values: Any) -> Iterator[pd.DataFrame]:
         plan = self._plan
         join = plan.join(shard if plan.shards > 1 else None, self._turns)
+        if self._cache.exists():
+            join.recall_cache(io.BytesIO(self._cache.get()[0]))
         filed, timer = self._resume(join)
         meter = Meter(join)
         for batch in self._work(join, batches):
@@ -143,7 +142,9 @@ class Wheelwork(StatefulProcessor):
             timer = now + _TICK_MS
             self._handle.registerTimer(timer)
         self._file(join, filed, timer, now)
-        plan.keep(join, shard if plan.shards > 1 else None)
+        learned = io.BytesIO()
+        if plan.has_learned(join) and join.keep_cache(learned):
+            self._cache.update((learned.getvalue(),))
         yield self._way.metrics_frame(meter.numbers())
 
     def _work(self, join: SemiStreamJoin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -247,16 +248,19 @@ def _read_marks(marks: bytes, length: int) -> tuple[np.ndarray[Any, Any], np.nda
 
 
 def spread(shards: int, partitions: int) -> list[int]:
-    """Names for the shards, chosen so that Spark's hash sends them to different partitions."""
+    """Names for the shards, chosen so that Spark's hash sends them to different partitions.
+
+    A name tells its shard whatever the number of partitions was when it was chosen: it is a multiple of the number of
+    shards away.
+    """
     names: list[int] = []
     taken = [0] * partitions
-    candidate = 0
-    while len(names) < shards:
-        place = _murmur3(candidate) % partitions
-        if taken[place] == min(taken):
-            taken[place] += 1
-            names.append(candidate)
-        candidate += 1
+    for shard in range(shards):
+        name = shard
+        while taken[_murmur3(name) % partitions] > min(taken):
+            name += shards
+        taken[_murmur3(name) % partitions] += 1
+        names.append(name)
     return names
 
 

@@ -26,6 +26,7 @@ def drain(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
         return
     shard = plan.shard_of(first)
     join = plan.join(shard)
+    plan.recall(join, shard)
     meter = Meter(join)
     for batch in _joined(plan, join, shard, chain([first], arriving), meter):
         gone = time.perf_counter()

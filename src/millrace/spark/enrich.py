@@ -82,7 +82,7 @@ def enrich(
         What the metrics are called in ``StreamingQueryProgress.observedMetrics``; by default ``"millrace "`` and the
         name of the store's directory. Two joins with the same store in one query need two names.
     scratch
-        Where workers keep what they have learned; by default Spark's local directory of the executor.
+        With ``drain``: where workers keep what they have learned; by default Spark's local directory of the executor.
     **options
         Options of the algorithm, or ``b``.
 
@@ -125,15 +125,19 @@ def _plan(
     options: dict[str, Any],
 ) -> tuple[JoinPlan, StructType]:
     """Check everything that can be checked before the query runs; the plan and the output's fields."""
-    reserved = [field for field in df.columns if field in (SHARD, metrics.COLUMN)]
-    if reserved:
-        raise SchemaError(f"stream: the column name {reserved[0]!r} is reserved")
+    for side, names in (("stream", df.columns), ("master", store.schema.names)):
+        reserved = [name for name in names if name.lower() in (SHARD, metrics.COLUMN)]
+        if reserved:
+            raise SchemaError(f"{side}: the column name {reserved[0]!r} is reserved")
     unknown = [option for option in options if option in ("w", "threads", "space", "device")]
     if unknown:
         raise ConfigError(f"{unknown[0]}: not an option on Spark, where it is chosen by enrich")
     if options.get("migration") == "three-cycle":
         raise ConfigError("migration: three-cycle needs three turns of one join; on Spark only rolling makes sense")
     spec = JoinSpec.of(on, how, columns, suffix).in_order_of(store.key)
+    for key in spec.stream_key:
+        if key in df.columns:
+            types.check_collation(df.schema[key], "stream")
     stream = _stream_schema(df, store, spec)
     spark = df.sparkSession
     total = parse_size(memory, of=store.nbytes)
@@ -152,6 +156,7 @@ def _plan(
     )
     ours = [StructField(field.name, field.dataType, True, field.metadata) for field in df.schema]
     fields = StructType([*ours, *types.spark_fields(list(emitted)[len(ours) :], "master")])
+    _check_case(df, fields)
     sent = types.sent_schema(fields)
     master_keys = [store.schema.field(name) for name in store.key]
     plan = JoinPlan(
@@ -171,6 +176,19 @@ def _plan(
         scratch=None if scratch is None else str(scratch),
     )
     return plan, fields
+
+
+def _check_case(df: DataFrame, output: StructType) -> None:
+    """Names that differ in case only are the same to Spark, unless it was told otherwise."""
+    if (df.sparkSession.conf.get("spark.sql.caseSensitive", "false") or "false").lower() == "true":
+        return
+    ours = {name.lower(): name for name in df.columns}
+    for field in output.fields[len(df.columns) :]:
+        if field.name.lower() in ours:
+            raise SchemaError(
+                f"output: the stream's column {ours[field.name.lower()]!r} and the master's {field.name!r} differ in "
+                "case only, which Spark does not see; choose master columns with columns=[…] or rename the stream's"
+            )
 
 
 def _emitted(stream: Any, made: Callable[[int], SemiStreamJoin], total: int, parts: int) -> Any:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from millrace.master.store import MasterStore
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import types
 
-_PUSHED_ROWS = 65_536
+_PUSHED_ROWS, _PUSHED_BYTES = 65_536, 1 << 25
 _GREEDY = 2**31  # let in all tuples there is room for: a micro-batch is to be over after one turn
 _WORTH_KEEPING = 0.02
 _SNAPSHOT = "snapshot"
@@ -85,10 +85,7 @@ class JoinPlan:
         return store
 
     def join(self, shard: int | None, turns: int = 1) -> SemiStreamJoin:
-        """A join with one shard of the master, or with all of it, with what earlier ones have learned.
-
-        A turn of its wheel has at least ``turns`` steps.
-        """
+        """A join with one shard of the master, or with all of it. A turn of its wheel has at least ``turns`` steps."""
         store = self.store() if shard is None else self.store().shard(shard)
         options = dict(self.options)
         if turns > 1 and store.rows // turns < options.get("b", self.memory // 64):
@@ -106,13 +103,20 @@ class JoinPlan:
             **options,
         )
         made.bind(self.stream_schema)
-        made.recall_cache(self._soft_file(shard))
         return made
 
-    def keep(self, join: SemiStreamJoin, shard: int | None) -> None:
-        """Leave what the join has learned to those who come after, if it is worth writing."""
+    def has_learned(self, join: SemiStreamJoin) -> bool:
+        """Whether what the join has learned in this micro-batch is worth writing."""
         m = join.metrics
-        if m.admitted_keys + m.evicted_keys <= _WORTH_KEEPING * m.cached_keys:
+        return m.admitted_keys + m.evicted_keys > _WORTH_KEEPING * m.cached_keys
+
+    def recall(self, join: SemiStreamJoin, shard: int | None) -> None:
+        """Let the join begin with what earlier ones have learned."""
+        join.recall_cache(self._soft_file(shard))
+
+    def keep(self, join: SemiStreamJoin, shard: int | None) -> None:
+        """Leave what the join has learned to those who come after."""
+        if not self.has_learned(join):
             return
         path = self._soft_file(shard)
         try:
@@ -183,15 +187,18 @@ class JoinPlan:
 
     def arriving(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Spark's batches, put together to pieces that are worth pushing, in the engine's types."""
-        pending: list[pa.RecordBatch] = []
-        rows = 0
-        for batch in batches:
-            if not len(batch):
-                continue
-            pending.append(types.conform(batch, self.stream_schema))
-            rows += len(batch)
-            if rows >= _PUSHED_ROWS:
-                yield pa.concat_batches(pending)
-                pending, rows = [], 0
-        if pending:
+        return together((types.conform(batch, self.stream_schema) for batch in batches if len(batch)), _PUSHED_ROWS)
+
+
+def together(batches: Iterable[pa.RecordBatch], rows: int, nbytes: int = _PUSHED_BYTES) -> Iterator[pa.RecordBatch]:
+    """Small batches put together until they have so many rows or bytes."""
+    pending: list[pa.RecordBatch] = []
+    held = size = 0
+    for batch in batches:
+        pending.append(batch)
+        held, size = held + len(batch), size + batch.nbytes
+        if held >= rows or size >= nbytes:
             yield pa.concat_batches(pending)
+            pending, held, size = [], 0, 0
+    if held:
+        yield pa.concat_batches(pending)

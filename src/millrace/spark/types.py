@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from millrace.core.errors import SchemaError
 
@@ -18,6 +18,15 @@ def arrow_schema(schema: StructType, what: str) -> pa.Schema:
         return pa.schema([field.with_nullable(True) for field in to_arrow_schema(schema, timezone="UTC")])
     except (PySparkException, TypeError) as error:
         raise SchemaError(f"{what}: {error}") from None
+
+
+def check_collation(field: StructField, what: str) -> None:
+    """Keys are compared byte by byte; an error if Spark would compare them otherwise."""
+    if isinstance(field.dataType, StringType) and field.dataType.collation not in (None, "UTF8_BINARY"):
+        raise SchemaError(
+            f"{what}: key column {field.name!r} has the collation {field.dataType.collation}, but keys are compared "
+            "byte by byte; bring both sides to one form, such as lower(…), without a collation"
+        )
 
 
 def spark_fields(schema: Iterable[pa.Field], what: str) -> list[StructField]:
