@@ -57,7 +57,7 @@ TURNS = 4
 WARM, COUNTED = 3, 4
 """Micro-batches of the comparison: first some that are not counted, then those that are."""
 
-_FOLDERS = ("tpch", "orders", "orders.making", "store", "warehouse", "checkpoint", "learned", "comparison", "spark")
+_FOLDERS = ("tpch", "orders", "orders.making", "store", "warehouse", "checkpoint", "comparison", "spark")
 _FILES = ("setting.json", "progress.jsonl", "result.json", "report.html", "spark.log")
 _NAMES = (*_FOLDERS, *_FILES, *(f".{file}" for file in _FILES))  # files are written under the name with a dot first
 _ORDERS_AT_SCALE_1 = 1_500_000
@@ -312,7 +312,6 @@ class Warehouse:
             turns=TURNS,
             columns=COLUMNS,
             name="millrace customers",
-            scratch=self.place / "learned",
         )
 
     def _joined(self, spark: SparkSession, orders: DataFrame) -> DataFrame:
