@@ -33,9 +33,9 @@ _NEEDED = {"pyspark": "spark", "pandas": "spark", "matplotlib": "bench"}
 
 def demo(
     directory: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("demo"),
-    scale: Annotated[float, typer.Option(help="TPC-H scale of the customers: 1 is 150,000 of them.")] = 4.0,
-    orders: Annotated[int, typer.Option(help="Orders of the stream.")] = 2_000_000,
-    batches: Annotated[int, typer.Option(help="Micro-batches they come in.")] = 16,
+    scale: Annotated[float, typer.Option(help="TPC-H scale of the customers: 1 is 150,000 of them.")] = 6.0,
+    orders: Annotated[int, typer.Option(help="Orders of the stream.")] = 1_500_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches they come in.")] = 12,
     skew: Annotated[float, typer.Option(help="How the orders' customers are drawn: Zipf exponent, 0 is evenly.")] = 1.0,
     memory: Annotated[str, typer.Option(help="The budget of the join: 8MB, or 10% of the master.")] = "10%",
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over: remove what an earlier demo has made.")] = False,
