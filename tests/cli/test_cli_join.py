@@ -171,7 +171,7 @@ ERRORS = {
     ),
     "memory": (
         "{}/orders.parquet {}/customers.store {}/out.parquet --on cust=custkey --memory lots",
-        "expected text such as '64MB'",
+        "or text such as '64MB'",
     ),
     "too little memory": (
         "{}/orders.parquet {}/customers.store {}/out.parquet --on cust=custkey --suffix _m --memory 100B",

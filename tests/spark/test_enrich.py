@@ -72,7 +72,7 @@ def test_a_stream(
 
 
 def test_carried_tuples_wait_across_batches_and_hits_do_not(spark: SparkSession, place: Path, tmp_path: Path) -> None:
-    out = enrich(streamed(spark, place / "in"), place / "store-3-3", "key", pending="carry", memory="600kB", turns=4)
+    out = enrich(streamed(spark, place / "in"), place / "store-1-3", "key", pending="carry", memory="600kB", turns=4)
     query = run_to_parquet(out, tmp_path / "out", tmp_path / "check", carry=True, rows=ROWS * FILES)
     seen = [m for p in query.recentProgress for m in observed(p).values() if m["tuples_in"] is not None]
     assert max(m["waiting"] for m in seen) > 0, "somebody waits from one batch to the next"

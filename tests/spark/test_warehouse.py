@@ -105,6 +105,7 @@ def told(tmp_path: Path) -> Warehouse:
 # all of it
 
 
+@pytest.mark.torture
 def test_it_is_stopped_continues_is_exact_and_is_done_only_once(tmp_path: Path) -> None:
     place, progress = tmp_path / "demo", tmp_path / "demo" / "progress.jsonl"
     code, out, err = run(place, until=lambda: progress.exists() and progress.read_text().count("\n") >= 1)

@@ -338,7 +338,7 @@ def check_refusals(subject: Subject, directory: Path) -> None:
     refused(ConfigError, ["algorithm", "'nonsense'", *ALGORITHMS], lambda: make(algorithm="nonsense"))
     refused(ConfigError, [subject.algorithm, "turbo"], lambda: make(turbo=True))
     refused(ConfigError, ["how", "'outer'", "'inner'", "'anti'"], lambda: make(how="outer"))
-    refused(ConfigError, ["size", "'lots'", "64MB"], lambda: make(memory="lots"))
+    refused(ConfigError, ["memory", "'lots'", "64MB"], lambda: make(memory="lots"))
     for name in ("b", "w", "output_rows"):
         refused(ConfigError, [name, "at least 1", "0"], partial(make, **{name: 0}))
         refused(ConfigError, [name, "whole number", "2.5"], partial(make, **{name: 2.5}))
