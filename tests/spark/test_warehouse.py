@@ -26,7 +26,9 @@ from typer.testing import CliRunner
 from millrace.cli import demo
 from millrace.cli.main import app
 from millrace.core.errors import ConfigError
+from millrace.spark.fingerprint import fingerprint
 from millrace.spark.metrics import NAMES
+from millrace.spark.quiet import check_java
 from millrace.spark.report import facts, story, verdict
 from millrace.spark.warehouse import (
     Comparison,
@@ -35,8 +37,6 @@ from millrace.spark.warehouse import (
     Setting,
     Warehouse,
     WrongResultError,
-    check_java,
-    fingerprint,
 )
 
 TINY = Setting(scale=0.01, orders=12_000, memory="60kB", batches=4)

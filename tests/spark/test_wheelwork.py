@@ -63,7 +63,8 @@ class FakeHandle:
     def getValueState(self, name: str, schema: str) -> FakeState:  # noqa: N802
         return self.states.setdefault(name, FakeState())
 
-    getMapState = None  # set below  # noqa: N815
+    def getMapState(self, name: str, key: str, value: str) -> FakeState:  # noqa: N802
+        return self.states.setdefault(name, FakeState())
 
     def registerTimer(self, at: int) -> None:  # noqa: N802
         self.timers.add(at)
@@ -75,13 +76,6 @@ class FakeTimer:
 
     def getCurrentProcessingTimeInMs(self) -> int:  # noqa: N802
         return self.now
-
-
-def get_map_state(handle: FakeHandle, name: str, key: str, value: str) -> FakeState:
-    return handle.states.setdefault(name, FakeState())
-
-
-FakeHandle.getMapState = get_map_state  # type: ignore[assignment]
 
 
 def rows_of(frames: Iterator[pd.DataFrame]) -> list[pa.RecordBatch]:

@@ -80,13 +80,11 @@ def _say(text: str = "") -> None:
 
 def _run(warehouse: Warehouse) -> None:
     """Everything that is still to do."""
-    from millrace.spark.warehouse import local_spark
-
     with _step(warehouse, "data"), rows_going_by("making orders", warehouse.setting.orders) as done:
         warehouse.make_data(done)
     with Undisturbed() as undisturbed:
         _say("starting Spark …")
-        with local_spark(warehouse.place) as spark:
+        with warehouse.spark() as spark:
             undisturbed.attend(spark)
             _run_on(spark, warehouse, undisturbed)
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millrace.spark.pipeline import Pipeline
 
 _LOOK_SECONDS = 2.0
-_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def run(
@@ -72,12 +71,10 @@ def _failed(problems: list[str]) -> typer.Exit:
 
 def _run(pipeline: Pipeline, shown: bool) -> tuple[Tally, bool]:
     """Run a query to its end or to Ctrl-C; what it did, and whether it was interrupted."""
-    from pyspark.logger import PySparkLogger
-
+    from millrace.spark.quiet import hush
     from millrace.spark.watch import watch
 
-    for name in _LOGGERS:  # they write stack traces of Java to stderr
-        PySparkLogger.getLogger(name).disabled = True
+    hush()
     with pipeline.session(**{"spark.log.level": "OFF"}) as spark:
         query = pipeline.start(spark)
         with _Attendant(query) as attendant:
@@ -148,14 +145,14 @@ class Tally:
 
     def add(self, progress: list[Any]) -> None:
         """Add the micro-batches that are not counted yet."""
+        from millrace.spark.watch import observed
+
         for one in progress:
             if one.batchId <= self.last_batch or "addBatch" not in one.durationMs:
                 continue  # known, or only a sign of life
             self.last_batch = one.batchId
             self.batches += 1
             self.seconds += one.batchDuration / 1000
-            from millrace.spark.watch import observed
-
             joins = list(observed(one).values())
             self.tuples += sum(numbers["tuples_in"] or 0 for numbers in joins)
             self.rows_out += sum(numbers["rows_out"] or 0 for numbers in joins)

@@ -50,7 +50,7 @@ _BLOB_ROWS = 262_144
 
 
 def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label: str) -> DataFrame:
-    """The pipeline of blobs."""
+    """The stream through a stateful operator: packed before it, rows again behind it."""
     if not df.isStreaming:
         raise ConfigError("pending: 'carry' is for streaming DataFrames; use pending='drain' for a batch")
     if not isinstance(turns, int) or turns < 1:
@@ -173,7 +173,7 @@ class Wheelwork(StatefulProcessor):
         if head["identity"] != self._plan.identity:
             raise StateError(
                 "carry: the checkpoint is of another join: master, keys, columns, kind of join or the stream's schema "
-                "have changed while tuples wait. Finish it with the old parameters, or start with a new checkpoint"
+                "have changed. Go on with the old parameters, or start with a new checkpoint"
             )
         filed: dict[int, _Filed] = {}
         chunks = []

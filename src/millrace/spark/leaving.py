@@ -21,6 +21,7 @@ from pyspark.sql.types import StructField, StructType
 from millrace.spark import metrics
 from millrace.spark.blobs import from_blob, to_blob
 from millrace.spark.shipping import shipped
+from millrace.spark.types import sent_schema
 
 _SIMPLE = (
     T.BooleanType,
@@ -84,13 +85,8 @@ class AsColumns(WayOut):
         return _frame(self.schema.names, [*columns, pa.nulls(len(batch), pa.string())])
 
     def metrics_frame(self, numbers: list[float]) -> pd.DataFrame:
-        columns = [pa.nulls(1, kind) for kind in self._arrow_types()]
+        columns = [pa.nulls(1, kind) for kind in sent_schema(self.schema).types[:-1]]
         return _frame(self.schema.names, [*columns, pa.array([metrics.line(numbers)])])
-
-    def _arrow_types(self) -> list[pa.DataType]:
-        from pyspark.sql.pandas.types import to_arrow_type
-
-        return [to_arrow_type(field.dataType, timezone="UTC") for field in self.schema.fields[:-1]]
 
     def rows(self, given: DataFrame) -> DataFrame:
         columns = [

@@ -64,7 +64,7 @@ class JoinPlan:
 
     @cached_property
     def identity(self) -> str:
-        """What must not change while tuples wait: the master, the kind of join, and the columns."""
+        """What must not change from one micro-batch to the next: the master, the kind of join, and the columns."""
         parts = (self.snapshot, self.shards, sorted(self.on.items()), self.how, self.columns, self.suffix, self.stream)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 

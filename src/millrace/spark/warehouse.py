@@ -17,12 +17,9 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -30,7 +27,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -42,7 +38,8 @@ from millrace.master.manifest import is_store
 from millrace.master.store import MasterStore
 from millrace.spark.build import build_master
 from millrace.spark.enrich import enrich
-from millrace.spark.session import session
+from millrace.spark.fingerprint import difference, fingerprint
+from millrace.spark.quiet import quiet_spark
 from millrace.spark.watch import observed
 
 ON = {"o_custkey": "c_custkey"}
@@ -62,7 +59,6 @@ _FILES = ("setting.json", "progress.jsonl", "result.json", "report.html", "spark
 _NAMES = (*_FOLDERS, *_FILES, *(f".{file}" for file in _FILES))  # files are written under the name with a dot first
 _ORDERS_AT_SCALE_1 = 1_500_000
 _LOOK_SECONDS = 0.2
-_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # they write stack traces of Java to stderr
 
 
 class WrongResultError(MillraceError):
@@ -257,6 +253,12 @@ class Warehouse:
         seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - began
         _write(self.place / "result.json", json.dumps(asdict(self.result), indent=2))
 
+    def spark(self) -> AbstractContextManager[SparkSession]:
+        """A session on this machine, with a core for every shard."""
+        store = self.place / "store"
+        cores = MasterStore.open(store).shards if is_store(store) else min(4, max(2, os.cpu_count() or 2))
+        return quiet_spark("millrace-demo", cores, self.place / "spark", self.place / "spark.log")
+
     # data
 
     def make_data(self, done: Callable[[int], None] = lambda rows: None) -> None:
@@ -363,7 +365,7 @@ class Warehouse:
         found = spark.read.parquet(str(self.place / "warehouse")).select(*expected.columns)
         right, ours = fingerprint(expected), fingerprint(found)
         if ours != right:
-            raise WrongResultError(f"warehouse: {_difference(found, expected)}")
+            raise WrongResultError(f"warehouse: {difference(found, expected)}")
         self.result.checked_rows, self.result.fingerprint = right[0], f"{right[1]:x}-{right[2]:x}"
 
     def compare(self, spark: SparkSession, pause: Callable[[], None] = lambda: None) -> None:
@@ -441,31 +443,6 @@ def _write(path: Path, text: str) -> None:
     aside.replace(path)
 
 
-# the check
-
-
-def fingerprint(df: DataFrame) -> tuple[int, int, int]:
-    """The number of rows, and the sums of two hashes of every row, which do not depend on the order of rows.
-
-    Spark's hash passes nulls over; so that one cannot change places with a value, which columns are null is hashed too.
-    """
-    values = [F.col(name) for name in df.columns]
-    nulls = F.concat(*(F.when(value.isNull(), "1").otherwise("0") for value in values))
-    hashes = (F.xxhash64(*values, nulls), F.xxhash64(nulls, *reversed(values)))
-    rows = F.count(F.lit(1))
-    found = df.agg(rows, *(F.coalesce(F.sum(one.cast("decimal(38,0)")), F.lit(0)) for one in hashes)).first()
-    assert found is not None
-    return int(found[0]), int(found[1]) % 2**64, int(found[2]) % 2**64
-
-
-def _difference(found: DataFrame, expected: DataFrame) -> str:
-    """What is wrong, by example."""
-    missing, strange = expected.exceptAll(found).take(1), found.exceptAll(expected).take(1)
-    parts = [f"a row is missing: {missing[0].asDict()}"] if missing else []
-    parts += [f"a row is there that should not be: {strange[0].asDict()}"] if strange else []
-    return "; ".join(parts) or "its fingerprint differs from that of the batch join"
-
-
 def _kind_of_join(plan: str) -> str:
     """What Spark calls the join it chose, and which side it held in memory.
 
@@ -477,63 +454,3 @@ def _kind_of_join(plan: str) -> str:
         return "join"
     built = {"BuildLeft": " that holds the orders", "BuildRight": " that holds the customers"}
     return found[1] + next((words for side, words in built.items() if side in found[2]), "")
-
-
-# Spark
-
-
-@contextmanager
-def local_spark(place: Place) -> Iterator[SparkSession]:
-    """A session on this machine that is quiet: everything Spark and its workers write goes to ``spark.log``."""
-    check_java()
-    store = place / "store"
-    cores = MasterStore.open(store).shards if is_store(store) else min(4, max(2, os.cpu_count() or 2))
-    for name in _LOGGERS:
-        PySparkLogger.getLogger(name).disabled = True
-    settings = {
-        "spark.sql.shuffle.partitions": cores,
-        "spark.sql.streaming.numRecentProgressUpdates": 10,
-        "spark.driver.memory": "2g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": place / "spark",
-        "spark.log.level": "ERROR",
-    }
-    with _children_write_to(place / "spark.log"), ThreadPoolExecutor(1) as aside:  # here, Spark would seize Ctrl-C
-        spark = aside.submit(session, "millrace-demo", master=f"local[{cores}]", **settings).result()
-    try:
-        yield spark
-    finally:
-        spark.stop()
-        shutil.rmtree(place / "spark", ignore_errors=True)
-
-
-@contextmanager
-def _children_write_to(log: Path) -> Iterator[None]:
-    """Have processes started meanwhile write to a file."""
-    kept = os.dup(1), os.dup(2)
-    with log.open("ab") as file:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number in (1, 2):
-            os.dup2(file.fileno(), number)
-        try:
-            yield
-        finally:
-            for number, before in zip((1, 2), kept, strict=True):
-                os.dup2(before, number)
-                os.close(before)
-
-
-def check_java() -> None:
-    """An error unless there is a Java that Spark can use."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else "java"
-    how = "install it (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17)"
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
-    except (OSError, subprocess.CalledProcessError):
-        raise ConfigError(f"Spark needs Java 17 or later, and {java!r} does not run: {how}") from None
-    found = re.search(r'version "(\d+)', said)
-    if found and int(found[1]) < 17:
-        raise ConfigError(f"Spark needs Java 17 or later, and {java!r} is version {found[1]}: {how}")

@@ -1,0 +1,28 @@
+"""Whether two DataFrames have the same rows, each as often, without bringing them together."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def fingerprint(df: DataFrame) -> tuple[int, int, int]:
+    """The number of rows, and the sums of two hashes of every row, which do not depend on the order of rows.
+
+    Spark's hash passes nulls over; so that one cannot change places with a value, which columns are null is hashed too.
+    """
+    values = [F.col(name) for name in df.columns]
+    nulls = F.concat(*(F.when(value.isNull(), "1").otherwise("0") for value in values))
+    hashes = (F.xxhash64(*values, nulls), F.xxhash64(nulls, *reversed(values)))
+    rows = F.count(F.lit(1))
+    found = df.agg(rows, *(F.coalesce(F.sum(one.cast("decimal(38,0)")), F.lit(0)) for one in hashes)).first()
+    assert found is not None
+    return int(found[0]), int(found[1]) % 2**64, int(found[2]) % 2**64
+
+
+def difference(found: DataFrame, expected: DataFrame) -> str:
+    """What is wrong, by example."""
+    missing, strange = expected.exceptAll(found).take(1), found.exceptAll(expected).take(1)
+    parts = [f"a row is missing: {missing[0].asDict()}"] if missing else []
+    parts += [f"a row is there that should not be: {strange[0].asDict()}"] if strange else []
+    return "; ".join(parts) or "its fingerprint differs from that of the batch join"
