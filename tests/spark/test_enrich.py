@@ -71,6 +71,38 @@ def test_a_stream(
     assert all(m["wait_max_cycles"] <= 1.0 for m in seen)
 
 
+@pytest.mark.parametrize("how", list(KINDS))
+def test_rows_looked_up_through_the_index(spark: SparkSession, place: Path, how: str) -> None:
+    stream = spark.read.parquet(str(place / "in"))
+    for copies, shards in ((1, 1), (3, 3)):
+        out = enrich(stream, place / f"store-{copies}-{shards}", "key", how, algorithm="lookup", memory="600kB")
+        same_rows(out, stream.join(master_frame(spark, 3_000, copies), "key", KINDS[how]))
+
+
+def test_columns_that_cannot_be_null_say_so(spark: SparkSession, tmp_path: Path) -> None:
+    master = spark.range(50).selectExpr(
+        "id as key",
+        "concat('n', id) as name",
+        "if(id = 7, null, id) as some",
+        "array(id) as list",
+        "id > 3 as flag",
+        "cast(id as decimal(9, 2)) as price",
+    )
+    build_master(master, tmp_path / "store", "key")
+    stream = spark.range(60).selectExpr("if(id = 5, null, id) as key", "id as sid", "if(id = 6, null, 'x') as text")
+    nullable = {
+        how: [f.name for f in enrich(stream, tmp_path / "store", "key", how, memory="600kB").schema if f.nullable]
+        for how in KINDS
+    }
+    assert nullable["inner"] == ["text", "some", "list"]
+    assert nullable["semi"] == ["text"]
+    assert nullable["left"] == ["key", "text", "name", "some", "list", "flag", "price"]
+    assert nullable["anti"] == ["key", "text"]
+    for how, spark_how in KINDS.items():
+        out = enrich(stream, tmp_path / "store", "key", how, memory="600kB")
+        same_rows(out.drop("list"), stream.join(master, "key", spark_how).drop("list"))
+
+
 def test_carried_tuples_wait_across_batches_and_hits_do_not(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     out = enrich(streamed(spark, place / "in"), place / "store-1-3", "key", pending="carry", memory="600kB", turns=4)
     query = run_to_parquet(out, tmp_path / "out", tmp_path / "check", carry=True, rows=ROWS * FILES)

@@ -54,7 +54,7 @@ def run(
         for rows in sizes:
             for batch in batches:
                 here: dict[str, Any] = {"rows": rows, "batch": batch, "engines": {}}
-                names = ["spark", "identity", "drain", "drain-sharded", "carry"]
+                names = ["spark", "identity", "drain", "lookup", "carry"]
                 if rows == sizes[0] and batch == batches[0]:
                     names += ["spark-sort-merge", "source", "narrow", "shuffle"]
                 for name in names:
@@ -70,7 +70,7 @@ def run(
             name: measure(
                 SparkSetting(name, str(directory), sizes[0], batches[0], count, memory, skew, hot, warm_seconds)
             )
-            for name in ("drain", "drain-sharded", "carry")
+            for name in ("drain", "lookup", "carry")
         }
     report = {"results": results, "hot": {"share": hot, "engines": hot_ones}, "memory": memory, "skew": skew}
     print_report(report, console)
@@ -149,8 +149,8 @@ def prepare_stream(directory: Path, rows: int, batch: int, count: int, skew: flo
 
 def print_report(report: dict[str, Any], console: Console) -> None:
     table = Table(title=f"seconds per micro-batch, and times as fast as Spark's own join (memory {report['memory']})")
-    columns = ("master", "micro-batch", "Spark's own", "identity", "drain", "×", "sharded", "×", "carry", "×")
-    for column in (*columns, "drain / identity"):
+    columns = ("master", "micro-batch", "Spark's own", "identity", "drain ssbj", "×", "drain lookup", "×", "carry", "×")
+    for column in (*columns, "ssbj / identity", "lookup / identity"):
         table.add_column(column, justify="right")
     for here in report["results"]:
         seconds = {name: found["seconds"] for name, found in here["engines"].items()}
@@ -162,11 +162,12 @@ def print_report(report: dict[str, Any], console: Console) -> None:
             f"{seconds['identity']:.2f}",
             f"{seconds['drain']:.2f}",
             f"{own / seconds['drain']:.1f}",
-            f"{seconds['drain-sharded']:.2f}",
-            f"{own / seconds['drain-sharded']:.1f}",
+            f"{seconds['lookup']:.2f}",
+            f"{own / seconds['lookup']:.1f}",
             f"{seconds['carry']:.2f}",
             f"{own / seconds['carry']:.1f}",
             f"{seconds['drain'] / seconds['identity']:.2f}",
+            f"{seconds['lookup'] / seconds['identity']:.2f}",
         )
     console.print(table)
     for here in report["results"]:
@@ -176,7 +177,7 @@ def print_report(report: dict[str, Any], console: Console) -> None:
     first = report["results"][0]["engines"]
     if "source" in first:
         console.print("where the time of a micro-batch goes (seconds, each with all before it):")
-        for name in ("source", "narrow", "shuffle", "identity", "drain", "drain-sharded", "carry"):
+        for name in ("source", "narrow", "shuffle", "identity", "drain", "lookup", "carry"):
             console.print(f"  {name:>14} {first[name]['seconds']:.2f}  join {first[name].get('join_ms', 0) / 1000:.2f}")
     for name, found in report["hot"]["engines"].items():
         plain = first.get(name)

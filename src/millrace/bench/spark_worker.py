@@ -78,7 +78,7 @@ def measured(setting: SparkSetting) -> dict[str, Any]:
         if mine:
             found["join_ms"] = sum(m["join_ms"] for m in mine) / len(mine) / 2
             found["last"] = mine[-1]
-        if setting.engine in ("spark", "drain", "carry", "drain-sharded"):
+        if setting.engine in ("spark", "drain", "carry", "lookup"):
             first = spark.readStream.schema(schema).parquet(str(folder / "000[01].parquet"))
             checked = _engine(setting, spark, first).observe("check", count, total.alias("sum"))
             progress = _complete(checked, Path(place, "b"))
@@ -107,8 +107,8 @@ def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
         return stream.mapInArrow(_widened(str(whole)), target)
     if name == "drain":
         return enrich(stream, whole, "key", memory=setting.memory)
-    if name == "drain-sharded":
-        return enrich(stream, sharded, "key", memory=setting.memory)
+    if name == "lookup":
+        return enrich(stream, whole, "key", memory=setting.memory, algorithm="lookup")
     if name == "carry":
         return enrich(stream, sharded, "key", memory=setting.memory, pending="carry")
     raise ValueError(name)

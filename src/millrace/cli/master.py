@@ -26,6 +26,7 @@ def build(
         str | None, typer.Option(metavar="A,B", help="Columns to keep besides the key; all if not given.")
     ] = None,
     page_rows: Annotated[int, typer.Option(help="Rows of a page.")] = 65_536,
+    index: Annotated[bool, typer.Option(help="Write an index from keys to rows too.")] = True,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is already there.")] = False,
 ) -> None:
     """Build a store from a table. Nothing is visible before everything is written.
@@ -47,6 +48,7 @@ def build(
             shards=shards,
             columns=names(columns),
             page_rows=page_rows,
+            index=index,
             overwrite=overwrite,
             progress=done,
         )
@@ -80,10 +82,21 @@ def info(
         ("size", f"{format_size(facts['data_bytes'])}, {facts['row_bytes']} bytes a row"),
         ("shards", ", ".join(f"{rows:,}" for rows in facts["shards"]) + " rows"),
         ("page", f"{facts['page_rows']:,} rows"),
+        ("index", "yes" if facts["indexed"] else "no"),
         ("columns", ", ".join(f"{name} {type_}" for name, type_ in facts["columns"].items())),
         ("snapshot", facts["snapshot"]),
     ]
     out().print(facts_table(str(store), shown))
+
+
+@app.command()
+def index(store: Store) -> None:
+    """Write the index of a store that was built without one."""
+    from millrace.master.store import MasterStore
+
+    began = time.perf_counter()
+    indexed = MasterStore.add_index(store)
+    say(f"{store}: index of {indexed.rows:,} rows, in {time.perf_counter() - began:.1f} s")
 
 
 @app.command()

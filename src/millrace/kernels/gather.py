@@ -1,4 +1,8 @@
-"""Copying values of variable length, and bits, between buffers by position."""
+"""Copying values, bits and pieces of bytes between buffers by position.
+
+Positions are made unsigned where they are used: a signed one might count from the end, and asking that each time costs
+more than the copy itself.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from millrace.core.jit import kernel
 def items(values: npt.NDArray[Any], positions: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
     """``out[:] = values[positions]``, outside the interpreter lock."""
     for i in range(len(positions)):
-        out[i] = values[positions[i]]
+        out[i] = values[np.uint64(positions[i])]
 
 
 @kernel
@@ -27,7 +31,7 @@ def paged_items(
 ) -> None:
     """As :func:`items`, for positions given as a page, which begins at ``bases[page]``, and a place in it."""
     for i in range(len(pages)):
-        out[i] = values[bases[pages[i]] + inside[i]]
+        out[i] = values[np.uint64(bases[np.uint64(pages[i])] + inside[i])]
 
 
 @kernel
@@ -41,7 +45,7 @@ def wide_items(
     for c in range(len(columns)):
         column = columns[c]
         for i in range(len(positions)):
-            out[c, i] = values[column, positions[i]]
+            out[c, i] = values[column, np.uint64(positions[i])]
 
 
 @kernel
@@ -55,7 +59,7 @@ def wide_paged_items(
     """As :func:`paged_items` for several columns of 8 bytes, whose pages begin at ``bases[column, page]``."""
     for c in range(len(bases)):
         for i in range(len(pages)):
-            out[c, i] = values[bases[c, pages[i]] + inside[i]]
+            out[c, i] = values[np.uint64(bases[c, np.uint64(pages[i])] + inside[i])]
 
 
 @kernel
@@ -76,10 +80,11 @@ def copy_bytes(
 ) -> int:
     """Append the given pieces of ``data`` to ``out`` from ``at`` on; return where they end."""
     for i in range(len(starts)):
-        start = starts[i]
-        length = lengths[i]
-        out[at : at + length] = data[start : start + length]
-        at += length
+        start = np.uint64(starts[i])
+        place = np.uint64(at)
+        for j in range(np.uint64(lengths[i])):
+            out[place + j] = data[start + j]
+        at += lengths[i]
     return at
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from millrace.core.jit import inlined, kernel
+from millrace.core.jit import inlined
 
 _FIRST = np.uint64(0x9E3779B97F4A7C15)
 _SECOND = np.uint64(0xD6E8FEB86659FD93)
@@ -24,21 +23,3 @@ def mix(code: np.int64) -> np.uint64:
 def place(bits: np.uint64, places: int) -> int:
     """One of ``places`` (any number below 2**32), from the upper half of mixed bits."""
     return int(np.int64(((bits >> _HALF) * np.uint64(places)) >> _HALF))
-
-
-@kernel
-def _share_of(codes: npt.NDArray[np.int64], part: int, parts: int, out: npt.NDArray[np.int64]) -> int:
-    found = 0
-    for i in range(len(codes)):
-        if place(mix(codes[i]), parts) == part:
-            if found < len(out):
-                out[found] = codes[i]
-            found += 1
-    return found
-
-
-def share_of(codes: npt.NDArray[np.int64], part: int, parts: int) -> npt.NDArray[np.int64]:
-    """The codes that fall to ``part`` when all codes are split into ``parts``; equal codes stay together."""
-    out = np.empty(_share_of(codes, part, parts, np.empty(0, np.int64)), np.int64)
-    _share_of(codes, part, parts, out)
-    return out

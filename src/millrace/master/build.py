@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from millrace.core.errors import ConfigError, SchemaError, StoreError
-from millrace.kernels.mixing import share_of
 from millrace.master.building import Building
+from millrace.master.index import ENTRIES, STARTS, build_index
 from millrace.master.manifest import FileEntry, Manifest, ShardEntry
-from millrace.master.store import checksum
+from millrace.master.store import MasterStore, checksum, map_codes
 from millrace.rows.columns import bytes_pieces, plain_batch, plain_schema, shape_of
 from millrace.rows.keys import KeyCoder
-
-_SORT_ROWS = 1 << 24
 
 
 def build_store(
@@ -32,6 +31,7 @@ def build_store(
     shards: int,
     columns: list[str] | None,
     page_rows: int,
+    index: bool,
     overwrite: bool,
     progress: Callable[[int], None] | None,
 ) -> None:
@@ -48,13 +48,14 @@ def build_store(
         try:
             writers = [ShardWriter(building.directory, f"shard-{i:04d}", schema, page_rows) for i in range(shards)]
             null_keys = _distribute(batches, given, key, coder, writers, progress)
-            entries = [writer.close() for writer in writers]
+            entries = [writer.close(index) for writer in writers]
         finally:
             for writer in writers:
                 writer.abandon()
         longest = {n: max(writer.longest[n] for writer in writers) for n in writers[0].longest}
+        nulls = {n: sum(writer.nulls[n] for writer in writers) for n in writers[0].nulls}
         snapshot = uuid.uuid4().hex
-        Manifest(schema, key, page_rows, null_keys, snapshot, longest, entries).write(building.directory)
+        Manifest(schema, key, page_rows, null_keys, snapshot, longest, nulls, entries).write(building.directory)
         building.commit()
 
 
@@ -171,6 +172,7 @@ class ShardWriter:
         self.rows = 0
         self.data_bytes = 0
         self.longest = {f.name: 0 for f in schema if shape_of(f.type) == "bytes"}
+        self.nulls = {f.name: 0 for f in schema}
 
     def append(self, batch: pa.RecordBatch, codes: npt.NDArray[np.int64]) -> None:
         """Add rows; whole pages are written at once."""
@@ -186,6 +188,8 @@ class ShardWriter:
         for first in range(0, rows, self._page_rows):
             page = pending.slice(first, min(self._page_rows, rows - first))
             self.data_bytes += page.nbytes
+            for name, column in zip(page.schema.names, page.columns, strict=True):
+                self.nulls[name] += column.null_count
             for name, longest in self.longest.items():
                 lengths = bytes_pieces(page.column(self._schema.get_field_index(name)))[2]
                 self.longest[name] = max(longest, int(lengths.max(initial=0)))
@@ -194,25 +198,18 @@ class ShardWriter:
         self._pending = [rest] if len(rest) else []
         self._pending_rows = len(rest)
 
-    def close(self) -> ShardEntry:
-        """Write what is left, flush to the disk, and describe the files."""
+    def close(self, index: bool) -> ShardEntry:
+        """Write what is left and the index, flush to the disk, and describe the files."""
         if self._pending_rows:
             self._write_pages(self._pending_rows)
         self._writer.close()
         self._sink.close()
         self._codes.close()
-        keys, largest = _count_groups(self._building / self._name / "codes.i64")
-        codes, data = self._entry("codes.i64"), self._entry("rows.arrow")
-        return ShardEntry(self.rows, keys, largest, self.data_bytes, codes, data)
-
-    def _entry(self, file: str) -> FileEntry:
-        path = self._building / self._name / file
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        return FileEntry(f"{self._name}/{file}", path.stat().st_size, checksum(path))
+        directory = self._building / self._name
+        census = build_index(map_codes(directory / "codes.i64", self.rows), directory if index else None)
+        files = ["codes.i64", "rows.arrow", *((STARTS, ENTRIES) if index else ())]
+        codes, data, *indexes = (flushed_entry(self._building, f"{self._name}/{file}") for file in files)
+        return ShardEntry(self.rows, census.keys, census.largest_group, self.data_bytes, codes, data, tuple(indexes))
 
     def abandon(self) -> None:
         """Close the files if they are still open, whatever state they are in."""
@@ -223,18 +220,29 @@ class ShardWriter:
                 continue
 
 
-def _count_groups(path: Path) -> tuple[int, int]:
-    """Distinct keys of a shard and the rows of the most frequent one. Sorts at most 16 M codes at a time."""
-    keys = largest = 0
-    rows = path.stat().st_size // 8
-    if not rows:
-        return 0, 0
-    codes = np.asarray(np.memmap(path, np.int64, mode="r", shape=(rows,)))
-    parts = -(-rows // _SORT_ROWS)
-    for part in range(parts):
-        ordered = np.sort(codes if parts == 1 else share_of(codes, part, parts))
-        edges = np.flatnonzero(np.diff(ordered))
-        keys += len(edges) + 1 if len(ordered) else 0
-        runs = np.diff(np.concatenate(([-1], edges, [len(ordered) - 1])))
-        largest = max(largest, int(runs.max(initial=0)))
-    return keys, largest
+def add_index(path: Path) -> None:
+    """Give a store that has no index one, and count its nulls. Readers see the store as it was or with both."""
+    store = MasterStore.open(path)
+    manifest, shards = store.manifest, []
+    for shard in manifest.shards:
+        name = shard.codes.path.split("/")[0]
+        build_index(map_codes(path / shard.codes.path, shard.rows), path / name)
+        shards.append(replace(shard, index=tuple(flushed_entry(path, f"{name}/{file}") for file in (STARTS, ENTRIES))))
+    nulls = dict.fromkeys(manifest.schema.names, 0)
+    for number, shard in enumerate(manifest.shards):
+        for page in range(-(-shard.rows // manifest.page_rows)):
+            batch = store.mapped(number).page(page)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                nulls[name] += column.null_count
+    replace(manifest, nulls=nulls, shards=shards).write(path)
+
+
+def flushed_entry(directory: Path, name: str) -> FileEntry:
+    """A file that is complete: flush it to the disk and describe it."""
+    path = directory / name
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return FileEntry(name, path.stat().st_size, checksum(path))

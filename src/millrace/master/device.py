@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
+import numpy.typing as npt
+
 from millrace.core.clock import VirtualClock
 from millrace.core.errors import one_of
 
@@ -89,3 +92,16 @@ class Device:
         self.pages_read += -(-nbytes // self.page_bytes)
         if self.disk:
             self.clock.advance(self.disk.seconds(seeks, nbytes))
+
+    def read_rows(self, rows: npt.NDArray[np.int64], row_bytes: float) -> None:
+        """Account for single rows that are read together: each page once, in the order of the pages."""
+        if not len(rows):
+            return
+        if self.disk is None:
+            self.calls += 1
+            self.pages_read += len(rows)
+            self.bytes_read += int(len(rows) * row_bytes)
+            return
+        pages = np.unique((rows * row_bytes).astype(np.int64) // self.page_bytes)
+        for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
+            self.read(int(run[0]) * self.page_bytes, len(run) * self.page_bytes)

@@ -38,6 +38,27 @@ class ShardEntry:
     data_bytes: int
     codes: FileEntry
     data: FileEntry
+    index: tuple[FileEntry, ...] = ()
+    """The two files of the index, if there is one."""
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        return (self.codes, self.data, *self.index)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        files = {"codes": vars(self.codes), "data": vars(self.data), "index": [vars(entry) for entry in self.index]}
+        return vars(self) | files
+
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> ShardEntry:
+        """What :meth:`as_json` gave; a store without an index may say nothing of it."""
+        return ShardEntry(
+            **{name: int(body[name]) for name in ("rows", "keys", "largest_group", "data_bytes")},
+            codes=FileEntry(**body["codes"]),
+            data=FileEntry(**body["data"]),
+            index=tuple(FileEntry(**entry) for entry in body.get("index", [])),
+        )
 
 
 @dataclass(frozen=True)
@@ -51,6 +72,8 @@ class Manifest:
     snapshot: str
     longest: dict[str, int] = field(default_factory=dict)
     """Bytes of the longest value of every string and binary column."""
+    nulls: dict[str, int] = field(default_factory=dict)
+    """Nulls of every column; a column that is not named may have some."""
     shards: list[ShardEntry] = field(default_factory=list)
 
     @property
@@ -77,6 +100,11 @@ class Manifest:
         """Whether no two rows share a key."""
         return self.largest_group <= 1
 
+    @property
+    def indexed(self) -> bool:
+        """Whether every shard has an index."""
+        return all(shard.index for shard in self.shards)
+
     def write(self, directory: Path) -> None:
         """Write the manifest and flush it to the disk."""
         body: dict[str, Any] = {
@@ -92,15 +120,18 @@ class Manifest:
             "data_bytes": self.data_bytes,
             "snapshot": self.snapshot,
             "longest": self.longest,
+            "nulls": self.nulls,
             "columns": {f.name: str(f.type) for f in self.schema},
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
-            "shards": [vars(s) | {"codes": vars(s.codes), "data": vars(s.data)} for s in self.shards],
+            "shards": [shard.as_json() for shard in self.shards],
         }
         body["checksum"] = _checksum(body)
-        with (directory / MANIFEST).open("w") as file:
+        aside = directory / f".{MANIFEST}"
+        with aside.open("w") as file:
             json.dump(body, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
+        os.replace(aside, directory / MANIFEST)
 
     @staticmethod
     def read(directory: Path) -> Manifest:
@@ -141,14 +172,8 @@ class Manifest:
                 null_keys=int(body["null_keys"]),
                 snapshot=str(body["snapshot"]),
                 longest={str(name): int(nbytes) for name, nbytes in body["longest"].items()},
-                shards=[
-                    ShardEntry(
-                        **{name: int(s[name]) for name in ("rows", "keys", "largest_group", "data_bytes")},
-                        codes=FileEntry(**s["codes"]),
-                        data=FileEntry(**s["data"]),
-                    )
-                    for s in body["shards"]
-                ],
+                nulls={str(name): int(count) for name, count in body.get("nulls", {}).items()},
+                shards=[ShardEntry.from_json(shard) for shard in body["shards"]],
             )
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowInvalid) as error:
             raise CorruptStoreError(f"{path}: damaged: {type(error).__name__} {error}") from None

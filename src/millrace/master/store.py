@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from millrace.core.errors import CorruptStoreError, StoreError
 from millrace.core.sizes import format_size
+from millrace.master.index import ShardIndex
 from millrace.master.manifest import FileEntry, Manifest
 from millrace.master.pages import MappedRows
 from millrace.rows.keys import KeyCoder
@@ -44,6 +45,7 @@ class MasterStore:
         self.coder = KeyCoder([field.type for field in key_fields], manifest.key)
         self._codes: dict[int, npt.NDArray[np.int64]] = {}
         self._rows: dict[int, MappedRows] = {}
+        self._indexes: dict[int, ShardIndex] = {}
 
     @staticmethod
     def build(
@@ -59,6 +61,7 @@ class MasterStore:
         shards: int = 1,
         columns: Iterable[str] | None = None,
         page_rows: int = 65_536,
+        index: bool = True,
         overwrite: bool = False,
         progress: Progress | None = None,
     ) -> MasterStore:
@@ -79,6 +82,8 @@ class MasterStore:
             Columns to keep besides the key; all by default.
         page_rows
             Rows of a page, which is one record batch of the data file.
+        index
+            Write an index from keys to rows too (about 14 bytes a row). Algorithms that only scan need none.
         overwrite
             Replace a store that is already there.
         progress
@@ -93,9 +98,18 @@ class MasterStore:
             shards=shards,
             columns=None if columns is None else list(columns),
             page_rows=page_rows,
+            index=index,
             overwrite=overwrite,
             progress=progress,
         )
+        return MasterStore.open(path)
+
+    @staticmethod
+    def add_index(path: str | os.PathLike[str]) -> MasterStore:
+        """Write the index of a store that was built without one."""
+        from millrace.master.build import add_index
+
+        add_index(Path(path))
         return MasterStore.open(path)
 
     @staticmethod
@@ -122,14 +136,18 @@ class MasterStore:
     def _mapped(path: Path, manifest: Manifest) -> MasterStore:
         """The store with all of its files mapped: it stays what it is if another takes its place."""
         for shard in manifest.shards:
-            for entry in (shard.codes, shard.data):
+            for entry in shard.files:
                 _check_size(path, entry)
+            if shard.index and tuple(e.nbytes for e in shard.index) != ShardIndex.nbytes_of(shard.rows):
+                raise CorruptStoreError(f"{path / shard.index[0].path}: not the index of {shard.rows:,} rows")
             if shard.codes.nbytes != 8 * shard.rows:
                 raise CorruptStoreError(f"{path / shard.codes.path}: expected {8 * shard.rows} bytes of key codes")
         store = MasterStore(path, manifest)
         for number in range(store.shards):
             store.codes(number)
             store.mapped(number)
+            if manifest.indexed:
+                store.index(number)
         return store
 
     # what it holds
@@ -165,16 +183,30 @@ class MasterStore:
         """Bytes of a row on average."""
         return self.nbytes / self.rows if self.rows else 0.0
 
+    def complete(self, column: str) -> bool:
+        """Whether every row surely has a value in this column."""
+        return self.manifest.nulls.get(column) == 0
+
+    @property
+    def indexed(self) -> bool:
+        """Whether there is an index from keys to rows."""
+        return self.manifest.indexed
+
     def codes(self, shard: int) -> npt.NDArray[np.int64]:
         """The key codes of a shard's rows, in row order, mapped."""
         if shard not in self._codes:
             entry = self.manifest.shards[shard]
-            if entry.rows:
-                mapped = np.memmap(self.path / entry.codes.path, np.int64, mode="r", shape=(entry.rows,))
-                self._codes[shard] = np.asarray(mapped)
-            else:
-                self._codes[shard] = np.empty(0, np.int64)
+            self._codes[shard] = map_codes(self.path / entry.codes.path, entry.rows)
         return self._codes[shard]
+
+    def index(self, shard: int) -> ShardIndex:
+        """The index of a shard, mapped."""
+        if shard not in self._indexes:
+            entry = self.manifest.shards[shard]
+            if not entry.index:
+                raise StoreError(f"{self.path}: has no index; MasterStore.add_index(path) makes one")
+            self._indexes[shard] = ShardIndex((self.path / entry.index[0].path).parent, entry.rows)
+        return self._indexes[shard]
 
     def mapped(self, shard: int) -> MappedRows:
         """The rows of a shard, mapped."""
@@ -189,6 +221,8 @@ class MasterStore:
         """One shard alone, as a store that joins like any other."""
         part = MasterStore(self.path, replace(self.manifest, shards=[self.manifest.shards[number]]))
         part._codes, part._rows = {0: self.codes(number)}, {0: self.mapped(number)}
+        if self.indexed:
+            part._indexes = {0: self.index(number)}
         return part
 
     def to_table(self) -> pa.Table:
@@ -205,7 +239,7 @@ class MasterStore:
             raise StoreError(f"{self.path}: another store has taken its place since it was opened; open it again")
         done = 0
         for number, shard in enumerate(self.manifest.shards):
-            for entry in (shard.codes, shard.data):
+            for entry in shard.files:
                 _check_size(self.path, entry)
                 found = checksum(self.path / entry.path)
                 if found != entry.crc32:
@@ -214,6 +248,8 @@ class MasterStore:
                         f"expected {entry.crc32:08x}"
                     )
             codes, rows = self.codes(number), self.mapped(number)
+            if shard.index and not self.index(number).check(codes):
+                raise CorruptStoreError(f"{self.path / shard.index[1].path}: it does not lead to the rows of the shard")
             for page in range(-(-shard.rows // rows.page_rows)):
                 batch = rows.page(page)
                 batch.validate(full=True)
@@ -244,6 +280,7 @@ class MasterStore:
             "row_bytes": round(self.row_bytes, 1),
             "shards": [shard.rows for shard in m.shards],
             "page_rows": m.page_rows,
+            "indexed": m.indexed,
             "snapshot": m.snapshot,
         }
 
@@ -252,6 +289,11 @@ class MasterStore:
             f"MasterStore({str(self.path)!r}, key={', '.join(self.key)}, rows={self.rows:,}, "
             f"{format_size(self.nbytes)}, shards={self.shards})"
         )
+
+
+def map_codes(path: Path, rows: int) -> npt.NDArray[np.int64]:
+    """A file of key codes, mapped."""
+    return np.asarray(np.memmap(path, np.int64, mode="r", shape=(rows,))) if rows else np.empty(0, np.int64)
 
 
 def _check_size(directory: Path, entry: FileEntry) -> None:

@@ -16,11 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Load:
-    """Consecutive rows of one shard: their key codes and the number of the first."""
+    """Rows of one shard that are in memory: their key codes and where they are.
+
+    They follow each other from row ``first`` on, unless their numbers are given in ``rows``.
+    """
 
     shard: int
     first: int
     codes: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64] | None = None
+
+    def rows_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Numbers of the rows at these places of the load."""
+        return self.first + positions.astype(np.int64) if self.rows is None else self.rows[positions]
 
 
 class Wheel:

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.core.errors import ConfigError, one_of
+from millrace.master.store import MasterStore
+from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.balanced import BalancedCache
-from millrace.semistream.cache import Cache, NoCache, Surroundings
+from millrace.semistream.cache import Cache, NoCache
+from millrace.semistream.cyclic import Cyclic
+from millrace.semistream.direct import Direct
 
 
 @dataclass(frozen=True)
@@ -18,13 +22,14 @@ class Algorithm:
 
     name: str
     cache: Callable[..., Cache]
+    access: Callable[..., Access]
     summary: str
+    needs_index: bool = False
 
     @property
     def options(self) -> list[str]:
         """Options of its policies, as keyword arguments of the join."""
-        parameters = inspect.signature(self.cache).parameters.values()
-        return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        return [*_options(self.access), *_options(self.cache)]
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         unknown = [name for name in options if name not in self.options]
@@ -32,8 +37,25 @@ class Algorithm:
             known = ", ".join(self.options) or "no options"
             raise ConfigError(f"{self.name}: unknown option {', '.join(unknown)}; it has {known}")
 
-    def make_cache(self, around: Surroundings, options: Mapping[str, Any]) -> Cache:
-        return self.cache(around, **options)
+    def check_store(self, store: MasterStore) -> None:
+        """Whether it can join with this master, or an error that names those that can."""
+        if self.needs_index and not store.indexed:
+            able = [other.name for other in ALGORITHMS.values() if not other.needs_index]
+            raise ConfigError(
+                f"{self.name}: needs an index and {store.path} has none; MasterStore.add_index or "
+                f"`millrace master index` makes one. Without an index there are {', '.join(able)}"
+            )
+
+    def make(self, around: Surroundings, options: Mapping[str, Any]) -> tuple[Access, Cache]:
+        """Its policies for one join."""
+        mine = _options(self.access)
+        access = self.access(around, **{name: value for name, value in options.items() if name in mine})
+        cache = self.cache(around, access, **{name: value for name, value in options.items() if name not in mine})
+        return access, cache
+
+
+def _options(policy: Callable[..., Any]) -> list[str]:
+    return [p.name for p in inspect.signature(policy).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
 
 ALGORITHMS = {
@@ -42,12 +64,21 @@ ALGORITHMS = {
         Algorithm(
             "meshjoin",
             NoCache,
+            Cyclic,
             "every tuple waits one turn of the wheel and shares each read with all who wait",
         ),
         Algorithm(
             "ssbj",
             BalancedCache,
+            Cyclic,
             "keys whose master rows take less memory than their waiting tuples are cached",
+        ),
+        Algorithm(
+            "lookup",
+            NoCache,
+            Direct,
+            "every tuple's master rows are found through the index, a batch at a time; nobody waits",
+            needs_index=True,
         ),
     )
 }

@@ -43,7 +43,9 @@ from millrace.rows.columns import Indices
 from millrace.rows.keepsake import Place
 from millrace.rows.keyed import Codes, KeyedRows
 from millrace.rows.sieve import LEAST_MATCHES, Met, Sieve
-from millrace.semistream.cache import Cache, Surroundings
+from millrace.semistream.access import Access, Surroundings
+from millrace.semistream.cache import Cache
+from millrace.semistream.cyclic import Cyclic
 
 if TYPE_CHECKING:
     from millrace.semistream.migration import Migration
@@ -78,6 +80,7 @@ class BalancedCache(Cache):
     def __init__(
         self,
         around: Surroundings,
+        access: Access,
         *,
         switching_factor: float = 1.0,
         evict_every: int = 10,
@@ -92,7 +95,8 @@ class BalancedCache(Cache):
         if not isinstance(evict_every, int) or evict_every < 1:
             raise ConfigError(f"evict_every: expected a whole number of at least 1; got {evict_every!r}")
         one_of("migration", migration, get_args(Protocol))
-        self.around = around
+        assert isinstance(access, Cyclic), "rows are collected from a wheel"
+        self.around, self.wheel = around, access.wheel
         self.factor = switching_factor
         self._evict_every = evict_every
         master = around.store.schema
@@ -226,7 +230,7 @@ class BalancedCache(Cache):
             self.rows,
             f"{identity} {self.factor}",
             {
-                "turned": self.around.wheel.turned,
+                "turned": self.wheel.turned,
                 "complete_keys": self.complete_keys,
             },
         )
@@ -238,7 +242,7 @@ class BalancedCache(Cache):
         facts = keepsake.read(path, self.rows, f"{identity} {self.factor}")
         if facts is None:
             return False
-        wheel = self.around.wheel
+        wheel = self.wheel
         if not wheel.turned:
             wheel.turned = facts["turned"]
         then = _TICKS * facts["turned"] // max(1, wheel.rows)
@@ -313,7 +317,7 @@ class BalancedCache(Cache):
         """
         self._noted.setdefault(shard, []).append((rows, codes))
         self._noted_rows += len(rows)
-        wheel = self.around.wheel
+        wheel = self.wheel
         if self._noted_rows >= _COPY_ROWS or 8 * (wheel.turned - self._noted_at) >= wheel.rows:
             self._copy_noted()
 
@@ -332,7 +336,7 @@ class BalancedCache(Cache):
             self.rows.marks["state"][slots] = 0
             self.publish(slots)
         self._noted, self._noted_rows = {}, 0
-        self._noted_at = self.around.wheel.turned
+        self._noted_at = self.wheel.turned
 
     def _remember_absent(self, codes: Codes) -> None:
         """Cache keys without a master row as empty groups, if the inequality says so."""
@@ -368,7 +372,7 @@ class BalancedCache(Cache):
 
     def _columns(self, load: Load, positions: npt.NDArray[np.int32]) -> list[pa.Array]:
         mapped = self.around.store.mapped(load.shard)
-        return mapped.take(self.around.columns, load.first + positions.astype(np.int64))
+        return mapped.take(self.around.columns, load.rows_at(positions))
 
     # eviction and the main-memory join
 
@@ -394,14 +398,14 @@ class BalancedCache(Cache):
 
     def _now(self) -> int:
         """How far the wheel has turned, in parts of a turn."""
-        return _TICKS * self.around.wheel.turned // max(1, self.around.wheel.rows)
+        return _TICKS * self.wheel.turned // max(1, self.wheel.rows)
 
     def _notice_whole(self) -> None:
         self.whole = self.complete_keys == self.around.store.manifest.keys
 
     def _become_main_memory_join(self) -> None:
         """If the budget holds all of the master, read it once and let nobody wait."""
-        store, wheel = self.around.store, self.around.wheel
+        store, wheel = self.around.store, self.wheel
         spare = 16 * self.tuple_bytes + 65_536
         if store.rows * self.row_bytes * 1.02 + spare > self.around.budget.available:
             return

@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from millrace.core.budget import MemoryBudget
-from millrace.core.lanes import Lanes
-from millrace.core.space import Space
 from millrace.kernels.groups import MISS
-from millrace.master.store import MasterStore
-from millrace.master.wheel import Load, Wheel
+from millrace.master.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.keepsake import Place
 from millrace.rows.keyed import Codes, KeyedRows
 from millrace.rows.sieve import Met
-from millrace.semistream.waiting import WaitingRoom
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a cache can see of the join it serves."""
-
-    store: MasterStore
-    wheel: Wheel
-    room: WaitingRoom
-    budget: MemoryBudget
-    space: Space
-    lanes: Lanes
-    columns: list[int]
-    """Master columns a cached row needs."""
-    single: bool
-    """Whether the first master row of a key settles all there is to know about the key."""
-    matches: int
-    """Matching master rows that are handled at a time."""
+from millrace.semistream.access import Access, Surroundings
 
 
 class Cache(ABC):
@@ -106,7 +83,7 @@ class Cache(ABC):
 class NoCache(Cache):
     """Nobody is answered early: every tuple waits for its cycle."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Surroundings, access: Access) -> None:
         pass
 
     def look_up(self, codes: Codes) -> Slots:

@@ -26,15 +26,14 @@ from millrace.core.space import HeapSpace, Space
 from millrace.core.spec import JoinSpec, On
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
-from millrace.master.wheel import Wheel
 from millrace.rows.arena import Slots
 from millrace.rows.builder import BATCH_ROWS
 from millrace.rows.columns import plain_batch, plain_schema
 from millrace.rows.keyed import holds_its_code
 from millrace.rows.sieve import LEAST_MATCHES, Sieve
 from millrace.semistream import snapshots
+from millrace.semistream.access import Surroundings
 from millrace.semistream.algorithms import algorithm as named
-from millrace.semistream.cache import Cache, Surroundings
 from millrace.semistream.explain import explained
 from millrace.semistream.loop import PIECE, JoinLoop, cut
 from millrace.semistream.output import Batches, Output
@@ -122,6 +121,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         self.spec.master_columns(self.store.schema)
         self.algorithm = named(algorithm)
         self.algorithm.check_options(options)
+        self.algorithm.check_store(self.store)
         for name, value in (("b", b), ("w", w), ("threads", threads), ("output_rows", output_rows)):
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ConfigError(f"{name}: expected a whole number of at least 1; got {value!r}")
@@ -177,8 +177,6 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         self.b = min(self._b or by_share, max(1, store.rows))
         pairs = max(16, min(PIECE, int(total * _PAIR_SHARE) // _PAIR_BYTES))
         self.budget.reserve("load", self.b * _LOAD_ROW_BYTES + pairs * _PAIR_BYTES)
-        self._wheel = Wheel(store, self.device)
-        self.k = max(1, -(-store.rows // self.b)) if store.shards == 1 else self._steps_of_shards()
         settled_by_one = spec.how in ("semi", "anti") and store.coder.exact
         self._single = store.unique or settled_by_one
         matches = max(LEAST_MATCHES, min(_MOST_MATCHES, int(total * _MATCH_SHARE) // (8 * self._lanes.threads)))
@@ -200,7 +198,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
             cached += keys
         around = Surroundings(
             store,
-            self._wheel,
+            self.device,
             self._room,
             self.budget,
             self._space,
@@ -208,14 +206,23 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
             cached,
             self._single,
             matches,
+            self.b,
+            self._w,
         )
-        self._cache: Cache = self.algorithm.make_cache(around, self._options)
+        self._access, self._cache = self.algorithm.make(around, self._options)
         self._last_cycle = 0
         self._schema = stream
         return self._output.schema
 
-    def _steps_of_shards(self) -> int:
-        return max(1, sum(-(-shard.rows // self.b) for shard in self.store.manifest.shards))
+    @property
+    def waits(self) -> bool:
+        """Whether tuples may have to wait; if not, they are answered as they come and take no memory."""
+        return not self._access.at_once
+
+    @property
+    def k(self) -> int:
+        """Steps that no tuple waits longer than: the loads of one turn, where the master passes by in turns."""
+        return self._access.longest_wait
 
     @property
     def bound(self) -> bool:
@@ -310,7 +317,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         m.steps = self._step
         if self._schema is not None:
             m.waiting = len(self._room)
-            m.cycles = self._wheel.cycles
+            m.cycles = self._access.cycles
             m.steps_per_cycle = self.k
             m.removal_shifts = self._room.removal_shifts
             if self._cache.rows is not None:
@@ -330,7 +337,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         if self._schema is not None:
             self._room.check_invariants()
             self._cache.check_invariants()
-            assert len(self._room.chunks) <= self.k + 1, "more chunks than steps in a turn"
+            self._access.check_invariants()
             assert m.waits.most <= self.k, "a tuple waited longer than a turn"
 
     # surviving
@@ -354,7 +361,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         """How far the join has come: everything that has to survive beside the waiting tuples."""
         m = self.metrics
         counts = {name: getattr(m, name) for name in snapshots.CARRIED}
-        return Progress(self.store.manifest.snapshot, self._kind, self._wheel.turned, self._step, counts)
+        return Progress(self.store.manifest.snapshot, self._kind, self._access.turned, self._step, counts)
 
     @property
     def _kind(self) -> str:
@@ -367,9 +374,10 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         if progress.join != self._kind:
             theirs = progress.join
             raise StateError(f"restore: the snapshot is of another kind of join: {theirs}; this one is {self._kind}")
-        self._wheel.turned, self._step = progress.turned, progress.step
-        if self._wheel.rows and self._wheel.position:
-            self._last_cycle = self._wheel.turned // self._wheel.rows + 1  # this turn has begun already
+        self._access.resume(progress.turned)
+        self._step = progress.step
+        if self._access.cycles % 1:
+            self._last_cycle = int(self._access.cycles) + 1  # this turn has begun already
         for name, count in progress.counts.items():
             setattr(self._metrics, name, count)
         room = self._room

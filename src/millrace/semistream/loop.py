@@ -27,11 +27,13 @@ from millrace.core.spec import JoinSpec
 from millrace.kernels import multimap
 from millrace.kernels.groups import ABSENT, MISS
 from millrace.master.store import MasterStore
-from millrace.master.wheel import Load, Wheel
+from millrace.master.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices, shape_of
 from millrace.rows.keyed import Codes, KeyedRows
+from millrace.semistream.access import Access
 from millrace.semistream.cache import Cache
+from millrace.semistream.direct import Direct
 from millrace.semistream.output import Batches, Output, as_indices
 from millrace.semistream.waiting import WaitingRoom
 
@@ -44,11 +46,6 @@ class JoinLoop:
     store: MasterStore
     spec: JoinSpec
     budget: MemoryBudget
-    b: int
-    """Master rows per load."""
-    k: int
-    """Loads per turn of the wheel."""
-    _w: int | None
     _step: int
     _last_cycle: int
     _single: bool
@@ -58,7 +55,7 @@ class JoinLoop:
     _cached_keys: range
     _metrics: JoinMetrics
     _output: Output
-    _wheel: Wheel
+    _access: Access
     _room: WaitingRoom
     _cache: Cache
 
@@ -76,9 +73,14 @@ class JoinLoop:
         found = self._cache.look_up(codes)
         if valid is not None:
             found[~valid] = ABSENT  # a null key matches nothing
-        self._metrics.cache_hits += int((found != MISS).sum()) - (0 if valid is None else int((~valid).sum()))
-        yield from self._answer(batch, found)
-        yield from self._let_wait(batch, codes, np.flatnonzero(found == MISS))
+        misses = np.flatnonzero(found == MISS)
+        if len(misses) < len(found):
+            self._metrics.cache_hits += len(found) - len(misses) - (0 if valid is None else int((~valid).sum()))
+            yield from self._answer(batch, found)
+        if isinstance(self._access, Direct):
+            yield from self._look_up(self._access, batch, codes, misses)
+        else:
+            yield from self._let_wait(batch, codes, misses)
 
     def _keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The key columns, integers widened to the master's type."""
@@ -132,6 +134,35 @@ class JoinLoop:
             if len(left):
                 yield left, right
 
+    # look-up
+
+    def _look_up(self, index: Direct, batch: pa.RecordBatch, codes: Codes, misses: Indices) -> Batches:
+        """Output for tuples whose rows the index knows."""
+        how, output = self.spec.how, self._output
+        everyone = len(misses) == len(codes)
+        matched = np.zeros(len(misses), np.bool_)
+        for shard, places, rows in index.rows_of(codes if everyone else codes[misses], PIECE):
+            mapped = self.store.mapped(shard)
+            tuples = places if everyone else misses[places]
+            if not self.store.coder.exact:
+                theirs = mapped.take(self._master_keys, rows)
+                ours = [batch.column(i).take(pa.array(tuples)) for i in self._key_columns]
+                same = self.store.coder.equal(self.widened(ours), theirs)
+                places, tuples, rows = places[same], tuples[same], rows[same]
+            matched[places] = True
+            if self.spec.emits_master:
+                yield from output.emit(len(rows), output.pushed(batch, tuples), output.mapped(mapped, rows))
+        self._metrics.matched += int(matched.sum())
+        self._metrics.unmatched += int((~matched).sum())
+        if how == "semi":
+            yield from output.emit(int(matched.sum()), output.pushed(batch, misses[matched]), None)
+        elif how in ("left", "anti"):
+            yield from output.emit(int((~matched).sum()), output.pushed(batch, misses[~matched]), None)
+
+    @property
+    def _master_keys(self) -> list[int]:
+        return [self.store.schema.get_field_index(name) for name in self.store.key]
+
     # waiting
 
     def _let_wait(self, batch: pa.RecordBatch, codes: Codes, misses: Indices) -> Batches:
@@ -142,7 +173,7 @@ class JoinLoop:
         codes = codes[misses]
         room, at = self._room, 0
         while at < len(codes):
-            count = min(self._quota(), len(codes) - at)
+            count = min(self._access.quota(self.capacity), len(codes) - at)
             columns = cut(batch, at, count)
             while count > 1 and not room.fits(columns):
                 count //= 2
@@ -159,7 +190,7 @@ class JoinLoop:
                     )
                 continue
             admitted = codes[at : at + count]
-            counts = room.admit(admitted, columns, self._wheel.turned, self._step)
+            counts = room.admit(admitted, columns, self._access.place, self._step)
             self._cache.admitted(admitted, counts)
             at += count
 
@@ -170,16 +201,6 @@ class JoinLoop:
             self._cache.give_way()
         return self._room.fits(columns)
 
-    def _quota(self) -> int:
-        """How many tuples may enter before the wheel has to move on."""
-        room = self._room
-        capacity = self.capacity
-        w = self._w or max(1, int(capacity / room.stay) // (self.k + 1))
-        entered = room.newest_chunk_size(self._wheel.turned)
-        if not len(room):
-            return max(1, min(w, capacity))
-        return max(0, min(w - entered, capacity - len(room)))
-
     @property
     def capacity(self) -> int:
         """Tuples the waiting room may hold, beside what the cache has and wants to grow into."""
@@ -189,24 +210,24 @@ class JoinLoop:
     # disk phase
 
     def _turn(self) -> Batches:
-        """One step: a load passes the waiting room, and who has met all of the master leaves."""
-        wheel, room, cache = self._wheel, self._room, self._cache
+        """One step: master rows pass the waiting room, and who has met all there are for it leaves."""
+        room, cache = self._room, self._cache
         self._step += 1
-        if wheel.rows:
-            self._begin_cycle()
-            cache.begin_step()
-            load = wheel.next_load(min(self.b, room.rows_until_expiry(wheel.turned)))
+        self._begin_cycle()
+        cache.begin_step()
+        for load in self._access.loads():
             self._metrics.probes += len(load.codes)
             for met in room.meet(load.codes):
                 cache.on_match(load, met)
                 for slots, positions in room.pairs(met):
                     yield from self._matches(load, slots, positions)
             cache.on_load(load)
-            cache.end_step()
-        yield from self._expire()
+        cache.end_step()
+        for slots in self._access.leaving():
+            yield from self._leave(slots)
 
     def _begin_cycle(self) -> None:
-        cycle = self._wheel.turned // self._wheel.rows + 1
+        cycle = int(self._access.cycles) + 1
         if cycle != self._last_cycle:
             self._last_cycle = cycle
             self._room.rows.trim()
@@ -216,7 +237,7 @@ class JoinLoop:
         """Waiting tuples met master rows with their key code."""
         room, output = self._room, self._output
         mapped = self.store.mapped(load.shard)
-        rows = load.first + positions
+        rows = load.rows_at(positions)
         if not self.store.coder.exact:
             same = self._same_keys(load, slots, rows)
             slots, rows = slots[same], rows[same]
@@ -233,8 +254,7 @@ class JoinLoop:
     def _same_keys(self, load: Load, slots: Slots, rows: Indices) -> npt.NDArray[np.bool_]:
         """Whether pairs with equal codes have equal keys."""
         ours = self._room.rows.take(self._key_columns, slots)
-        keys = [self.store.schema.get_field_index(name) for name in self.store.key]
-        theirs = self.store.mapped(load.shard).take(keys, rows)
+        theirs = self.store.mapped(load.shard).take(self._master_keys, rows)
         return self.store.coder.equal(self.widened(ours), theirs)
 
     def widened(self, keys: list[pa.Array]) -> list[pa.Array]:
@@ -244,20 +264,19 @@ class JoinLoop:
             for key, type_ in zip(keys, self._key_types, strict=True)
         ]
 
-    def _expire(self) -> Batches:
-        """Who has met every master row leaves."""
+    def _leave(self, slots: Slots) -> Batches:
+        """Tuples that have met every master row of their key go."""
         room, output = self._room, self._output
-        while (slots := room.expired(self._wheel.turned)) is not None:
-            matched = room.matched(slots)
-            unmatched = slots[~matched]
-            self._metrics.waits.record(room.waited(unmatched, self._step))
-            if self.spec.how in ("left", "anti"):
-                yield from output.emit(len(unmatched), output.waiting(room.rows, unmatched), None)
-            self._metrics.matched += len(slots) - len(unmatched)
-            self._metrics.unmatched += len(unmatched)
-            absent = room.rows.map.code[slots[room.seen_rows(slots) == 0]]
-            self._metrics.removals += room.dismiss_oldest()
-            self._cache.on_absent(absent)
+        matched = room.matched(slots)
+        unmatched = slots[~matched]
+        self._metrics.waits.record(room.waited(unmatched, self._step))
+        if self.spec.how in ("left", "anti"):
+            yield from output.emit(len(unmatched), output.waiting(room.rows, unmatched), None)
+        self._metrics.matched += len(slots) - len(unmatched)
+        self._metrics.unmatched += len(unmatched)
+        absent = room.rows.map.code[slots[room.seen_rows(slots) == 0]]
+        self._metrics.removals += room.dismiss(slots)
+        self._cache.on_absent(absent)
 
 
 def cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:

@@ -51,13 +51,13 @@ class Rolling(Migration):
         hopeful = hopeful[cache.worthwhile(room.rows.counts(hopeful), seen)]
         opened = cache.open(hopeful, self._next_cohort)
         if len(opened):
-            deadline = cache.around.wheel.turned + cache.around.wheel.rows
+            deadline = cache.wheel.turned + cache.wheel.rows
             self._cohorts.append((deadline, self._next_cohort, opened))
             self._next_cohort += 1
 
     def end_step(self) -> None:
         cache = self.cache
-        while self._cohorts and self._cohorts[0][0] <= cache.around.wheel.turned:
+        while self._cohorts and self._cohorts[0][0] <= cache.wheel.turned:
             _, cohort, codes = self._cohorts.popleft()
             heads = cache.rows.oldest(codes)
             heads = heads[heads >= 0]
@@ -83,7 +83,7 @@ class Rolling(Migration):
         made = groups.frequent(cache.around.room.rows.map, met.newest, cache.rows.map, least, found)
         if made:
             positions = met.positions[found[:made]]
-            cache.admit_rows(load.shard, load.first + positions.astype(np.int64), load.codes[positions])
+            cache.admit_rows(load.shard, load.rows_at(positions), load.codes[positions])
 
     def settle(self) -> None:
         self._cohorts.clear()

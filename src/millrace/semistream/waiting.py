@@ -183,10 +183,10 @@ class WaitingRoom:
     # leaving
 
     def expired(self, turned: int) -> Slots | None:
-        """The slots of the oldest chunk if it has met every master row, else None."""
+        """Take the oldest chunk from the queue if it has met every master row; its tuples are still here."""
         if not self.chunks or self.chunks[0].start + self._cycle_rows > turned:
             return None
-        return self._present(self.chunks[0])
+        return self._present(self.chunks.popleft())
 
     def _present(self, chunk: Chunk) -> Slots:
         """The tuples of a chunk that are still here."""
@@ -206,11 +206,6 @@ class WaitingRoom:
             self.chunks.clear()  # nobody of them is left
             self._queue.resize(CHUNK_BYTES)
         return len(slots)
-
-    def dismiss_oldest(self) -> int:
-        """Remove the oldest chunk; return how many tuples left."""
-        slots = self._present(self.chunks.popleft())
-        return self.dismiss(slots)
 
     def rows_until_expiry(self, turned: int) -> int:
         """Master rows the oldest chunk still has to meet."""

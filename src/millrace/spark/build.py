@@ -7,6 +7,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def build_master(
     columns: Sequence[str] | None = None,
     *,
     page_rows: int = 65_536,
+    index: bool = True,
     overwrite: bool = False,
 ) -> MasterStore:
     """Write a DataFrame to a master store that :func:`enrich` and ``SemiStreamJoin`` can join with.
@@ -53,6 +55,8 @@ def build_master(
         Columns to keep besides the key; all by default.
     page_rows
         Rows of a page of the data file.
+    index
+        Write an index from keys to rows too. Algorithms that only scan need none.
     overwrite
         Replace a store that is already there. Readers see the old one or the new one, never a mixture.
     """
@@ -70,7 +74,7 @@ def build_master(
         raise SchemaError(f"build_master: the column name {reserved[0]!r} is reserved")
     KeyCoder([schema.field(name).type for name in names], names)  # or an error that names the column
     with Building(Path(path), overwrite) as building:
-        written = _write_shards(df, given, names, shards, page_rows, building.directory)
+        written = _write_shards(df, given, names, shards, page_rows, index, building.directory)
         entries = []
         for number in range(shards):
             (building.directory / written[number]["attempt"]).rename(building.directory / _name(number))
@@ -78,21 +82,22 @@ def build_master(
         for left in building.directory.glob("*.attempt-*"):  # of tasks that were repeated
             shutil.rmtree(left, ignore_errors=True)
         longest = {name: max(shard["longest"][name] for shard in written.values()) for name in written[0]["longest"]}
+        nulls = {name: sum(shard["nulls"][name] for shard in written.values()) for name in written[0]["nulls"]}
         null_keys = sum(shard["null_keys"] for shard in written.values())
         snapshot = uuid.uuid4().hex
-        Manifest(schema, names, page_rows, null_keys, snapshot, longest, entries).write(building.directory)
+        Manifest(schema, names, page_rows, null_keys, snapshot, longest, nulls, entries).write(building.directory)
         building.commit()
     return MasterStore.open(building.path)
 
 
 def _write_shards(
-    df: DataFrame, schema: pa.Schema, key: tuple[str, ...], shards: int, page_rows: int, building: Path
+    df: DataFrame, schema: pa.Schema, key: tuple[str, ...], shards: int, page_rows: int, index: bool, building: Path
 ) -> dict[int, dict[str, Any]]:
     """Let the executors write all shards; what each has to say about its own."""
     chosen_columns = df.select(*(F.col(quoted(name)) for name in schema.names))
     shard = hashed([F.col(quoted(name)) for name in key], shards)
     by_shard = chosen_columns.withColumn(SHARD, shard).repartitionById(shards, SHARD).drop(SHARD)
-    arguments = (str(building), schema.serialize().to_pybytes(), key, shards, page_rows)
+    arguments = (str(building), schema.serialize().to_pybytes(), key, shards, page_rows, index)
     write = shipped("millrace.spark.build", "write_shard", *arguments)
     rows = by_shard.mapInArrow(write, "shard int, written string").collect()
     written = {row.shard: json.loads(row.written) for row in rows}
@@ -108,6 +113,7 @@ def write_shard(
     key: tuple[str, ...],
     shards: int,
     page_rows: int,
+    index: bool,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Write the rows of one task as one shard. Runs in a Python worker."""
@@ -116,7 +122,7 @@ def write_shard(
     context = TaskContext.get()
     assert context is not None
     number = context.partitionId()
-    about = _written(number, building, schema_bytes, key, shards, page_rows, batches)
+    about = _written(number, building, schema_bytes, key, shards, page_rows, index, batches)
     yield pa.record_batch({"shard": pa.array([number], pa.int32()), "written": [json.dumps(about)]})
 
 
@@ -127,6 +133,7 @@ def _written(
     key: tuple[str, ...],
     shards: int,
     page_rows: int,
+    index: bool,
     batches: Iterator[pa.RecordBatch],
 ) -> dict[str, Any]:
     """Write a shard; what there is to say about it."""
@@ -148,17 +155,16 @@ def _written(
             if shards > 1 and (coder.shards([batch.column(i) for i in range(len(key))], shards) != number).any():
                 raise StoreError(f"{building}: Spark and the store do not agree on the hash of the key")
             writer.append(batch, codes)
-        entry = writer.close()
+        entry = writer.close(index)
     except BaseException:
         writer.abandon()
         shutil.rmtree(Path(building, attempt), ignore_errors=True)
         raise
     return {
         "attempt": attempt,
-        **{name: getattr(entry, name) for name in ("rows", "keys", "largest_group", "data_bytes")},
-        "codes": [entry.codes.nbytes, entry.codes.crc32],
-        "data": [entry.data.nbytes, entry.data.crc32],
+        "entry": entry.as_json(),
         "longest": writer.longest,
+        "nulls": writer.nulls,
         "null_keys": null_keys,
     }
 
@@ -168,8 +174,11 @@ def _name(number: int) -> str:
 
 
 def _entry(written: dict[str, Any], name: str) -> ShardEntry:
-    return ShardEntry(
-        **{field: written[field] for field in ("rows", "keys", "largest_group", "data_bytes")},
-        codes=FileEntry(f"{name}/codes.i64", *written["codes"]),
-        data=FileEntry(f"{name}/rows.arrow", *written["data"]),
-    )
+    """What the shard of an attempt is called once the attempt has become the shard."""
+
+    def moved(file: FileEntry) -> FileEntry:
+        return replace(file, path=f"{name}/{file.path.rsplit('/', 1)[1]}")
+
+    entry = ShardEntry.from_json(written["entry"])
+    index = tuple(moved(file) for file in entry.index)
+    return replace(entry, codes=moved(entry.codes), data=moved(entry.data), index=index)

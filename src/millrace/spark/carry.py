@@ -63,7 +63,7 @@ def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label
     names = spread(plan.shards, partitions)
     sharded = df.withColumn(SHARD, shard_of(plan) if plan.shards > 1 else F.lit(0))
     packed = sharded.mapInArrow(shipped("millrace.spark.carry", "pack", plan, names), _PACKED)
-    way = leaving.way_out(StructType([StructField(field.name, field.dataType) for field in output]))  # no watermarks
+    way = leaving.way_out(StructType([StructField(f.name, f.dataType, f.nullable) for f in output]))  # no watermarks
     turned = packed.groupBy(SHARD).transformWithStateInPandas(
         Wheelwork(plan, turns, way), way.schema, "Append", "ProcessingTime"
     )

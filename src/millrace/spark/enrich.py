@@ -154,8 +154,7 @@ def _plan(
         total,
         parts,
     )
-    ours = [StructField(field.name, field.dataType, True, field.metadata) for field in df.schema]
-    fields = StructType([*ours, *types.spark_fields(list(emitted)[len(ours) :], "master")])
+    fields = _fields(df.schema, list(emitted)[len(df.columns) :], spec, store)
     _check_case(df, fields)
     sent = types.sent_schema(fields)
     master_keys = [store.schema.field(name) for name in store.key]
@@ -176,6 +175,25 @@ def _plan(
         scratch=None if scratch is None else str(scratch),
     )
     return plan, fields
+
+
+def _fields(stream: StructType, added: list[Any], spec: JoinSpec, store: MasterStore) -> StructType:
+    """The output's fields. Saying that a column has no nulls is worth it: Spark asks for every row otherwise.
+
+    A tuple that matches has a key; it has the master's columns too, and they have nulls only where the master has.
+    """
+
+    def certain(field: StructField) -> bool:
+        return not field.nullable or (spec.how in ("inner", "semi") and field.name in spec.stream_key)
+
+    ours = [
+        StructField(f.name, f.dataType, not (types.is_simple(f.dataType) and certain(f)), f.metadata) for f in stream
+    ]
+    theirs = types.spark_fields(added, "master")
+    sources = [store.schema.field(place).name for place in spec.master_columns(store.schema)]
+    for field, source in zip(theirs, sources, strict=True):
+        field.nullable = not (spec.how == "inner" and types.is_simple(field.dataType) and store.complete(source))
+    return StructType([*ours, *theirs])
 
 
 def _check_case(df: DataFrame, output: StructType) -> None:

@@ -21,28 +21,12 @@ from pyspark.sql.types import StructField, StructType
 from millrace.spark import metrics
 from millrace.spark.blobs import from_blob, to_blob
 from millrace.spark.shipping import shipped
-from millrace.spark.types import sent_schema
-
-_SIMPLE = (
-    T.BooleanType,
-    T.ByteType,
-    T.ShortType,
-    T.IntegerType,
-    T.LongType,
-    T.FloatType,
-    T.DoubleType,
-    T.DecimalType,
-    T.StringType,
-    T.BinaryType,
-    T.DateType,
-    T.TimestampType,
-    T.TimestampNTZType,
-)
+from millrace.spark.types import blank, is_simple, sent_schema
 
 
 def way_out(output: StructType) -> WayOut:
     """The quickest way these columns can take."""
-    simple = all(type(field.dataType) in _SIMPLE for field in output)
+    simple = all(is_simple(field.dataType) for field in output)
     return AsColumns(output) if simple else AsBlobs(output)
 
 
@@ -72,7 +56,7 @@ class AsColumns(WayOut):
         self._output = output
         self._instants = [isinstance(field.dataType, T.TimestampType) for field in output]
         fields = [
-            StructField(f"c{place}", T.LongType() if instant else field.dataType)
+            StructField(f"c{place}", T.LongType() if instant else field.dataType, field.nullable)
             for place, (field, instant) in enumerate(zip(output, self._instants, strict=True))
         ]
         self.schema = StructType([*fields, StructField(metrics.COLUMN, T.StringType())])
@@ -85,7 +69,7 @@ class AsColumns(WayOut):
         return _frame(self.schema.names, [*columns, pa.nulls(len(batch), pa.string())])
 
     def metrics_frame(self, numbers: list[float]) -> pd.DataFrame:
-        columns = [pa.nulls(1, kind) for kind in sent_schema(self.schema).types[:-1]]
+        columns = [blank(kind) for kind in sent_schema(self.schema).types[:-1]]
         return _frame(self.schema.names, [*columns, pa.array([metrics.line(numbers)])])
 
     def rows(self, given: DataFrame) -> DataFrame:

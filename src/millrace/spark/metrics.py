@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from millrace.semistream.join import SemiStreamJoin
+from millrace.spark import types
 
 COLUMN = "__millrace"
 PREFIX = "millrace"
@@ -88,7 +89,7 @@ class Meter:
 
 def metrics_row(schema: pa.Schema, numbers: list[float]) -> pa.RecordBatch:
     """A row of nothing but numbers."""
-    columns = [pa.nulls(1, field.type) for field in schema]
+    columns = [types.blank(field.type) for field in schema]
     return with_metrics(pa.RecordBatch.from_arrays(columns, schema=schema), numbers)
 
 

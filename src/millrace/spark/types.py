@@ -6,10 +6,40 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from millrace.core.errors import SchemaError
+
+_SIMPLE = (
+    T.BooleanType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.FloatType,
+    T.DoubleType,
+    T.DecimalType,
+    T.StringType,
+    T.BinaryType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+)
+
+
+def is_simple(type_: DataType) -> bool:
+    """Whether values of the type are numbers, text, bytes or moments, and not made of others."""
+    return type(type_) in _SIMPLE
+
+
+def blank(type_: pa.DataType) -> pa.Array:
+    """One row for a column that may not be null: zero, or nothing. Values made of others are null."""
+    if pa.types.is_nested(type_) or pa.types.is_null(type_):
+        return pa.nulls(1, type_)
+    zeros = pa.py_buffer(bytes(32))
+    return pa.Array.from_buffers(type_, 1, [None] + [zeros] * (type_.num_buffers - 1))
 
 
 def arrow_schema(schema: StructType, what: str) -> pa.Schema:

@@ -1,0 +1,130 @@
+"""An index over key codes in flat arrays: entries in the order of mixed codes, and where each bucket begins.
+
+Mixing spreads codes evenly, so a bucket is found by the upper bits of the mixed code and holds a few entries::
+
+    starts   ─►  [0, 3, 3, 7, …]                     one number per bucket, and the end
+    entries  ─►  (code, row) (code, row) …           equal codes side by side, their rows ascending
+
+A look-up touches one place of each. The arrays are usually mapped files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.core.jit import inlined, kernel
+from millrace.kernels.mixing import mix
+
+ENTRY = np.dtype([("code", np.int64), ("row", np.uint32)])
+"""One row of the master: its key code, and its number in the shard."""
+
+_AHEAD = 32
+_SHORT = 16
+
+
+@inlined
+def _search(entries: npt.NDArray[Any], first: Any, stop: Any, code: np.int64) -> Any:
+    """Where the entries of a code begin within a bucket, if it has any."""
+    if stop - first > _SHORT:
+        mixed = mix(code)
+        while stop - first > 1:
+            middle = (first + stop - 1) // 2
+            if mix(entries[middle].code) < mixed:
+                first = middle + 1
+            else:
+                stop = middle + 1
+        return first
+    while first < stop and entries[first].code != code:
+        first += 1
+    return first
+
+
+@kernel
+def rows_of(
+    starts: npt.NDArray[np.uint32],
+    entries: npt.NDArray[Any],
+    shift: np.uint64,
+    codes: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+) -> int:
+    """The first row of each code, or -1; returns how many have one. O(1) each for codes that do not repeat."""
+    found = 0
+    firsts = np.empty(_AHEAD, np.int64)
+    stops = np.empty(_AHEAD, np.int64)
+    for begin in range(0, len(codes), _AHEAD):
+        count = min(_AHEAD, len(codes) - begin)
+        for i in range(count):  # independent loads overlap, those of one look-up wait for each other
+            bucket = mix(codes[begin + i]) >> shift
+            firsts[i] = starts[bucket]
+            stops[i] = starts[bucket + np.uint64(1)]
+        for i in range(count):
+            code = codes[begin + i]
+            at = _search(entries, firsts[i], stops[i], code)
+            if at < stops[i] and entries[at].code == code:
+                rows[begin + i] = entries[at].row
+                found += 1
+            else:
+                rows[begin + i] = -1
+    return found
+
+
+@kernel
+def ranges_of(
+    starts: npt.NDArray[np.uint32],
+    entries: npt.NDArray[Any],
+    shift: np.uint64,
+    codes: npt.NDArray[np.int64],
+    firsts: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+) -> None:
+    """Where the entries of each code begin, and how many there are."""
+    for i in range(len(codes)):
+        code = codes[i]
+        bucket = mix(code) >> shift
+        stop = np.int64(starts[bucket + np.uint64(1)])
+        at = _search(entries, np.int64(starts[bucket]), stop, code)
+        end = at
+        while end < stop and entries[end].code == code:
+            end += 1
+        firsts[i] = at
+        counts[i] = end - at
+
+
+@kernel
+def rows_in(
+    entries: npt.NDArray[Any],
+    firsts: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    index: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+) -> None:
+    """All rows of ranges, one after the other, and the number of the range each belongs to."""
+    made = 0
+    for i in range(len(firsts)):
+        for at in range(firsts[i], firsts[i] + counts[i]):
+            index[made] = i
+            rows[made] = entries[at].row
+            made += 1
+
+
+@kernel
+def mixed(codes: npt.NDArray[np.int64], out: npt.NDArray[np.uint64]) -> None:
+    """The mixed bits of codes."""
+    for i in range(len(codes)):
+        out[i] = mix(codes[i])
+
+
+@kernel
+def within(codes: npt.NDArray[np.int64], least: np.uint64, most: np.uint64, rows: npt.NDArray[np.uint32]) -> int:
+    """Numbers of the rows whose mixed code lies in a range, ends included; returns how many there are in all."""
+    found = 0
+    for i in range(len(codes)):
+        bits = mix(codes[i])
+        if least <= bits <= most:
+            if found < len(rows):
+                rows[found] = i
+            found += 1
+    return found

@@ -1,0 +1,92 @@
+"""What an access policy is: it decides which master rows waiting tuples meet next, and who has then met enough."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from millrace.core.budget import MemoryBudget
+from millrace.core.lanes import Lanes
+from millrace.core.space import Space
+from millrace.master.device import Device
+from millrace.master.store import MasterStore
+from millrace.master.wheel import Load
+from millrace.rows.arena import Slots
+from millrace.semistream.waiting import WaitingRoom
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the policies of a join can see of it."""
+
+    store: MasterStore
+    device: Device
+    room: WaitingRoom
+    budget: MemoryBudget
+    space: Space
+    lanes: Lanes
+    columns: list[int]
+    """Master columns a cached row needs."""
+    single: bool
+    """Whether the first master row of a key settles all there is to know about the key."""
+    matches: int
+    """Matching master rows that are handled at a time."""
+    b: int
+    """Master rows per load."""
+    w: int | None
+    """Tuples let in per step, if the user has fixed it."""
+
+
+class Access(ABC):
+    """Policy of the disk phase. The loop calls, in this order::
+
+    quota     how many tuples may enter now
+    loads     master rows of one step, which meet everyone who waits
+    leaving   tuples for which there is nothing more to meet
+    """
+
+    at_once = False
+    """Whether tuples are answered as they come and nobody waits."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+
+    @property
+    @abstractmethod
+    def place(self) -> int:
+        """A number that grows with every step: tuples that enter at the same place form a chunk."""
+
+    @abstractmethod
+    def quota(self, capacity: int) -> int:
+        """How many tuples may enter before the next step, if the waiting room can hold ``capacity``."""
+
+    @abstractmethod
+    def loads(self) -> Iterator[Load]:
+        """The master rows of the next step."""
+
+    @abstractmethod
+    def leaving(self) -> Iterator[Slots]:
+        """Tuples that are still here and have met every row of their key."""
+
+    @property
+    @abstractmethod
+    def cycles(self) -> float:
+        """How often a period has passed in which policies count; the unit of ageing."""
+
+    @property
+    @abstractmethod
+    def longest_wait(self) -> int:
+        """Steps that no tuple waits longer than."""
+
+    @property
+    @abstractmethod
+    def turned(self) -> int:
+        """How far it has come, to go on from after a restart."""
+
+    @abstractmethod
+    def resume(self, turned: int) -> None:
+        """Go on from there."""
+
+    def check_invariants(self) -> None:
+        """Assert that the policy is sound; for tests."""
