@@ -39,6 +39,7 @@ test: check            ## check, then every test, docstring and example
 
 torture: setup         ## long crash campaigns: queries killed over and over, every row checked
 	$(BIN)/python -m pytest -m torture tests/spark
+	MILLRACE_EXAMPLES=10 $(BIN)/python -m pytest -n 2 tests/semistream/test_conformance.py
 
 bench: setup           ## the benchmarks in small; `python -m millrace.bench` for the real ones
 	$(BIN)/python -m millrace.bench --small

@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import Result
 
-from millrace.semistream.algorithms import ALGORITHMS
-
 Cli = Callable[..., Result]
 
 JOIN_TYPES = {"inner": "inner", "left": "left outer", "semi": "left semi", "anti": "left anti"}
@@ -45,7 +43,7 @@ def run(cli: Cli, tmp_path: Path, store: Path, orders: pa.Table) -> Callable[...
 
 
 @pytest.mark.parametrize("how", JOIN_TYPES)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ["meshjoin", "ssbj", "sscj", "hybridjoin-l", "lookup"])
 def test_the_output_is_the_join(
     run: Callable[..., dict[str, Any]],
     tmp_path: Path,

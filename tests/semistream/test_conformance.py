@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,18 +13,23 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from millrace.core.space import FileSpace
+from millrace.core.spec import How
 from millrace.testing import conformance
-from millrace.testing.cases import KEY_KINDS, PAYLOADS, JoinCase, KeyKind
+from millrace.testing.cases import HOWS, KEY_KINDS, PAYLOADS, JoinCase, KeyKind
 from millrace.testing.conformance import Subject, subjects
 from millrace.testing.strategies import join_cases
 
 every_subject = pytest.mark.parametrize("subject", subjects(), ids=str)
 
 
+MORE = int(os.environ.get("MILLRACE_EXAMPLES", "1"))
+"""How many times as many examples: ``make torture`` asks for more."""
+
+
 def examples(count: int) -> settings:
     """The same examples in every run: a failure in CI is a failure here."""
     return settings(
-        max_examples=count,
+        max_examples=count * MORE,
         derandomize=True,
         deadline=None,
         database=None,
@@ -33,14 +40,14 @@ def examples(count: int) -> settings:
 
 
 @every_subject
-@examples(40)
+@examples(12)
 @given(case=join_cases())
 def test_every_call_keeps_the_rules(subject: Subject, case: JoinCase) -> None:
     conformance.check_run(subject, case)
 
 
 @every_subject
-@examples(15)
+@examples(6)
 @given(case=join_cases(spread="skewed", missing=True))
 def test_hot_keys_come_and_go_exactly(subject: Subject, case: JoinCase) -> None:
     options = {"evict_every": 1} if subject.algorithm == "ssbj" else {}
@@ -48,35 +55,35 @@ def test_hot_keys_come_and_go_exactly(subject: Subject, case: JoinCase) -> None:
 
 
 @every_subject
-@examples(15)
+@examples(6)
 @given(case=join_cases(), stop=st.integers(0, 60))
 def test_a_restored_join_goes_on_as_if_nothing_had_happened(subject: Subject, case: JoinCase, stop: int) -> None:
     conformance.check_snapshot(subject, case, stop)
 
 
 @every_subject
-@examples(10)
+@examples(4)
 @given(case=join_cases(stream_payload=(), master_payload=("string",)))
 def test_nobody_waits_longer_than_a_turn(subject: Subject, case: JoinCase) -> None:
     conformance.check_waits(subject, case)
 
 
 @every_subject
-@examples(15)
+@examples(6)
 @given(case=join_cases())
 def test_the_same_input_gives_the_same_batches(subject: Subject, case: JoinCase) -> None:
     conformance.check_deterministic(subject, case)
 
 
 @every_subject
-@examples(4)
+@examples(2)
 @given(case=join_cases(), seed=st.integers(0, 99))
 def test_parameters_and_order_make_no_difference(subject: Subject, case: JoinCase, seed: int) -> None:
     conformance.check_metamorphic(subject, case, seed)
 
 
 @every_subject
-@examples(8)
+@examples(3)
 @given(case=join_cases())
 def test_after_the_end_everything_is_given_back(subject: Subject, case: JoinCase) -> None:
     conformance.check_drained(subject, case)
@@ -97,6 +104,14 @@ def test_a_tuple_that_cannot_fit_is_refused_by_name(subject: Subject, tmp_path: 
 def test_every_key_type_with_every_payload(subject: Subject, key: KeyKind) -> None:
     case = JoinCase(key=key, how="left", stream_rows=300, master_rows=120, domain=30, extra=20_000, b=25)
     conformance.check_run(subject, replace(case, stream_payload=PAYLOADS, master_payload=PAYLOADS, shards=2))
+
+
+@every_subject
+@pytest.mark.parametrize("how", HOWS)
+def test_every_kind_of_join_of_every_key_type(subject: Subject, how: How) -> None:
+    for key, unique in itertools.product(KEY_KINDS, (True, False)):
+        case = JoinCase(key=key, how=how, unique=unique, stream_rows=50, master_rows=30, master_payload=("string",))
+        conformance.check_exact(subject, replace(case, extra=3_000, shards=1 + unique))
 
 
 @every_subject

@@ -79,6 +79,19 @@ def test_rows_looked_up_through_the_index(spark: SparkSession, place: Path, how:
         same_rows(out, stream.join(master_frame(spark, 3_000, copies), "key", KINDS[how]))
 
 
+@pytest.mark.parametrize("algorithm", ["sscj", "hybridjoin-pq", "hybridjoin-l", "r-meshjoin", "cmeshjoin"])
+def test_other_algorithms(spark: SparkSession, place: Path, algorithm: str) -> None:
+    stream = spark.read.parquet(str(place / "in"))
+    for copies in (1,) if algorithm == "cmeshjoin" else (1, 3):
+        out = enrich(stream, place / f"store-{copies}-3", "key", "left", algorithm=algorithm, memory="600kB")
+        same_rows(out, stream.join(master_frame(spark, 3_000, copies), "key", "left"))
+
+
+def test_carrying_needs_a_wheel(spark: SparkSession, place: Path) -> None:
+    with pytest.raises(ConfigError, match=r"carry.*meshjoin, ssbj.*sscj works with 'drain'"):
+        enrich(streamed(spark, place / "in"), place / "store-1-3", "key", algorithm="sscj", pending="carry")
+
+
 def test_columns_that_cannot_be_null_say_so(spark: SparkSession, tmp_path: Path) -> None:
     master = spark.range(50).selectExpr(
         "id as key",

@@ -1,24 +1,36 @@
-"""``python -m millrace.bench peers | memory | scaling | disk | spark [--directory DIR] [--results FILE] [--small]``."""
+"""``python -m millrace.bench NAME … [--directory DIR] [--results FILE] [--small]``; ``--help`` lists the names."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.bench import disk, peers, scaling, spark
+from millrace.bench import disk, family, peers, scaling, spark
 
 _SMALL: dict[str, dict[str, Any]] = {
     "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
     "memory": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
     "scaling": {"sizes": (100_000, 200_000), "tuples": 200_000, "rounds": 1, "memory": "2MB"},
     "disk": {"rows": 50_000, "shares": (2, 10), "warm_up": 6, "turns": 3},
+    "family": {"rows": 50_000, "shares": (5,), "skews": (1.0,), "seconds": 0.1, "warm_seconds": 0.2, "tuples": 200_000},
+    "models": {"rows": 20_000, "shares": (10,), "pages": (500,), "cache_shares": (0.2,)},
     "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 2, "memory": "8MB", "warm_seconds": 1.0},
 }
 _FULL: dict[str, dict[str, Any]] = {
     "memory": {"rows": 50_000_000, "tuples": 8_000_000, "batches": (100_000,), "rounds": 1},
+}
+
+
+_RUNS: dict[str, Callable[..., dict[str, Any]]] = {
+    "scaling": scaling.run,
+    "disk": disk.run,
+    "family": family.run,
+    "models": family.models,
+    "spark": spark.run,
 }
 
 
@@ -39,7 +51,7 @@ def main() -> None:
         if name in ("peers", "memory"):
             figures[name] = peers.run(arguments.directory, duckdb=name == "peers", check=name == "peers", **options)
         else:
-            figures[name] = {"scaling": scaling, "disk": disk, "spark": spark}[name].run(arguments.directory, **options)
+            figures[name] = _RUNS[name](arguments.directory, **options)
     if arguments.results:
         arguments.results.parent.mkdir(parents=True, exist_ok=True)
         arguments.results.write_text(json.dumps(figures, indent=1) + "\n")

@@ -52,6 +52,8 @@ class JoinMetrics:
     matched: int = 0
     unmatched: int = 0
     waiting: int = 0
+    most_waiting: int = 0
+    """Most tuples that waited at a time."""
     shed: int = 0
     cache_hits: int = 0
     cached_keys: int = 0

@@ -63,6 +63,21 @@ def wide_paged_items(
 
 
 @kernel
+def copy_runs(
+    values: npt.NDArray[np.int64],
+    firsts: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    out: npt.NDArray[np.int64],
+) -> None:
+    """Copy runs of values: run ``i`` begins at ``firsts[i]`` and goes to ``starts[i]`` up to ``starts[i + 1]``."""
+    for i in range(len(firsts)):
+        first = np.uint64(firsts[i])
+        start = np.uint64(starts[i])
+        for j in range(np.uint64(starts[i + 1] - starts[i])):
+            out[start + j] = values[first + j]
+
+
+@kernel
 def bits_at(data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
     """The bits at absolute bit positions as 0 or 1; a negative position reads as 1."""
     for i in range(len(positions)):

@@ -25,6 +25,8 @@ class Load:
     first: int
     codes: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64] | None = None
+    whole: bool = True
+    """Whether a key that has rows here has none elsewhere, as far as whoever made the load can tell."""
 
     def rows_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Numbers of the rows at these places of the load."""

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from millrace.core.budget import MemoryBudget
 from millrace.core.lanes import Lanes
+from millrace.core.metrics import JoinMetrics
 from millrace.core.space import Space
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.master.wheel import Load
 from millrace.rows.arena import Slots
+from millrace.rows.sieve import Met
 from millrace.semistream.waiting import WaitingRoom
 
 
@@ -36,18 +38,25 @@ class Surroundings:
     """Master rows per load."""
     w: int | None
     """Tuples let in per step, if the user has fixed it."""
+    metrics: JoinMetrics
+    step_rows: int
+    """Master rows that may be in memory in one step."""
 
 
 class Access(ABC):
     """Policy of the disk phase. The loop calls, in this order::
 
     quota     how many tuples may enter now
+    admitted  so many have
     loads     master rows of one step, which meet everyone who waits
+    on_match  those of them that somebody waits for
     leaving   tuples for which there is nothing more to meet
     """
 
     at_once = False
     """Whether tuples are answered as they come and nobody waits."""
+    paged = False
+    """Whether master rows come in pages that are chosen, several in one step."""
 
     def __init__(self, around: Surroundings) -> None:
         self.around = around
@@ -61,9 +70,15 @@ class Access(ABC):
     def quota(self, capacity: int) -> int:
         """How many tuples may enter before the next step, if the waiting room can hold ``capacity``."""
 
+    def admitted(self, count: int) -> None:
+        """So many tuples have entered."""
+
     @abstractmethod
     def loads(self) -> Iterator[Load]:
         """The master rows of the next step."""
+
+    def on_match(self, load: Load, met: Met) -> None:
+        """Master rows of a load that matched waiting tuples."""
 
     @abstractmethod
     def leaving(self) -> Iterator[Slots]:
@@ -87,6 +102,10 @@ class Access(ABC):
     @abstractmethod
     def resume(self, turned: int) -> None:
         """Go on from there."""
+
+    @abstractmethod
+    def explain(self) -> str:
+        """How it works with what it has, in a line."""
 
     def check_invariants(self) -> None:
         """Assert that the policy is sound; for tests."""

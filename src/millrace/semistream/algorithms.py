@@ -12,8 +12,12 @@ from millrace.master.store import MasterStore
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.balanced import BalancedCache
 from millrace.semistream.cache import Cache, NoCache
-from millrace.semistream.cyclic import Cyclic
+from millrace.semistream.cyclic import Cyclic, Repeated
 from millrace.semistream.direct import Direct
+from millrace.semistream.frequency import FrequencyCache, LeastFrequentCache, OccupancyCache
+from millrace.semistream.indexed import Oldest
+from millrace.semistream.page_queue import PageQueue
+from millrace.semistream.position import Position
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,18 @@ class Algorithm:
     access: Callable[..., Access]
     summary: str
     needs_index: bool = False
+    many: bool = True
+    """Whether keys may repeat in the master."""
+
+    @property
+    def paged(self) -> bool:
+        """Whether it loads pages that it finds through the index."""
+        return bool(getattr(self.access, "paged", False))
+
+    @property
+    def at_once(self) -> bool:
+        """Whether nobody waits."""
+        return bool(getattr(self.access, "at_once", False))
 
     @property
     def options(self) -> list[str]:
@@ -44,6 +60,12 @@ class Algorithm:
             raise ConfigError(
                 f"{self.name}: needs an index and {store.path} has none; MasterStore.add_index or "
                 f"`millrace master index` makes one. Without an index there are {', '.join(able)}"
+            )
+        if not self.many and not store.unique:
+            able = [other.name for other in ALGORITHMS.values() if other.many]
+            raise ConfigError(
+                f"{self.name}: needs a master whose keys do not repeat; in {store.path} one has "
+                f"{store.manifest.largest_group:,} rows. Repeated keys can be joined by {', '.join(able)}"
             )
 
     def make(self, around: Surroundings, options: Mapping[str, Any]) -> tuple[Access, Cache]:
@@ -72,6 +94,75 @@ ALGORITHMS = {
             BalancedCache,
             Cyclic,
             "keys whose master rows take less memory than their waiting tuples are cached",
+        ),
+        Algorithm(
+            "r-meshjoin",
+            NoCache,
+            Repeated,
+            "as meshjoin, with several loads to a step: the load's size is free to suit the disk",
+        ),
+        Algorithm(
+            "cmeshjoin",
+            FrequencyCache,
+            Cyclic,
+            "as meshjoin behind a cache of the keys that most tuples waited for",
+            many=False,
+        ),
+        Algorithm(
+            "hybridjoin",
+            NoCache,
+            Oldest,
+            "the page of the tuple that has waited longest is loaded and serves all who wait for it",
+            needs_index=True,
+        ),
+        Algorithm(
+            "hybridjoin-l",
+            NoCache,
+            Position,
+            "as hybridjoin, with pages of younger tuples, which more are waiting for",
+            needs_index=True,
+        ),
+        Algorithm(
+            "hybridjoin-pq",
+            NoCache,
+            PageQueue,
+            "as hybridjoin, with frequent pages loaded when enough tuples should wait for them",
+            needs_index=True,
+        ),
+        Algorithm(
+            "cachejoin",
+            FrequencyCache,
+            Oldest,
+            "as hybridjoin behind a cache of frequent keys, random ones making room",
+            needs_index=True,
+        ),
+        Algorithm(
+            "cachejoin-l",
+            FrequencyCache,
+            Position,
+            "as cachejoin, with pages of younger tuples",
+            needs_index=True,
+        ),
+        Algorithm(
+            "cachejoin-pq",
+            FrequencyCache,
+            PageQueue,
+            "as cachejoin, with a queue of frequent pages",
+            needs_index=True,
+        ),
+        Algorithm(
+            "sscj",
+            LeastFrequentCache,
+            Oldest,
+            "as cachejoin, with the least used key making room",
+            needs_index=True,
+        ),
+        Algorithm(
+            "hybridjoin-pq-balanced",
+            OccupancyCache,
+            PageQueue,
+            "as hybridjoin-pq behind a cache of the keys that take less memory there than waiting",
+            needs_index=True,
         ),
         Algorithm(
             "lookup",

@@ -23,8 +23,9 @@ def explained(join: SemiStreamJoin) -> str:
     if not join.bound:
         lines.append("  (the split follows once the stream's schema is known)")
         return "\n".join(lines)
-    lines.append(f"  load b = {join.b:,} rows, so a turn of the wheel has k = {join.k:,} steps: the longest wait")
-    lines.append(f"  waiting room for {join.capacity:,} tuples of {join.tuple_bytes:.0f} bytes")
+    lines.append(f"  {join.access.explain()}")
+    if join.waits:
+        lines.append(f"  waiting room for {join.capacity:,} tuples of {join.tuple_bytes:.0f} bytes")
     for part, nbytes in sorted(budget.parts().items(), key=lambda item: -item[1]):
         lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / budget.total:6.1%}")
     lines.append(f"  {'free':>10} {format_size(budget.available):>10}")

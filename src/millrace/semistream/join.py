@@ -32,7 +32,7 @@ from millrace.rows.columns import plain_batch, plain_schema
 from millrace.rows.keyed import holds_its_code
 from millrace.rows.sieve import LEAST_MATCHES, Sieve
 from millrace.semistream import snapshots
-from millrace.semistream.access import Surroundings
+from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.algorithms import algorithm as named
 from millrace.semistream.explain import explained
 from millrace.semistream.loop import PIECE, JoinLoop, cut
@@ -41,6 +41,7 @@ from millrace.semistream.snapshots import Progress, Tally, WaitingChunk
 from millrace.semistream.waiting import WaitingRoom
 
 _LOAD_ROW_BYTES = 8  # a key code
+_PAGE_ROWS = 256  # rows of a page that is found through the index
 _PAIR_BYTES = 8
 _LOAD_SHARE = 1 / 8
 _PAIR_SHARE = 1 / 100
@@ -174,9 +175,11 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         self._check_least(self._b or 1, room_least)
         total = self.budget.total
         by_share = max(1, int(total * _LOAD_SHARE) // _LOAD_ROW_BYTES)
-        self.b = min(self._b or by_share, max(1, store.rows))
+        paged = self.algorithm.paged
+        self.b = min(self._b or (min(_PAGE_ROWS, by_share) if paged else by_share), max(1, store.rows))
+        step_rows = max(self.b, min(by_share, store.rows)) if paged else self.b
         pairs = max(16, min(PIECE, int(total * _PAIR_SHARE) // _PAIR_BYTES))
-        self.budget.reserve("load", self.b * _LOAD_ROW_BYTES + pairs * _PAIR_BYTES)
+        self.budget.reserve("load", step_rows * _LOAD_ROW_BYTES + pairs * _PAIR_BYTES)
         settled_by_one = spec.how in ("semi", "anti") and store.coder.exact
         self._single = store.unique or settled_by_one
         matches = max(LEAST_MATCHES, min(_MOST_MATCHES, int(total * _MATCH_SHARE) // (8 * self._lanes.threads)))
@@ -189,7 +192,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
             matches,
             pairs,
             code_column,
-            self._leave_early and self._single,
+            (self._leave_early or paged) and self._single,
         )
         cached = list(self._output.master_columns)
         if not store.coder.exact:
@@ -208,11 +211,18 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
             matches,
             self.b,
             self._w,
+            self._metrics,
+            step_rows,
         )
         self._access, self._cache = self.algorithm.make(around, self._options)
         self._last_cycle = 0
         self._schema = stream
         return self._output.schema
+
+    @property
+    def access(self) -> Access:
+        """The policy that decides which master rows come next."""
+        return self._access
 
     @property
     def waits(self) -> bool:

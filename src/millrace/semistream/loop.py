@@ -191,6 +191,8 @@ class JoinLoop:
                 continue
             admitted = codes[at : at + count]
             counts = room.admit(admitted, columns, self._access.place, self._step)
+            self._metrics.most_waiting = max(self._metrics.most_waiting, len(room))
+            self._access.admitted(count)
             self._cache.admitted(admitted, counts)
             at += count
 
@@ -218,6 +220,7 @@ class JoinLoop:
         for load in self._access.loads():
             self._metrics.probes += len(load.codes)
             for met in room.meet(load.codes):
+                self._access.on_match(load, met)
                 cache.on_match(load, met)
                 for slots, positions in room.pairs(met):
                     yield from self._matches(load, slots, positions)

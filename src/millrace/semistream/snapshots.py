@@ -18,7 +18,18 @@ from millrace.core.errors import StateError
 _MAGIC = b"MILLSNAP\x01"
 Tally = npt.NDArray[np.uint8]
 
-CARRIED = ("tuples_in", "rows_out", "batches_out", "matched", "unmatched", "shed", "cache_hits", "removals", "probes")
+CARRIED = (
+    "tuples_in",
+    "rows_out",
+    "batches_out",
+    "matched",
+    "unmatched",
+    "shed",
+    "cache_hits",
+    "removals",
+    "probes",
+    "most_waiting",
+)
 """Counts that go on after a restore."""
 
 

@@ -56,7 +56,9 @@ class Chunk:
 
     @property
     def slots(self) -> Slots:
-        return np.concatenate(self.pieces) if self.pieces else np.empty(0, np.int32)
+        if len(self.pieces) > 1:
+            self.pieces = [np.concatenate(self.pieces)]
+        return self.pieces[0] if self.pieces else np.empty(0, np.int32)
 
 
 class WaitingRoom:
@@ -90,6 +92,7 @@ class WaitingRoom:
         self.chunks: deque[Chunk] = deque()
         self.leave_early = leave_early
         self.removal_shifts = 0
+        self._entries = 0
         self._cycle_rows = cycle_rows
         self._queue = budget.reserve("queue")
         self._sieve = Sieve("filter", self.rows, budget, lanes, matches)
@@ -133,6 +136,7 @@ class WaitingRoom:
             self.chunks.append(Chunk(step, turned))
         chunk = self.chunks[-1]
         chunk.add(slots)
+        self._entries += len(slots)
         groups.set_all(self.rows.marks["entered"], slots, chunk.step)
         self.rows.marks["tally"][slots] = 0
         self._sieve.watch(codes)
@@ -186,12 +190,15 @@ class WaitingRoom:
         """Take the oldest chunk from the queue if it has met every master row; its tuples are still here."""
         if not self.chunks or self.chunks[0].start + self._cycle_rows > turned:
             return None
-        return self._present(self.chunks.popleft())
+        chunk = self.chunks.popleft()
+        self._entries -= chunk.size
+        return self._present(chunk)
 
     def _present(self, chunk: Chunk) -> Slots:
         """The tuples of a chunk that are still here."""
         slots = chunk.slots
-        return slots[self.rows.marks["entered"][slots] == chunk.step] if self.leave_early else slots
+        present: Slots = slots[self.rows.marks["entered"][slots] == chunk.step]
+        return present
 
     def matched(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Which of these tuples have had a true match."""
@@ -204,12 +211,58 @@ class WaitingRoom:
         self.removal_shifts += self.rows.remove(slots)
         if not len(self):
             self.chunks.clear()  # nobody of them is left
+            self._entries = 0
             self._queue.resize(CHUNK_BYTES)
         return len(slots)
 
     def rows_until_expiry(self, turned: int) -> int:
         """Master rows the oldest chunk still has to meet."""
         return self.chunks[0].start + self._cycle_rows - turned if self.chunks else self._cycle_rows
+
+    # by age
+
+    def oldest(self, count: int) -> Slots:
+        """The tuples that have waited longest."""
+        while self.chunks and not len(self._present(self.chunks[0])):
+            self._entries -= self.chunks.popleft().size
+        return self._some(iter(self.chunks), count, newest_first=False)
+
+    def older_than(self, share: float, count: int) -> Slots:
+        """Tuples from a position of the queue on towards the older ones; this share of all is younger."""
+        return self._some(reversed(self.chunks), count, skip=int(share * len(self)), newest_first=True)
+
+    def _some(self, chunks: Iterator[Chunk], count: int, skip: int = 0, *, newest_first: bool) -> Slots:
+        found: list[Slots] = []
+        for chunk in chunks:
+            slots = self._present(chunk)
+            slots = slots[::-1] if newest_first else slots
+            if skip >= len(slots):
+                skip -= len(slots)
+                continue
+            found.append(slots[skip : skip + count])
+            skip, count = 0, count - len(found[-1])
+            if not count:
+                break
+        return np.concatenate(found) if found else np.empty(0, np.int32)
+
+    def sweep(self) -> None:
+        """Forget the queue's entries of tuples that have left, once they are as many as those who wait."""
+        if self._entries <= 2 * len(self):
+            return
+        for chunk in self.chunks:
+            chunk.pieces = [self._present(chunk)]
+            chunk.size = len(chunk.pieces[0])
+        self.chunks = deque(chunk for chunk in self.chunks if chunk.size)
+        self._entries = len(self)
+        self._queue.resize(max(1, len(self.chunks)) * CHUNK_BYTES)
+
+    def slots_of(self, codes: Codes) -> Slots:
+        """All tuples that wait for these keys."""
+        slots = np.empty(int(self.rows.counts(codes).sum()), np.int32)
+        multimap.expand(
+            self.rows.map, self.rows.newest(codes), np.array([0, -1], np.int64), np.empty_like(slots), slots
+        )
+        return slots
 
     # the rest
 

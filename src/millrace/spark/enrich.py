@@ -100,6 +100,8 @@ def enrich(
         )
     store = master if isinstance(master, MasterStore) else MasterStore.open(master)
     how = _SPARKS_WORDS.get(how, how)
+    if pending == "carry":
+        _check_turns(algorithm)
     plan, output = _plan(df, store, on, how, algorithm, memory, columns, suffix, scratch, options)
     label = name or f"{metrics.PREFIX} {Path(plan.path).name}"
     if metrics.has(df, label):
@@ -110,6 +112,17 @@ def enrich(
     joined = _routed(df, plan).mapInArrow(shipped("millrace.spark.drain", "drain", plan), sent)
     observed = metrics.observed(joined, label)
     return observed.where(F.col(metrics.COLUMN).isNull()).drop(metrics.COLUMN)
+
+
+def _check_turns(algorithm: str) -> None:
+    """Tuples are carried for a turn of the wheel: an error for algorithms that have none."""
+    name = AUTO if algorithm == "auto" else one_of("algorithm", algorithm, ALGORITHMS)
+    if ALGORITHMS[name].paged or ALGORITHMS[name].at_once:
+        able = [other.name for other in ALGORITHMS.values() if not (other.paged or other.at_once)]
+        raise ConfigError(
+            f"pending: 'carry' is for algorithms whose tuples wait for a turn of the wheel: {', '.join(able)}; "
+            f"{name} works with 'drain'"
+        )
 
 
 def _plan(

@@ -71,6 +71,10 @@ class Subject:
     def __str__(self) -> str:
         return "-".join([self.algorithm, *(f"{name}={value}" for name, value in self.options.items())])
 
+    def fit(self, case: JoinCase) -> JoinCase:
+        """The case, with unique keys if the algorithm can join no others."""
+        return case if ALGORITHMS[self.algorithm].many else replace(case, unique=True)
+
     def make(self, store: MasterStore, case: JoinCase, **other: Any) -> SemiStreamJoin:
         """A join as the case has it; ``other`` arguments win."""
         arguments: dict[str, Any] = {
@@ -103,11 +107,12 @@ class Subject:
 
 
 def subjects(algorithms: Iterable[str] | None = None) -> list[Subject]:
-    """Every algorithm of the table with every value of its ``CHOICES``, leaving early and staying."""
+    """Every algorithm of the table with every value of its ``CHOICES``, leaving early and, where it can, staying."""
     found: list[Subject] = []
     for name in algorithms or ALGORITHMS:
         choices = {key: values for key, values in CHOICES.items() if key in ALGORITHMS[name].options}
-        choices["leave_early"] = [True, False]
+        if not (ALGORITHMS[name].paged or ALGORITHMS[name].at_once):
+            choices["leave_early"] = [True, False]
         every = itertools.product(*choices.values())
         found += [Subject(name, dict(zip(choices, values, strict=True))) for values in every]
     return found
@@ -140,6 +145,7 @@ def calls(join: SemiStreamJoin, case: JoinCase) -> Iterator[Iterator[pa.RecordBa
 
 def check_exact(subject: Subject, case: JoinCase, **other: Any) -> None:
     """Rule 1: the output is exactly the join."""
+    case = subject.fit(case)
     with built(case) as store:
         join = subject.make(store, case, **other)
         got = [batch for call in calls(join, case) for batch in call]
@@ -151,6 +157,7 @@ def check_exact(subject: Subject, case: JoinCase, **other: Any) -> None:
 
 def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
     """Rules 1, 2, 4, 5: exact, inside the budget, every tuple accounted for, nobody waits longer than promised."""
+    case = subject.fit(case)
     with built(case) as store:
         join = subject.make(store, case, **other)
         schema = join.bind(case.stream().schema)
@@ -199,6 +206,7 @@ def check_counts(subject: Subject, case: JoinCase, join: SemiStreamJoin) -> None
 
 def check_drained(subject: Subject, case: JoinCase) -> None:
     """After ``finish`` nobody waits, and what the waiting room and its queue had is given back."""
+    case = subject.fit(case)
     with built(case) as store:
         join = subject.make(store, case)
         join.bind(case.stream().schema)
@@ -215,6 +223,7 @@ def check_drained(subject: Subject, case: JoinCase) -> None:
 
 def check_waits(subject: Subject, case: JoinCase) -> None:
     """Rule 5, from outside: a tuple's last row comes out at most k steps after the push that brought it has ended."""
+    case = subject.fit(case)
     case = replace(case, output_rows=1)
     with built(case) as store:
         join = subject.make(store, case)
@@ -238,6 +247,7 @@ def check_waits(subject: Subject, case: JoinCase) -> None:
 
 def check_snapshot(subject: Subject, case: JoinCase, stop: int) -> None:
     """Rule 3: stop after call number ``stop``, go on in a fresh join from the snapshot, and nobody can tell."""
+    case = subject.fit(case)
     with built(case) as store:
         first = subject.make(store, case)
         first.bind(case.stream().schema)
@@ -281,6 +291,7 @@ def _calls_of(joins: Mapping[str, SemiStreamJoin], case: JoinCase) -> Iterator[I
 
 def check_deterministic(subject: Subject, case: JoinCase) -> None:
     """The same input gives the same batches in the same order, and the same counts."""
+    case = subject.fit(case)
     with built(case) as store:
         runs = []
         for _ in range(2):
@@ -297,6 +308,7 @@ def check_deterministic(subject: Subject, case: JoinCase) -> None:
 
 def check_metamorphic(subject: Subject, case: JoinCase, seed: int = 0) -> None:
     """Permuting the master, other w, b, page sizes, shards, batches and memory leave the multiset as it is."""
+    case = subject.fit(case)
     rng = np.random.default_rng(seed)
     expected = case.expected()
     master = case.master()
@@ -322,8 +334,19 @@ def check_metamorphic(subject: Subject, case: JoinCase, seed: int = 0) -> None:
 # rule 6
 
 
+def check_repeats_refused(subject: Subject, directory: Path) -> None:
+    """Who cannot join a master whose keys repeat says who can."""
+    store = MasterStore.build(pa.table({"k": [1, 2, 2]}), directory / "repeats", "k")
+    able = [name for name, algorithm in ALGORITHMS.items() if algorithm.many]
+    words = [subject.algorithm, "repeat", "2 rows", *able]
+    refused(ConfigError, words, lambda: subject.join(store, "k", algorithm=subject.algorithm, **subject.options))
+
+
 def check_refusals(subject: Subject, directory: Path) -> None:
     """Rule 6: bad input is an error that names the subject, what was expected and what came; nothing is lost."""
+    if not ALGORITHMS[subject.algorithm].many:
+        check_repeats_refused(subject, directory)
+        return
     path = directory / "refusals"
     master = pa.table({"k": pa.array([1, 2, 2], pa.int64()), "name": ["a", "b", "c"], "twin": [7, 8, 9]})
     store = MasterStore.build(master, path, "k")
@@ -415,6 +438,9 @@ def _check_snapshots_refused(make: Callable[..., SemiStreamJoin], directory: Pat
 
 def check_too_wide(subject: Subject, directory: Path) -> None:
     """Rule 6: a tuple that cannot fit is refused by name; those before it are not lost, and others may follow."""
+    if not ALGORITHMS[subject.algorithm].many:
+        check_repeats_refused(subject, directory)
+        return
     store = MasterStore.build(pa.table({"k": [1, 2, 2]}), directory / "narrow", "k")
     join = subject.join(store, "k", "left", algorithm=subject.algorithm, memory=20_000, **subject.options)
     got = list(join.push(pa.record_batch({"k": [1, 2], "text": ["a", "b"]})))

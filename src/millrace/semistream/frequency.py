@@ -1,0 +1,263 @@
+"""Caches of single keys by how often they are asked for: CACHEJOIN's, SSCJ's and CMESHJOIN's.
+
+A key whose master rows have just met many waiting tuples enters the cache, and later tuples of it are answered at once.
+When the cache is full a key has to go for it: a random one (CACHEJOIN) or the least used (SSCJ). How many is "many" is
+a threshold that moves: up while a full cache keeps changing, down while there is room or nothing changes.
+
+References
+----------
+M. A. Naeem, G. Dobbie, G. Weber: A lightweight stream-based join with limited resource consumption. DaWaK 2012.
+M. A. Naeem, G. Weber, C. Lutteroth, G. Dobbie: SSCJ: a semi-stream cache join using a front-stage cache module.
+DaWaK 2013.
+
+Deviations: the threshold falls in a full cache too when hardly anybody enters, or keys that have become hot would be
+kept out by those that were; uses are halved once a room full of tuples has come, so that old fame fades; a newcomer
+starts with what it was admitted for; a group of several rows is cached as a whole, where the papers have one row to a
+key.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import ConfigError
+from millrace.kernels import groups, multimap
+from millrace.master.wheel import Load
+from millrace.rows import keepsake
+from millrace.rows.arena import Arena, Slots
+from millrace.rows.keepsake import Place
+from millrace.rows.keyed import Codes, KeyedRows
+from millrace.rows.sieve import Met
+from millrace.semistream.access import Access, Surroundings
+from millrace.semistream.cache import Cache
+from millrace.semistream.pages import PageLoad
+
+MARKS = {"hits": np.int32, "state": np.uint8}
+Counts = npt.NDArray[np.int32]
+
+_CONTROL_LOADS = 100
+_NEARLY_FULL = 0.95
+_BUSY, _QUIET = 0.01, 0.001  # shares of the cached keys that change between two looks at the threshold
+_DIRECTORY = 8.0
+
+
+class FrequencyCache(Cache):
+    """Keys with many waiting tuples, random ones going for new ones.
+
+    Parameters
+    ----------
+    cache_share
+        Share of the memory the cache may take.
+    threshold
+        Waiting tuples with which a key enters. By default it begins with 2 and moves.
+    """
+
+    rows: KeyedRows
+
+    def __init__(
+        self,
+        around: Surroundings,
+        access: Access,
+        *,
+        cache_share: float = 0.3,
+        threshold: int | None = None,
+    ) -> None:
+        if not isinstance(cache_share, int | float) or not 0 < cache_share < 1:
+            raise ConfigError(f"cache_share: expected a number between 0 and 1; got {cache_share!r}")
+        if threshold is not None and (not isinstance(threshold, int) or threshold < 1):
+            raise ConfigError(f"threshold: expected a whole number of at least 1; got {threshold!r}")
+        self.around = around
+        schema = pa.schema([around.store.schema.field(i) for i in around.columns])
+        self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS)
+        self._limit = int(cache_share * around.budget.total)
+        self._moves = threshold is None
+        self.threshold = threshold or 2
+        self._random = np.random.default_rng(0)
+        self._loads = self._admitted_since = 0
+        self.admitted_keys = self.evicted_keys = 0
+
+    # the loop's calls
+
+    def look_up(self, codes: Codes) -> Slots:
+        found = np.empty(len(codes), np.int32)
+        marks = self.rows.marks
+        groups.look_up(self.rows.map, marks["state"], marks["hits"], codes, False, found)
+        return found
+
+    def begin_cycle(self, cycle: int) -> None:
+        self.rows.marks["hits"][: int(self.rows.map.state[multimap.HIGH])] >>= 1
+
+    def on_match(self, load: Load, met: Met) -> None:
+        if not load.whole:
+            return
+        tuples = self.around.room.rows.map.slots["count"][met.newest]
+        wanted = tuples >= self.least_tuples()
+        positions, tuples = met.positions[wanted], tuples[wanted]
+        if not len(positions):
+            return
+        outside = self.rows.oldest(load.codes[positions]) < 0
+        positions, tuples = positions[outside], tuples[outside]
+        if not self.around.single:
+            complete = self._complete(load.codes[positions])
+            positions, tuples = positions[complete], tuples[complete]
+        if len(positions):
+            self._admit(load, positions, tuples)
+
+    def on_load(self, load: Load) -> None:
+        self._loads += len(load.pages) if isinstance(load, PageLoad) else 1
+        if self._loads >= _CONTROL_LOADS:
+            self._move_threshold()
+            self._loads = self._admitted_since = 0
+
+    def give_way(self) -> None:
+        self.rows.clear()
+
+    def keep(self, path: Place, identity: str) -> bool:
+        if not self.rows.keepable:
+            return False
+        keepsake.write(path, self.rows, identity, {"threshold": self.threshold})
+        return True
+
+    def recall(self, path: Place, identity: str) -> bool:
+        if not self.rows.keepable or len(self.rows):
+            return False
+        facts = keepsake.read(path, self.rows, identity)
+        if facts is None:
+            return False
+        self.threshold = int(facts["threshold"]) if self._moves else self.threshold
+        return True
+
+    @property
+    def reserve(self) -> int:
+        return max(0, self._limit - self.nbytes)
+
+    # who enters
+
+    def least_tuples(self) -> int:
+        """Waiting tuples with which a key may enter."""
+        return self.threshold
+
+    @property
+    def full(self) -> bool:
+        return self.nbytes >= _NEARLY_FULL * self._limit
+
+    def _move_threshold(self) -> None:
+        if not self._moves:
+            return
+        changed = self._admitted_since / max(1, self.rows.keys)
+        if self.full and changed > _BUSY:
+            self.threshold += 1
+        elif not self.full or changed < _QUIET:
+            self.threshold = max(1, self.threshold - 1)
+
+    def _complete(self, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Whether all master rows of a code are among these."""
+        uniques, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
+        store = self.around.store
+        there = sum(store.index(shard).ranges_of(uniques)[1] for shard in range(store.shards))
+        complete: npt.NDArray[np.bool_] = (counts == there)[inverse]
+        return complete
+
+    def _admit(self, load: Load, positions: npt.NDArray[np.int32], tuples: Counts) -> None:
+        """Copy rows into the cache, whole groups, the most wanted first."""
+        codes, first, sizes = np.unique(load.codes[positions], return_index=True, return_counts=True)
+        wanted = tuples[first]
+        order = np.argsort(-wanted, kind="stable")
+        codes, wanted, sizes = codes[order], wanted[order], sizes[order]
+        entering = self._make_room(wanted, sizes)
+        if not len(entering):
+            return
+        chosen = np.isin(load.codes[positions], codes[entering])
+        positions, tuples = positions[chosen], tuples[chosen]
+        columns = self.around.store.mapped(load.shard).take(self.around.columns, load.rows_at(positions))
+        if not self.rows.make_room(len(positions), Arena.heap_bytes_of(columns)):
+            return
+        slots, _ = self.rows.insert(load.codes[positions], columns)
+        self.rows.marks["state"][slots] = 0
+        self.rows.marks["hits"][slots] = tuples
+        self.admitted_keys += len(entering)
+        self._admitted_since += len(entering)
+
+    def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Which of the keys that want to enter may, the most wanted first; others have gone for them."""
+        cost = np.cumsum(sizes) * self.row_bytes
+        free = self._limit - self.nbytes
+        fits = int(np.searchsorted(cost, free, side="right"))
+        if fits == len(wanted) or not len(self.rows):
+            return np.arange(fits)
+        victims = self._victims(wanted[fits:])
+        self._remove(victims)
+        return np.arange(fits + len(victims))
+
+    def _victims(self, wanted: Counts) -> Slots:
+        """Heads of groups that go, at most one for each key that wants to enter."""
+        heads = self._heads()
+        return self._random.choice(heads, min(len(wanted), len(heads)), replace=False)
+
+    def _remove(self, heads: Slots) -> None:
+        codes = self.rows.map.code[heads]
+        slots = np.empty(int(self.rows.counts(codes).sum()), np.int32)
+        index = np.empty(len(slots), np.int32)
+        multimap.expand(self.rows.map, self.rows.newest(codes), np.array([0, -1], np.int64), index, slots)
+        self.rows.remove(slots)
+        self.evicted_keys += len(heads)
+
+    def _heads(self) -> Slots:
+        heads, sizes = np.empty(self.rows.keys, np.int32), np.empty(self.rows.keys, np.int32)
+        groups.all_groups(self.rows.map, heads, sizes)
+        return heads
+
+    @property
+    def row_bytes(self) -> float:
+        """What a master row costs in the cache."""
+        if len(self.rows):
+            return max(self.rows.row_bytes, self.nbytes / len(self.rows) if self.full else 0.0)
+        return self.rows.slot_bytes + _DIRECTORY
+
+    def check_invariants(self) -> None:
+        self.rows.check_invariants()
+        assert (self.rows.marks["state"][self.rows.live()] == 0).all(), "a cached row answers nobody"
+
+
+class LeastFrequentCache(FrequencyCache):
+    """SSCJ's: the least used keys go, and only for keys that are wanted more."""
+
+    def _victims(self, wanted: Counts) -> Slots:
+        heads = self._heads()
+        hits = self.rows.marks["hits"][heads]
+        most = min(len(wanted), len(heads))
+        least = np.argpartition(hits, most - 1)[:most]
+        least = least[np.argsort(hits[least], kind="stable")]
+        return heads[least[hits[least] < wanted[:most]]]
+
+
+class OccupancyCache(LeastFrequentCache):
+    """The cache inequality for index access: a key is cached when its rows take less memory than its tuples would.
+
+    Tuples found waiting for a key when its page comes have been there for half of its absence on average. So a key with
+    c of them is worth caching iff ``rows · v_R < c / 2 · v_S``. The same is asked of its hits while one room full of
+    tuples has come; who fails it leaves.
+    """
+
+    def __init__(self, around: Surroundings, access: Access, *, cache_share: float = 0.8) -> None:
+        super().__init__(around, access, cache_share=cache_share, threshold=None)
+        self._moves = False
+
+    def least_tuples(self) -> int:
+        room = self.around.room
+        return max(2, int(self.row_bytes / (room.tuple_bytes * room.stay)) + 1)
+
+    @property
+    def reserve(self) -> int:
+        return min(super().reserve, self.around.budget.total // 50)
+
+    def begin_cycle(self, cycle: int) -> None:
+        heads = self._heads()
+        room = self.around.room
+        cost = self.rows.counts(self.rows.map.code[heads]) * self.row_bytes
+        gone = self.rows.marks["hits"][heads] * room.tuple_bytes * room.stay < cost
+        if cycle > 1:
+            self._remove(heads[gone])
+        super().begin_cycle(cycle)

@@ -1,0 +1,141 @@
+"""Page by page through the index: whose page comes next, and what the caches learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace.core.errors import ConfigError
+from millrace.datasets import zipf_stream
+from millrace.semistream.indexed import Oldest
+from millrace.semistream.page_queue import PageQueue
+from millrace.semistream.position import Position
+
+ROWS, PAGE = 20_000, 50
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> mr.MasterStore:
+    keys = np.random.default_rng(3).permutation(ROWS)
+    return mr.MasterStore.build(pa.table({"key": keys, "value": keys * 2}), tmp_path_factory.mktemp("s") / "s", "key")
+
+
+def driven(store: mr.MasterStore, algorithm: str, tuples: int, skew: float = 1.0, **options: Any) -> mr.SemiStreamJoin:
+    join = mr.SemiStreamJoin(store, on="key", algorithm=algorithm, memory="100kB", b=PAGE, **options)
+    for batch in zipf_stream(ROWS, skew, batch_rows=1_000, batches=tuples // 1_000, seed=7):
+        for _ in join.push(batch):
+            continue
+    join.check_invariants()
+    return join
+
+
+def test_the_page_of_the_oldest_is_loaded_and_serves_all_who_wait_for_it(tmp_path: Path) -> None:
+    master = pa.table({"key": list(range(12)), "value": list("abcdefghijkl")})
+    join = mr.SemiStreamJoin(
+        mr.MasterStore.build(master, tmp_path / "s", "key"), "key", algorithm="hybridjoin", memory="64kB", b=4, loads=1
+    )
+    assert list(join.push(pa.record_batch({"key": [5, 0, 6, 11, 1, 5]}))) == []
+    out = [[row["key"] for batch in join.step() for row in batch.to_pylist()] for _ in range(3)]
+    assert [sorted(keys) for keys in out] == [[5, 5, 6], [0, 1], [11]]
+    assert join.metrics.waits.most == 3
+
+
+def test_a_key_without_a_row_leaves_when_it_is_looked_up(store: mr.MasterStore) -> None:
+    join = mr.SemiStreamJoin(store, "key", "left", algorithm="hybridjoin", memory="100kB", b=PAGE, loads=1)
+    assert list(join.push(pa.record_batch({"key": [-1, 5]}))) == []
+    assert [row["key"] for batch in join.step() for row in batch.to_pylist()] == [-1]
+    assert join.metrics.unmatched == 1
+
+
+def test_a_repeated_key_leaves_when_all_of_its_pages_are_together(tmp_path: Path) -> None:
+    master = pa.table({"key": [1, 2, 3, 1, 2, 4], "value": list("abcdef")})
+    join = mr.SemiStreamJoin(
+        mr.MasterStore.build(master, tmp_path / "s", "key"), "key", algorithm="hybridjoin", memory="64kB", b=2, loads=1
+    )
+    assert list(join.push(pa.record_batch({"key": [3, 1, 2]}))) == []
+    steps = [sorted(row["value"] for batch in join.step() for row in batch.to_pylist()) for _ in range(3)]
+    assert steps == [["c", "d"], ["b", "e"]] or steps[0] == ["c"], steps
+    assert sorted(value for step in steps for value in step) == list("abcde")
+
+
+@pytest.mark.parametrize("skew", [0.0, 1.0])
+def test_loading_several_pages_a_step_costs_nothing(store: mr.MasterStore, skew: float) -> None:
+    one, several = (driven(store, "hybridjoin", 60_000, skew, loads=loads).metrics.probes for loads in (1, None))
+    assert 0.85 * one < several < 1.03 * one, "pages loaded for the same tuples; fewer steps have fewer chunks to keep"
+
+
+def test_queue_entries_of_those_who_left_are_swept(store: mr.MasterStore) -> None:
+    join = driven(store, "hybridjoin-l", 60_000)
+    entries = sum(len(chunk.slots) for chunk in join._room.chunks)
+    assert entries <= 3 * len(join._room) + 2_000
+
+
+def test_pages_that_are_due_are_frequent_ones(store: mr.MasterStore) -> None:
+    join = driven(store, "hybridjoin-pq", 200_000)
+    access = join.access
+    assert isinstance(access, PageQueue)
+    assert access.threshold > 1
+    assert 0 < len(access) < len(access.pages)
+
+
+def test_the_position_adapts(store: mr.MasterStore) -> None:
+    access = driven(store, "hybridjoin-l", 100_000, position="adapt").access
+    assert isinstance(access, Position)
+    assert access.trials >= 3
+    assert 0 <= access.position <= 1
+    assert isinstance(driven(store, "hybridjoin", 1_000).access, Oldest)
+
+
+@pytest.mark.parametrize("algorithm", ["cachejoin", "cachejoin-l", "cachejoin-pq", "sscj", "hybridjoin-pq-balanced"])
+def test_frequent_keys_are_cached(store: mr.MasterStore, algorithm: str) -> None:
+    join = driven(store, algorithm, 100_000)
+    m = join.metrics
+    assert m.hit_rate > 0.25
+    assert m.parts["cache"] <= 0.85 * m.budget_bytes
+    assert m.admitted_keys - m.evicted_keys == m.cached_keys
+    plain = driven(store, "hybridjoin", 100_000)
+    assert m.probes < plain.metrics.probes, "fewer pages than without a cache"
+
+
+def test_the_least_used_key_makes_room(store: mr.MasterStore) -> None:
+    random, least = (driven(store, name, 200_000, cache_share=0.1).metrics for name in ("cachejoin", "sscj"))
+    assert least.hit_rate > random.hit_rate
+    assert least.evicted_keys < random.evicted_keys
+
+
+def test_a_cache_follows_keys_that_move(store: mr.MasterStore) -> None:
+    join = mr.SemiStreamJoin(store, on="key", algorithm="sscj", memory="100kB", b=PAGE)
+    rates = []
+    for move in (0, 7_919):
+        for number, batch in enumerate(zipf_stream(ROWS, 1.0, batch_rows=1_000, batches=100, seed=7)):
+            if number == 80:
+                before, hits = join.metrics.tuples_in, join.metrics.cache_hits
+            keys = (batch.column("key").to_numpy() + move) % ROWS
+            for _ in join.push(pa.record_batch({"key": keys})):
+                continue
+        rates.append((join.metrics.cache_hits - hits) / (join.metrics.tuples_in - before))
+    assert rates[1] > rates[0] - 0.05
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "word"),
+    [
+        ("hybridjoin", {"loads": 0}, "loads"),
+        ("hybridjoin-l", {"position": 2}, "position"),
+        ("hybridjoin-l", {"guard": -1}, "guard"),
+        ("hybridjoin-pq", {"guard": 0}, "guard"),
+        ("hybridjoin-pq", {"decay": 1}, "decay"),
+        ("hybridjoin-pq", {"page_threshold": 0}, "page_threshold"),
+        ("sscj", {"cache_share": 1.5}, "cache_share"),
+        ("sscj", {"threshold": 0}, "threshold"),
+        ("r-meshjoin", {"l": 0}, "l: "),
+    ],
+)
+def test_options_that_cannot_work(store: mr.MasterStore, algorithm: str, options: dict[str, Any], word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        driven(store, algorithm, 1_000, **options)
