@@ -25,6 +25,7 @@ from millrace.cli.main import app
 from millrace.cli.run import Tally
 from millrace.core.errors import ConfigError, StateError
 from millrace.master.store import MasterStore
+from millrace.semistream.algorithms import ALGORITHMS
 from millrace.spark import enrich
 from millrace.spark import pipeline as pipelines
 from millrace.spark.pipeline import Lines, Pipeline, PipelineError, readable
@@ -55,6 +56,7 @@ available_now = true
 """
 
 Write = Callable[[str], Path]
+_ALGORITHMS = ", ".join(f'"{name}"' for name in ALGORITHMS)
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +192,7 @@ def test_a_file_without_faults(write: Write) -> None:
         (
             'how = "left"',
             'algorithm = "sbj"',
-            '12: [join] algorithm: expected one of "auto", "meshjoin", "ssbj"; got "sbj"; did you mean "ssbj"?',
+            f'12: [join] algorithm: expected one of "auto", {_ALGORITHMS}; got "sbj"; did you mean "ssbj"?',
         ),
         (
             'how = "left"',
