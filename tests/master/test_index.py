@@ -64,6 +64,14 @@ def test_a_store_gets_its_index_later(tmp_path: Path) -> None:
     store.verify()
     assert store.indexed
     assert store.info()["indexed"]
+    before = (tmp_path / "s" / "shard-0000" / ENTRIES).stat().st_ino
+    MasterStore.add_index(tmp_path / "s")
+    assert (tmp_path / "s" / "shard-0000" / ENTRIES).stat().st_ino == before, (
+        "what others may have mapped is left alone"
+    )
+    assert sorted(p.name for p in (tmp_path / "s" / "shard-0000").iterdir()) == sorted(
+        ["codes.i64", "rows.arrow", STARTS, ENTRIES]
+    )
     assert store.complete("k")
     assert not store.complete("v")
 

@@ -49,9 +49,8 @@ def rows_of(
     shift: np.uint64,
     codes: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
-) -> int:
-    """The first row of each code, or -1; returns how many have one. O(1) each for codes that do not repeat."""
-    found = 0
+) -> None:
+    """The first row of each code, or -1. O(1) each for codes that do not repeat."""
     firsts = np.empty(_AHEAD, np.int64)
     stops = np.empty(_AHEAD, np.int64)
     for begin in range(0, len(codes), _AHEAD):
@@ -65,10 +64,8 @@ def rows_of(
             at = _search(entries, firsts[i], stops[i], code)
             if at < stops[i] and entries[at].code == code:
                 rows[begin + i] = entries[at].row
-                found += 1
             else:
                 rows[begin + i] = -1
-    return found
 
 
 @kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -188,8 +189,7 @@ class ShardWriter:
         for first in range(0, rows, self._page_rows):
             page = pending.slice(first, min(self._page_rows, rows - first))
             self.data_bytes += page.nbytes
-            for name, column in zip(page.schema.names, page.columns, strict=True):
-                self.nulls[name] += column.null_count
+            _count_nulls(page, self.nulls)
             for name, longest in self.longest.items():
                 lengths = bytes_pieces(page.column(self._schema.get_field_index(name)))[2]
                 self.longest[name] = max(longest, int(lengths.max(initial=0)))
@@ -224,17 +224,25 @@ def add_index(path: Path) -> None:
     """Give a store that has no index one, and count its nulls. Readers see the store as it was or with both."""
     store = MasterStore.open(path)
     manifest, shards = store.manifest, []
+    if store.indexed:
+        return  # its files may be mapped by others
     for shard in manifest.shards:
         name = shard.codes.path.split("/")[0]
-        build_index(map_codes(path / shard.codes.path, shard.rows), path / name)
+        with tempfile.TemporaryDirectory(dir=path / name) as aside:
+            build_index(map_codes(path / shard.codes.path, shard.rows), Path(aside))
+            for file in (STARTS, ENTRIES):
+                os.replace(Path(aside, file), path / name / file)
         shards.append(replace(shard, index=tuple(flushed_entry(path, f"{name}/{file}") for file in (STARTS, ENTRIES))))
     nulls = dict.fromkeys(manifest.schema.names, 0)
     for number, shard in enumerate(manifest.shards):
         for page in range(-(-shard.rows // manifest.page_rows)):
-            batch = store.mapped(number).page(page)
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                nulls[name] += column.null_count
+            _count_nulls(store.mapped(number).page(page), nulls)
     replace(manifest, nulls=nulls, shards=shards).write(path)
+
+
+def _count_nulls(page: pa.RecordBatch, nulls: dict[str, int]) -> None:
+    for name, column in zip(page.schema.names, page.columns, strict=True):
+        nulls[name] += column.null_count
 
 
 def flushed_entry(directory: Path, name: str) -> FileEntry:

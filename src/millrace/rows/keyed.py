@@ -17,7 +17,7 @@ import pyarrow as pa
 from millrace.core.budget import MemoryBudget
 from millrace.core.lanes import Task
 from millrace.core.space import Space
-from millrace.kernels import multimap
+from millrace.kernels import groups, multimap
 from millrace.kernels.multimap import HIGH, LIVE, RINGS, SLOT, Multimap
 from millrace.rows.arena import Arena, Slots
 from millrace.rows.columns import FixedColumn, OutputColumn, output_column
@@ -256,6 +256,19 @@ class KeyedRows:
         out = np.empty(len(codes), np.int32)
         multimap.newest(self.map, codes, out)
         return out
+
+    def slots_of(self, codes: Codes) -> Slots:
+        """All slots of different codes, each code's oldest first."""
+        slots = np.empty(int(self.counts(codes).sum()), np.int32)
+        cursor = np.array([0, -1], np.int64)
+        multimap.expand(self.map, self.newest(codes), cursor, np.empty_like(slots), slots)
+        return slots
+
+    def groups(self) -> tuple[Slots, npt.NDArray[np.int32]]:
+        """The oldest slot of every code, and how many rows it has."""
+        heads, sizes = np.empty(self.keys, np.int32), np.empty(self.keys, np.int32)
+        groups.all_groups(self.map, heads, sizes)
+        return heads, sizes
 
     def counts(self, codes: Codes) -> npt.NDArray[np.int32]:
         """Rows each code has."""

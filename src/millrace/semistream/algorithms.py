@@ -43,6 +43,11 @@ class Algorithm:
         return bool(getattr(self.access, "at_once", False))
 
     @property
+    def turns(self) -> bool:
+        """Whether the master passes by in turns, and a tuple waits for one of them."""
+        return not (self.paged or self.at_once)
+
+    @property
     def options(self) -> list[str]:
         """Options of its policies, as keyword arguments of the join."""
         return [*_options(self.access), *_options(self.cache)]

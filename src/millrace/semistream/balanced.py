@@ -358,11 +358,7 @@ class BalancedCache(Cache):
         self.collecting_keys -= int(being_made.sum())
         self.complete_keys -= int((~being_made & (state[heads] & EMPTY == 0)).sum())
         self._notice_whole()
-        newest = self.rows.newest(self.rows.map.code[heads])
-        sizes = self.rows.counts(self.rows.map.code[heads])
-        slots, index = np.empty(int(sizes.sum()), np.int32), np.empty(int(sizes.sum()), np.int32)
-        multimap.expand(self.rows.map, newest, np.array([0, -1], np.int64), index, slots)
-        self.rows.remove(slots)
+        self.rows.remove(self.rows.slots_of(self.rows.map.code[heads]))
 
     def group_rows(self, heads: Slots) -> npt.NDArray[np.int32]:
         """Master rows of groups given by their heads."""
@@ -378,8 +374,7 @@ class BalancedCache(Cache):
 
     def _evict(self) -> None:
         """Drop the groups that have become cheaper to wait for."""
-        heads, sizes = np.empty(self.rows.keys, np.int32), np.empty(self.rows.keys, np.int32)
-        groups.all_groups(self.rows.map, heads, sizes)
+        heads, sizes = self.rows.groups()
         marks = self.rows.marks
         turns = (self._now() - marks["since"][heads]) / _TICKS
         judged = (marks["state"][heads] & COLLECTING == 0) & (turns >= 1)
@@ -422,9 +417,7 @@ class BalancedCache(Cache):
         self.whole = True
 
     def _heads(self) -> Slots:
-        heads, sizes = np.empty(self.rows.keys, np.int32), np.empty(self.rows.keys, np.int32)
-        groups.all_groups(self.rows.map, heads, sizes)
-        return heads
+        return self.rows.groups()[0]
 
     def check_invariants(self) -> None:
         self.rows.check_invariants()

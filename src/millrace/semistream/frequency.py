@@ -40,7 +40,6 @@ Counts = npt.NDArray[np.int32]
 _CONTROL_LOADS = 100
 _NEARLY_FULL = 0.95
 _BUSY, _QUIET = 0.01, 0.001  # shares of the cached keys that change between two looks at the threshold
-_DIRECTORY = 8.0
 
 
 class FrequencyCache(Cache):
@@ -197,24 +196,16 @@ class FrequencyCache(Cache):
         return self._random.choice(heads, min(len(wanted), len(heads)), replace=False)
 
     def _remove(self, heads: Slots) -> None:
-        codes = self.rows.map.code[heads]
-        slots = np.empty(int(self.rows.counts(codes).sum()), np.int32)
-        index = np.empty(len(slots), np.int32)
-        multimap.expand(self.rows.map, self.rows.newest(codes), np.array([0, -1], np.int64), index, slots)
-        self.rows.remove(slots)
+        self.rows.remove(self.rows.slots_of(self.rows.map.code[heads]))
         self.evicted_keys += len(heads)
 
     def _heads(self) -> Slots:
-        heads, sizes = np.empty(self.rows.keys, np.int32), np.empty(self.rows.keys, np.int32)
-        groups.all_groups(self.rows.map, heads, sizes)
-        return heads
+        return self.rows.groups()[0]
 
     @property
     def row_bytes(self) -> float:
         """What a master row costs in the cache."""
-        if len(self.rows):
-            return max(self.rows.row_bytes, self.nbytes / len(self.rows) if self.full else 0.0)
-        return self.rows.slot_bytes + _DIRECTORY
+        return self.rows.row_bytes
 
     def check_invariants(self) -> None:
         self.rows.check_invariants()

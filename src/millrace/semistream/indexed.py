@@ -94,7 +94,7 @@ class Oldest(Access):
 
     def leaving(self) -> Iterator[Slots]:
         for codes in self._settled:
-            slots = self.around.room.slots_of(codes)
+            slots = self.around.room.rows.slots_of(codes)
             if len(slots):
                 yield slots
 

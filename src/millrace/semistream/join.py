@@ -70,7 +70,8 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
     suffix
         Appended to master columns whose name the stream has too; without it that is an error.
     b
-        Master rows per load (the papers' b). By default an eighth of the budget goes to the load buffer.
+        Master rows per load (the papers' b), or of a page that is found through the index (their d). By default an
+        eighth of the budget goes to the load buffer, and a page has 256 rows.
     w
         Stream tuples let in per step (the papers' w). By default what keeps the waiting room evenly full.
     device
@@ -79,7 +80,8 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         Where arrays live; by default in this process's memory.
     leave_early
         Let a tuple leave with its match when there can be only one that matters (a unique master, a semi or anti join).
-        The papers keep every tuple for a whole turn; this is for comparing with them.
+        MESHJOIN and SSBJ keep every tuple for a whole turn; False is for comparing with them, and changes nothing where
+        pages are found through the index.
     threads
         1 or 2; by default 2 where there are two cores.
     output_rows

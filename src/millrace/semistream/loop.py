@@ -5,8 +5,8 @@
     push(batch) ─► cache ──hit──► output
                      │ miss
                      ▼
-               waiting room ◄── meet ── loads ◄── wheel ◄── master store
-                     │ a whole turn later
+               waiting room ◄── meet ── loads ◄── access ◄── master store
+                     │ nothing more to meet
                      ▼
                unmatched → left/anti output
 """

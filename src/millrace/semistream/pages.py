@@ -29,12 +29,12 @@ class PageLoad(Load):
     firsts: PageNumbers = field(default_factory=lambda: np.empty(0, np.int64))
     starts: PageNumbers = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def page_at(self, positions: npt.NDArray[np.int32]) -> PageNumbers:
+    def page_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> PageNumbers:
         """Which of the pages each place is on, counted from 0."""
         return np.searchsorted(self.starts, positions, side="right") - 1
 
     def rows_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        page = np.searchsorted(self.starts, positions, side="right") - 1
+        page = self.page_at(positions)
         return self.firsts[page] + positions - self.starts[page]
 
 

@@ -1,8 +1,9 @@
-"""The waiting room: stream tuples that have to meet every master row before they may leave.
+"""The waiting room: stream tuples that have to meet the master rows of their key before they may leave.
 
-Tuples enter in chunks, one per step. A chunk remembers where the wheel stood when it entered, and leaves when the wheel
-has passed the same place again; chunks therefore leave in the order they came. Tuples are found by key through a
-multimap with a bit filter in front, for most master rows match nobody::
+Tuples enter in chunks, one per step. Where the master passes by in turns, a chunk remembers where the wheel stood when
+it entered, and leaves when the wheel has passed the same place again; chunks therefore leave in the order they came.
+Where pages are chosen, tuples leave one by one, and the chunks say who has waited longest. Tuples are found by key
+through a multimap with a bit filter in front, for most master rows match nobody::
 
     admit ─► [chunk 7][chunk 6] … [chunk 2][chunk 1] ─► expire          queue, by age
                   └───────────┬────────────────┘
@@ -256,14 +257,6 @@ class WaitingRoom:
         self._entries = len(self)
         self._queue.resize(max(1, len(self.chunks)) * CHUNK_BYTES)
 
-    def slots_of(self, codes: Codes) -> Slots:
-        """All tuples that wait for these keys."""
-        slots = np.empty(int(self.rows.counts(codes).sum()), np.int32)
-        multimap.expand(
-            self.rows.map, self.rows.newest(codes), np.array([0, -1], np.int64), np.empty_like(slots), slots
-        )
-        return slots
-
     # the rest
 
     def queue(self) -> list[tuple[int, int, Slots]]:
@@ -272,9 +265,7 @@ class WaitingRoom:
 
     def groups(self) -> tuple[Codes, Positions]:
         """All keys that tuples wait for, and how many do."""
-        heads = np.empty(self.rows.keys, np.int32)
-        sizes = np.empty(self.rows.keys, np.int32)
-        groups.all_groups(self.rows.map, heads, sizes)
+        heads, sizes = self.rows.groups()
         return self.rows.map.code[heads], sizes
 
     def check_invariants(self) -> None:

@@ -71,7 +71,7 @@ def enrich(
     pending
         ``"drain"``: every micro-batch is completed before it ends; stateless, works with every trigger and with batch
         DataFrames. ``"carry"``: what the cache can answer leaves in its own micro-batch, other tuples wait at most one
-        turn of the wheel, across micro-batches; for streams only.
+        turn of the wheel, across micro-batches; for streams only, and for algorithms with a wheel.
     columns
         Master columns that come out; all but the key by default.
     suffix
@@ -117,8 +117,8 @@ def enrich(
 def _check_turns(algorithm: str) -> None:
     """Tuples are carried for a turn of the wheel: an error for algorithms that have none."""
     name = AUTO if algorithm == "auto" else one_of("algorithm", algorithm, ALGORITHMS)
-    if ALGORITHMS[name].paged or ALGORITHMS[name].at_once:
-        able = [other.name for other in ALGORITHMS.values() if not (other.paged or other.at_once)]
+    if not ALGORITHMS[name].turns:
+        able = [other.name for other in ALGORITHMS.values() if other.turns]
         raise ConfigError(
             f"pending: 'carry' is for algorithms whose tuples wait for a turn of the wheel: {', '.join(able)}; "
             f"{name} works with 'drain'"

@@ -111,7 +111,7 @@ def subjects(algorithms: Iterable[str] | None = None) -> list[Subject]:
     found: list[Subject] = []
     for name in algorithms or ALGORITHMS:
         choices = {key: values for key, values in CHOICES.items() if key in ALGORITHMS[name].options}
-        if not (ALGORITHMS[name].paged or ALGORITHMS[name].at_once):
+        if ALGORITHMS[name].turns:
             choices["leave_early"] = [True, False]
         every = itertools.product(*choices.values())
         found += [Subject(name, dict(zip(choices, values, strict=True))) for values in every]
