@@ -102,6 +102,63 @@ def test_frequent_keys_are_cached(store: mr.MasterStore, algorithm: str) -> None
     assert m.probes < plain.metrics.probes, "fewer pages than without a cache"
 
 
+def test_a_sweep_reads_in_order_and_empties_the_room(store: mr.MasterStore) -> None:
+    join = mr.SemiStreamJoin(store, on="key", algorithm="ssij", memory="100kB", b=PAGE, loads=8)
+    batch = next(iter(zipf_stream(ROWS, 0.0, batch_rows=300, batches=1, seed=1)))
+    list(join.push(batch))
+    read: list[int] = []
+    while join.metrics.waiting:
+        before = join.device.seeks
+        list(join.step())
+        read.append(join.device.seeks - before)
+    assert max(read) <= 8
+    assert sum(read) <= len(set(batch.column("key").to_pylist()))
+    assert join.metrics.matched == 300
+
+
+def test_the_fullest_page_comes_first(tmp_path: Path) -> None:
+    master = pa.table({"key": list(range(12)), "value": list("abcdefghijkl")})
+    made = mr.MasterStore.build(master, tmp_path / "s", "key")
+    join = mr.SemiStreamJoin(made, "key", algorithm="partitioned", memory="64kB", b=4, loads=1)
+    list(join.push(pa.record_batch({"key": [0, 5, 9, 6, 10, 11]})))
+    out = [sorted(row["key"] for batch in join.step() for row in batch.to_pylist()) for _ in range(3)]
+    assert out == [[9, 10, 11], [5, 6], [0]]
+    answered = [row["key"] for batch in join.push(pa.record_batch({"key": [8, 4]})) for row in batch.to_pylist()]
+    assert answered == [8, 4], "pages that were loaded stay"
+
+
+@pytest.mark.parametrize("algorithm", ["meshjoin", "hybridjoin"])
+def test_memory_that_was_given_back_revives_nobody(store: mr.MasterStore, algorithm: str) -> None:
+    join = mr.SemiStreamJoin(store, on="key", algorithm=algorithm, memory="1MB", b=PAGE)
+    first = store.codes(0)[: 10 * PAGE].copy()
+    list(join.push(pa.record_batch({"key": np.concatenate([[ROWS - 1], np.repeat(first, 20)])})))
+    while join.metrics.waiting > ROWS // 4:
+        list(join.step())
+    join._room.rows.trim()
+    join.check_invariants()
+    list(join.finish())
+    assert join.metrics.matched == 200 * PAGE + 1
+
+
+def test_nobody_starves_who_has_a_longest_wait(store: mr.MasterStore) -> None:
+    waits = [driven(store, "partitioned", 60_000, max_wait=most).metrics.waits.most for most in (None, 200)]
+    assert waits[1] < waits[0]
+
+
+def test_nested_loops_read_a_page_for_each_tuple_that_the_pool_has_not(store: mr.MasterStore) -> None:
+    small, large = (
+        mr.SemiStreamJoin(store, on="key", algorithm="inl", memory=memory, device=mr.Device("hdd-2007"))
+        for memory in ("50kB", "1MB")
+    )
+    for join in (small, large):
+        for batch in zipf_stream(ROWS, 0.5, batch_rows=1_000, batches=20, seed=7):
+            for _ in join.push(batch):
+                continue
+        join.check_invariants()
+    assert 0.5 < small.metrics.pages_read / 20_000 <= 1
+    assert large.metrics.pages_read <= 40, "the pool holds all of the master"
+
+
 def test_the_least_used_key_makes_room(store: mr.MasterStore) -> None:
     random, least = (driven(store, name, 200_000, cache_share=0.1).metrics for name in ("cachejoin", "sscj"))
     assert least.hit_rate > random.hit_rate

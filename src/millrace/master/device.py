@@ -93,15 +93,46 @@ class Device:
         if self.disk:
             self.clock.advance(self.disk.seconds(seeks, nbytes))
 
-    def read_rows(self, rows: npt.NDArray[np.int64], row_bytes: float) -> None:
-        """Account for single rows that are read together: each page once, in the order of the pages."""
-        if not len(rows):
+    def read_scattered(self, pages: int) -> None:
+        """Account for so many pages that are read one by one, each somewhere else."""
+        nbytes = pages * self.page_bytes
+        self.calls += pages
+        self.seeks += pages
+        self.pages_read += pages
+        self.bytes_read += nbytes
+        self._head = -1
+        if self.disk:
+            self.clock.advance(self.disk.seconds(pages, nbytes))
+
+    def sweep(self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> None:
+        """Account for pieces that are read together, in the order they lie.
+
+        What lies between two of them is read along where that is quicker than going to the next; each gap can be
+        decided by itself, so this is the quickest plan there is.
+        """
+        if not len(starts):
             return
-        if self.disk is None:
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], starts[order] + lengths[order]
+        gaps = starts[1:] - ends[:-1]
+        along = gaps <= (self.disk.seek * self.disk.bandwidth if self.disk else 0)
+        runs = 1 + int((~along).sum())
+        nbytes = int(lengths.sum() + gaps[along].sum())
+        seeks = runs - int(starts[0] == self._head)
+        self._head = int(ends[-1])
+        self.calls += runs
+        self.seeks += seeks
+        self.bytes_read += nbytes
+        self.pages_read += -(-nbytes // self.page_bytes)
+        if self.disk:
+            self.clock.advance(self.disk.seconds(seeks, nbytes))
+
+    def read_rows(self, rows: npt.NDArray[np.int64], row_bytes: float, base: int = 0) -> None:
+        """Account for single rows of something at byte ``base`` that are read together, each page once."""
+        if self.disk is None:  # no plan is needed, so nothing is sorted
             self.calls += 1
             self.pages_read += len(rows)
             self.bytes_read += int(len(rows) * row_bytes)
             return
         pages = np.unique((rows * row_bytes).astype(np.int64) // self.page_bytes)
-        for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
-            self.read(int(run[0]) * self.page_bytes, len(run) * self.page_bytes)
+        self.sweep(base + pages * self.page_bytes, np.full(len(pages), self.page_bytes))

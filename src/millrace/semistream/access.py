@@ -14,6 +14,7 @@ from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.master.wheel import Load
 from millrace.rows.arena import Slots
+from millrace.rows.keyed import Codes
 from millrace.rows.sieve import Met
 from millrace.semistream.waiting import WaitingRoom
 
@@ -47,7 +48,7 @@ class Access(ABC):
     """Policy of the disk phase. The loop calls, in this order::
 
     quota     how many tuples may enter now
-    admitted  so many have
+    admitted  they have
     loads     master rows of one step, which meet everyone who waits
     on_match  those of them that somebody waits for
     leaving   tuples for which there is nothing more to meet
@@ -70,8 +71,8 @@ class Access(ABC):
     def quota(self, capacity: int) -> int:
         """How many tuples may enter before the next step, if the waiting room can hold ``capacity``."""
 
-    def admitted(self, count: int) -> None:
-        """So many tuples have entered."""
+    def admitted(self, codes: Codes) -> None:
+        """Tuples with these codes have entered."""
 
     @abstractmethod
     def loads(self) -> Iterator[Load]:

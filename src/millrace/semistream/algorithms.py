@@ -13,10 +13,13 @@ from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.balanced import BalancedCache
 from millrace.semistream.cache import Cache, NoCache
 from millrace.semistream.cyclic import Cyclic, Repeated
-from millrace.semistream.direct import Direct
+from millrace.semistream.direct import Direct, PerTuple
 from millrace.semistream.frequency import FrequencyCache, LeastFrequentCache, OccupancyCache
+from millrace.semistream.fullest import Fullest
 from millrace.semistream.indexed import Oldest
+from millrace.semistream.page_cache import RecentCache, UtilityCache
 from millrace.semistream.page_queue import PageQueue
+from millrace.semistream.planned import Planned
 from millrace.semistream.position import Position
 
 
@@ -167,6 +170,29 @@ ALGORITHMS = {
             OccupancyCache,
             PageQueue,
             "as hybridjoin-pq behind a cache of the keys that take less memory there than waiting",
+            needs_index=True,
+        ),
+        Algorithm(
+            "ssij",
+            UtilityCache,
+            Planned,
+            "tuples are collected, then all pages they need are read in one sweep; useful pages stay",
+            needs_index=True,
+            many=False,
+        ),
+        Algorithm(
+            "partitioned",
+            RecentCache,
+            Fullest,
+            "the pages that most tuples wait for are loaded, and stay until others need the memory",
+            needs_index=True,
+            many=False,
+        ),
+        Algorithm(
+            "inl",
+            NoCache,
+            PerTuple,
+            "index nested loops: every tuple reads the page of its row through a pool of pages",
             needs_index=True,
         ),
         Algorithm(

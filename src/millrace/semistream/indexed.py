@@ -50,6 +50,8 @@ class Oldest(Access):
     """
 
     paged = True
+    sweeps = False
+    """Whether the pages of a step are read in the order they lie."""
 
     def __init__(self, around: Surroundings, *, loads: int | None = None) -> None:
         super().__init__(around)
@@ -79,8 +81,8 @@ class Oldest(Access):
             return max(1, min(w, capacity))
         return max(0, min(w - room.newest_chunk_size(self.place), capacity - len(room)))
 
-    def admitted(self, count: int) -> None:
-        self.arrived += count
+    def admitted(self, codes: Codes) -> None:
+        self.arrived += len(codes)
 
     def loads(self) -> Iterator[Load]:
         self._steps += 1
@@ -99,6 +101,8 @@ class Oldest(Access):
                 yield slots
 
     def on_match(self, load: Load, met: Met) -> None:
+        if self.around.single and not self.around.store.coder.exact:
+            self._settled.append(load.codes[met.positions])  # perhaps of other keys, but there is no other row
         if isinstance(load, PageLoad):
             sizes = self.around.room.rows.map.slots["count"][met.newest]
             self._left += np.bincount(load.page_at(met.positions), sizes, len(load.pages)).astype(np.int64)
@@ -121,7 +125,7 @@ class Oldest(Access):
         codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
         if self.around.single:
             pages = self.pages.with_first_row(codes)
-            self._settled.append(codes)
+            self._settled.append(codes[pages < 0])
             pages = pages[pages >= 0]
             return pages[np.sort(np.unique(pages, return_index=True)[1])]
         places, pages = self.pages.with_all_rows(codes)
@@ -133,7 +137,7 @@ class Oldest(Access):
         return pages[firsts][: max(most, whole)]
 
     def _pages(self, pages: PageNumbers) -> Iterator[Load]:
-        for load in self.pages.read(pages):
+        for load in self.pages.read(pages, self.sweeps):
             self._left = np.zeros(len(load.pages), np.int64)
             yield load
             self.loaded(load.pages, self._left)

@@ -400,6 +400,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
                 raise BudgetExceededError(f"restore: the waiting tuples do not fit in {format_size(self.budget.total)}")
             codes, _ = self.store.coder.codes(self.widened([columns[i] for i in self._key_columns]))
             room.admit(codes, columns, chunk.start, chunk.step)
+            self._access.admitted(codes)
             room.rows.marks["tally"][room.chunks[-1].slots] = chunk.tally
 
     def rows_at(self, slots: Slots) -> tuple[pa.RecordBatch, Tally]:

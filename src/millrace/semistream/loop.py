@@ -192,7 +192,7 @@ class JoinLoop:
             admitted = codes[at : at + count]
             counts = room.admit(admitted, columns, self._access.place, self._step)
             self._metrics.most_waiting = max(self._metrics.most_waiting, len(room))
-            self._access.admitted(count)
+            self._access.admitted(admitted)
             self._cache.admitted(admitted, counts)
             at += count
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.kernels.gather import copy_runs
+from millrace.kernels.index import ENTRY, mixed
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.master.wheel import Load
@@ -71,6 +72,7 @@ class Pages:
 
     def with_all_rows(self, codes: Codes) -> tuple[PageNumbers, PageNumbers]:
         """Every page with a row of a code: places in ``codes``, and pages; a pair may come more than once."""
+        self._count_index(codes)
         pairs = [
             (places, self.of(shard, rows))
             for shard in range(self._store.shards)
@@ -81,43 +83,37 @@ class Pages:
         return np.concatenate([places for places, _ in pairs]), np.concatenate([pages for _, pages in pairs])
 
     def _count_index(self, codes: Codes) -> None:
-        """Each look-up reads one page of the index."""
-        device = self._device
-        if device.disk is None:
-            device.pages_read += len(codes)
-            device.bytes_read += len(codes) * device.page_bytes
-            return
-        for number in range(len(codes)):
-            device.read(_INDEX_FAR + 2 * number * device.page_bytes, device.page_bytes)
+        """Each look-up reads the page of the index where the entries of its code are."""
+        bits = np.empty(len(codes), np.uint64)
+        mixed(codes, bits)
+        entries = (bits.astype(np.float64) * 2.0**-64 * self._store.rows).astype(np.int64)
+        self._device.read_rows(entries, ENTRY.itemsize, _INDEX_FAR)
 
     # reading
 
-    def read(self, pages: PageNumbers) -> Iterator[PageLoad]:
-        """Pages in the order given, shard by shard."""
+    def read(self, pages: PageNumbers, swept: bool = False) -> Iterator[PageLoad]:
+        """Pages in the order given, shard by shard; ``swept``: in the order they lie, in as few runs as is quickest."""
         shards = np.searchsorted(self._first_page, pages, side="right") - 1
         for shard in np.unique(shards):
             mine = pages[shards == shard]
             firsts = (mine - self._first_page[shard]) * self.rows
             lengths = np.minimum(self.rows, self._rows_of_shard[shard] - firsts)
-            self._count_rows(int(shard), firsts, lengths)
+            self._count_rows(int(shard), firsts, lengths, swept)
             starts = np.concatenate(([0], np.cumsum(lengths)))
             codes = np.empty(int(starts[-1]), np.int64)
             copy_runs(self._store.codes(int(shard)), firsts, starts, codes)
             yield PageLoad(int(shard), 0, codes, pages=mine, firsts=firsts, starts=starts)
 
-    def _count_rows(self, shard: int, firsts: PageNumbers, lengths: PageNumbers) -> None:
+    def _count_rows(self, shard: int, firsts: PageNumbers, lengths: PageNumbers, swept: bool) -> None:
         device = self._device
         row_bytes = 8.0 if device.reads == "columns" else self._store.row_bytes
-        if device.disk is None:
-            nbytes = int(lengths.sum() * row_bytes)
-            device.calls += len(firsts)
-            device.seeks += len(firsts)
-            device.bytes_read += nbytes
-            device.pages_read += -(-nbytes // device.page_bytes)
-            return
         base = float(self._first_byte[shard]) / max(1.0, self._store.row_bytes) * row_bytes
-        for first, length in zip(firsts.tolist(), lengths.tolist(), strict=True):
-            device.read(int(base + first * row_bytes), int(length * row_bytes))
+        starts, sizes = ((base + firsts * row_bytes).astype(np.int64), (lengths * row_bytes).astype(np.int64))
+        if swept:
+            device.sweep(starts, sizes)
+            return
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+            device.read(start, size)
 
     def groups(self, codes: Codes, most: int) -> Iterator[Load]:
         """All rows of these codes, which must be on pages that have been read; no group is in two loads if it fits."""

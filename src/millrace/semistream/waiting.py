@@ -49,6 +49,11 @@ class Chunk:
     pieces: list[Slots] = field(default_factory=list)
     size: int = 0
 
+    @property
+    def tag(self) -> int:
+        """What its tuples are marked with. Never 0, which is what memory that was given back reads as."""
+        return self.step + 1
+
     def add(self, slots: Slots) -> None:
         self.pieces.append(slots)
         self.size += len(slots)
@@ -138,7 +143,7 @@ class WaitingRoom:
         chunk = self.chunks[-1]
         chunk.add(slots)
         self._entries += len(slots)
-        groups.set_all(self.rows.marks["entered"], slots, chunk.step)
+        groups.set_all(self.rows.marks["entered"], slots, chunk.tag)
         self.rows.marks["tally"][slots] = 0
         self._sieve.watch(codes)
         return counts
@@ -177,7 +182,7 @@ class WaitingRoom:
     def waited(self, slots: Slots, step: int) -> Positions:
         """Steps since each of these tuples entered."""
         waited = np.empty(len(slots), np.int32)
-        groups.since(self.rows.marks["entered"], slots, step, waited)
+        groups.since(self.rows.marks["entered"], slots, step + 1, waited)
         return waited
 
     def seen_rows(self, slots: Slots) -> npt.NDArray[np.uint8]:
@@ -198,7 +203,7 @@ class WaitingRoom:
     def _present(self, chunk: Chunk) -> Slots:
         """The tuples of a chunk that are still here."""
         slots = chunk.slots
-        present: Slots = slots[self.rows.marks["entered"][slots] == chunk.step]
+        present: Slots = slots[self.rows.marks["entered"][slots] == chunk.tag]
         return present
 
     def matched(self, slots: Slots) -> npt.NDArray[np.bool_]:
@@ -208,7 +213,7 @@ class WaitingRoom:
 
     def dismiss(self, slots: Slots) -> int:
         """Remove tuples before their turn is over; return how many left."""
-        groups.set_all(self.rows.marks["entered"], slots, -1)
+        groups.set_all(self.rows.marks["entered"], slots, 0)
         self.removal_shifts += self.rows.remove(slots)
         if not len(self):
             self.chunks.clear()  # nobody of them is left
@@ -273,7 +278,7 @@ class WaitingRoom:
         members = [self._present(chunk) for chunk in self.chunks]
         assert sum(len(m) for m in members) == len(self), "queue and index hold different numbers of tuples"
         for chunk, slots in zip(self.chunks, members, strict=True):
-            assert (self.rows.marks["entered"][slots] == chunk.step).all(), "a queue entry points elsewhere"
+            assert (self.rows.marks["entered"][slots] == chunk.tag).all(), "a queue entry points elsewhere"
             assert chunk.size >= len(slots)
         starts = [chunk.start for chunk in self.chunks]
         assert starts == sorted(set(starts)), "chunks are out of order"

@@ -1,0 +1,44 @@
+"""A buffer pool with the second-chance rule: which pages are in memory, and how many reads a sequence of uses costs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.core.jit import kernel
+
+
+class Pool(NamedTuple):
+    """The arrays: the frame of every page or -1, the page of every frame or -1, whether it was used, and the hand."""
+
+    frame: npt.NDArray[np.int32]
+    page: npt.NDArray[np.int32]
+    used: npt.NDArray[np.uint8]
+    hand: npt.NDArray[np.int64]
+
+
+@kernel
+def use(pool: Pool, pages: npt.NDArray[np.int64]) -> int:
+    """Use pages one after the other; return how many had to be read. O(1) each on average."""
+    missed = 0
+    hand = pool.hand[0]
+    for i in range(len(pages)):
+        page = pages[i]
+        frame = pool.frame[page]
+        if frame >= 0:
+            pool.used[frame] = 1
+            continue
+        missed += 1
+        while pool.used[hand]:
+            pool.used[hand] = 0
+            hand = hand + 1 if hand + 1 < len(pool.page) else 0
+        if pool.page[hand] >= 0:
+            pool.frame[pool.page[hand]] = -1
+        pool.page[hand] = page
+        pool.frame[page] = hand
+        pool.used[hand] = 1
+        hand = hand + 1 if hand + 1 < len(pool.page) else 0
+    pool.hand[0] = hand
+    return missed
