@@ -11,12 +11,12 @@ from millrace.datasets import STREAM_SCHEMA, synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
 
 
-def master(directory: Path, rows: int, *, unique: bool = True) -> MasterStore:
-    """A store of the papers' synthetic master."""
-    path = directory / f"master-{rows}{'' if unique else '-repeats'}"
+def master(directory: Path, rows: int, *, unique: bool = True, ordered: bool = False) -> MasterStore:
+    """A store of the papers' synthetic master, its keys shuffled or in order."""
+    path = directory / f"master-{rows}{'' if unique else '-repeats'}{'-sorted' if ordered else ''}"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        MasterStore.build(synthetic_master(rows, unique=unique), path, key="key")
+        MasterStore.build(synthetic_master(rows, unique=unique, order="sorted" if ordered else "shuffled"), path, "key")
     return MasterStore.open(path)
 
 

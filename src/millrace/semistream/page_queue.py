@@ -25,7 +25,6 @@ from millrace.semistream.pages import PageNumbers
 
 _ENTRY_BYTES = 20  # page, due, frequency
 _WARM_ROOMS = 3  # rooms full of tuples that leave before the threshold is set
-_TIMES_AVERAGE = 4.0
 
 
 class PageQueue(Oldest):
@@ -34,8 +33,8 @@ class PageQueue(Oldest):
     Parameters
     ----------
     page_threshold
-        Tuples that should wait for a page when it is loaded. By default four times the average of a load before the
-        queue is used.
+        Tuples that should wait for a page when it is loaded. By default it is measured: ``times_average`` times the
+        average of a load before the queue is used.
     decay
         Weight of the past in a page's frequency; 0 keeps only the last load.
     guard
@@ -48,18 +47,21 @@ class PageQueue(Oldest):
         *,
         loads: int | None = None,
         page_threshold: float | None = None,
+        times_average: float = 4.0,
         decay: float = 0.9,
         guard: int = 4,
     ) -> None:
         super().__init__(around, loads=loads)
         if page_threshold is not None and not (isinstance(page_threshold, int | float) and page_threshold > 0):
             raise ConfigError(f"page_threshold: expected a number above 0; got {page_threshold!r}")
+        if not isinstance(times_average, int | float) or not times_average > 0:
+            raise ConfigError(f"times_average: expected a number above 0; got {times_average!r}")
         if not isinstance(decay, int | float) or not 0 <= decay < 1:
             raise ConfigError(f"decay: expected a number from 0 up to 1; got {decay!r}")
         if not isinstance(guard, int) or guard < 1:
             raise ConfigError(f"guard: expected a whole number of at least 1; got {guard!r}")
         self.threshold = 0.0 if page_threshold is None else float(page_threshold)
-        self._decay, self._guard = decay, guard
+        self._times_average, self._decay, self._guard = times_average, decay, guard
         self._owed = 0
         self._reservation = around.budget.reserve("page queue")
         self._page = np.empty(0, np.int64)
@@ -87,7 +89,7 @@ class PageQueue(Oldest):
         if not self.threshold:
             if self.arrived < _WARM_ROOMS * self.most_waiting:
                 return
-            self.threshold = max(1.0, _TIMES_AVERAGE * self.matches_per_load)
+            self.threshold = max(1.0, self._times_average * self.matches_per_load)
         numbers = np.searchsorted(self._page, pages)
         known = np.append(self._page, -1)[numbers] == pages
         numbers[~known] = -1
