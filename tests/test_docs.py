@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def _marked(page: Path) -> Any:
     """Pages with Spark in them share a process."""
     marks = [pytest.mark.xdist_group("docs")] if "millrace.spark" in page.read_text() else []
-    return pytest.param(page, id=page.name, marks=marks)
+    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 
 
 @pytest.mark.parametrize("page", [_marked(page) for page in PAGES])
