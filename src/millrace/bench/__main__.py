@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.bench import claims, disk, family, peers, scaling, spark
+from millrace.bench import claims, disk, drift, family, peers, scaling, spark
 
 _SMALL: dict[str, dict[str, Any]] = {
     "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
@@ -17,6 +17,7 @@ _SMALL: dict[str, dict[str, Any]] = {
     "scaling": {"sizes": (100_000, 200_000), "tuples": 200_000, "rounds": 1, "memory": "2MB"},
     "disk": {"rows": 50_000, "shares": (2, 10), "warm_up": 6, "turns": 3},
     "family": {"rows": 50_000, "shares": (5,), "skews": (1.0,), "seconds": 0.1, "warm_seconds": 0.2, "tuples": 200_000},
+    "drift": {"rows": 20_000, "period": 100_000, "moves": 1, "window": 10_000},
     "claims": {"scale": 0.01, "seeds": (11,)},
     "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 2, "memory": "8MB", "warm_seconds": 1.0},
 }
@@ -29,6 +30,7 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
     "scaling": scaling.run,
     "disk": disk.run,
     "family": family.run,
+    "drift": drift.run,
     "claims": claims.run,
     "spark": spark.run,
 }

@@ -51,6 +51,11 @@ class Algorithm:
         return not (self.paged or self.at_once)
 
     @property
+    def caches(self) -> bool:
+        """Whether tuples can be answered without any access to the master."""
+        return self.cache is not NoCache
+
+    @property
     def options(self) -> list[str]:
         """Options of its policies, as keyword arguments of the join."""
         return [*_options(self.access), *_options(self.cache)]

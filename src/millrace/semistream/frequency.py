@@ -7,7 +7,7 @@ a threshold that moves: up while a full cache keeps changing, down while there i
 References
 ----------
 M. A. Naeem, G. Dobbie, G. Weber: A lightweight stream-based join with limited resource consumption. DaWaK 2012.
-M. A. Naeem, G. Weber, C. Lutteroth, G. Dobbie: SSCJ: a semi-stream cache join using a front-stage cache module.
+M. A. Naeem, G. Weber, G. Dobbie, C. Lutteroth: SSCJ: a semi-stream cache join using a front-stage cache module.
 DaWaK 2013.
 
 Deviations: the threshold falls in a full cache too when hardly anybody enters, or keys that have become hot would be

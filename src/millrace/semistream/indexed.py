@@ -61,6 +61,7 @@ class Oldest(Access):
         self._loads = loads
         self._most_loads = max(1, around.step_rows // around.b)
         self._steps = 0
+        self._cycles = 0.0
         self.arrived = 0
         """Tuples that have entered the waiting room so far."""
         self.matches_per_load = 1.0
@@ -83,6 +84,7 @@ class Oldest(Access):
 
     def admitted(self, codes: Codes) -> None:
         self.arrived += len(codes)
+        self._cycles += len(codes) / self.most_waiting
 
     def loads(self) -> Iterator[Load]:
         self._steps += 1
@@ -187,7 +189,7 @@ class Oldest(Access):
 
     @property
     def cycles(self) -> float:
-        return self.arrived / max(1, self.most_waiting)
+        return self._cycles
 
     @property
     def longest_wait(self) -> int:

@@ -6,8 +6,8 @@ grows with the square root of how rare the page is: the least loads for a given 
 
 References
 ----------
-M. A. Naeem, G. Weber, C. Lutteroth, G. Dobbie: Optimizing queue-based semi-stream joins with indexed master data. DaWaK
-2014.
+M. A. Naeem, G. Weber, C. Lutteroth: Optimising queue-based semi-stream joins by introducing a queue of frequent pages.
+ADC 2016.
 
 Deviations: frequency is a number of tuples, not a share, as the formula needs; every ``guard``-th load is for the
 oldest tuple; the threshold is measured before the queue is used, where the paper does not say how it is found.

@@ -235,7 +235,8 @@ class WaitingRoom:
 
     def older_than(self, share: float, count: int) -> Slots:
         """Tuples from a position of the queue on towards the older ones; this share of all is younger."""
-        return self._some(reversed(self.chunks), count, skip=int(share * len(self)), newest_first=True)
+        skip = min(int(share * len(self)), max(0, len(self) - 1))
+        return self._some(reversed(self.chunks), count, skip=skip, newest_first=True)
 
     def _some(self, chunks: Iterator[Chunk], count: int, skip: int = 0, *, newest_first: bool) -> Slots:
         found: list[Slots] = []
