@@ -352,7 +352,9 @@ def test_errors_name_the_arm(stores: dict[str, mr.MasterStore]) -> None:
         mr.StarJoin(arms, memory="1MB").bind(_stream(1).schema)
 
     customers = mr.Arm(stores["customers"], "custkey")
-    with pytest.raises(SchemaError, match=r"arm 'parts': stream: has no key column 'nix'; it has custkey.*city"):
+    with pytest.raises(
+        SchemaError, match=r"arm 'parts': on: neither the stream nor an arm before has.* 'nix'; there are custkey.*city"
+    ):
         bound(customers, mr.Arm(stores["parts"], {"nix": "partkey"}))
     with pytest.raises(
         SchemaError, match="arm 'nations': on: 'nation' is brought by arm 'customers', which comes later"
@@ -368,6 +370,10 @@ def test_errors_name_the_arm(stores: dict[str, mr.MasterStore]) -> None:
             mr.Arm(stores["customers"], "custkey", suffix="_b", name="b"),
             mr.Arm(stores["customers"], "custkey", suffix="_b", name="again"),
         )
+    with pytest.raises(SchemaError, match="arm 'customers': stream: key column 'supplier' is string"):
+        bound(mr.Arm(stores["customers"], {"supplier": "custkey"}))
+    with pytest.raises(SchemaError, match="arm 'customers': columns: the key 'custkey' comes out already"):
+        bound(mr.Arm(stores["customers"], "custkey", columns=["custkey"]))
     with pytest.raises(SchemaError, match="arm 'customers': columns: the master has no 'nix'"):
         bound(mr.Arm(stores["customers"], "custkey", columns=["nix"]))
     with pytest.raises(ConfigError, match="arm 'customers': how: expected one of"):

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.core.errors import BudgetTooSmallError, ConfigError, MillraceError, SchemaError
+from millrace.core.sizes import parse_size
 from millrace.core.spec import JoinSpec, On
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
@@ -68,6 +69,11 @@ class Arm:
         **options: Any,
     ) -> None:
         self.store = master if isinstance(master, MasterStore) else MasterStore.open(master)
+        if "memory" in options:
+            raise ConfigError(
+                f"arm {name or self.store.path.name!r}: memory: the arms of a star share its memory; "
+                "share= fixes the part of one"
+            )
         self.on, self.how, self.columns, self.suffix = on, how, columns, suffix
         self.algorithm, self.share, self.name, self.options = algorithm, share, name, options
 
@@ -113,10 +119,17 @@ class Arm:
         """Whether nobody waits in it."""
         return self.resolved in ALGORITHMS and ALGORITHMS[self.resolved].at_once
 
+    def fixed(self, total: int) -> int | None:
+        """The part of so much memory that the user has given the arm, if any."""
+        if self.share is None:
+            return None
+        try:
+            return parse_size(self.share, of=total)
+        except ConfigError as error:
+            raise ConfigError(f"arm {self.name!r}: {str(error).replace('memory', 'share', 1)}") from None
+
     def join(self, memory: int) -> SemiStreamJoin:
         """The arm as a join of its own with so many bytes."""
-        if "memory" in self.options:
-            raise ConfigError("memory: the arms of a star share its memory; share= fixes the part of one")
         return SemiStreamJoin(
             self.store,
             self.on,
@@ -145,7 +158,9 @@ class Arm:
         """No column comes out under a name that is taken; ``taken`` says by whom."""
         for column in self.brings:
             name = column + (self.suffix or "") if column in taken else column
-            if name in taken and column not in self.spec.master_key:
+            if name in taken and column in self.spec.master_key:
+                raise SchemaError(f"columns: the key {column!r} comes out already; leave it out of columns")
+            if name in taken:
                 advice = "choose another suffix" if self.suffix else "tell them apart with suffix='_…'"
                 raise SchemaError(
                     f"output: {taken[name]} has a column {name!r} already; "
@@ -183,25 +198,28 @@ def naming(name: str | None) -> Iterator[None]:
         raise
 
 
-def walk(arms: Sequence[Arm], stream: pa.Schema) -> pa.Schema:
-    """The output's schema with the arms in this order; errors name the arm, and a clash of names both sides."""
-    taken = dict.fromkeys(stream.names, "the stream")
+def output_names(arms: Sequence[Arm], stream: Sequence[str]) -> list[str]:
+    """Names of the output's columns with the arms in this order; a column that is missing or twice names the arm."""
+    taken = dict.fromkeys(stream, "the stream")
     for place, arm in enumerate(arms):
         with naming(arm.name):
-            _check_known(arm, stream, arms[place + 1 :])
-            arm.spec.check_keys(stream, arm.store.schema, arm.store.key)
+            _check_known(arm, taken, arms[place + 1 :])
             arm.check_names(taken)
-            output = arm.spec.output_schema(stream, arm.store.schema)
-        taken |= dict.fromkeys(output.names[len(stream) :], f"arm {arm.name!r}")
-        stream = output
-    return stream
+        for column in arm.brings:
+            taken[column + (arm.suffix or "") if column in taken else column] = f"arm {arm.name!r}"
+    return list(taken)
 
 
-def _check_known(arm: Arm, stream: pa.Schema, later: Sequence[Arm]) -> None:
+def _check_known(arm: Arm, known: Mapping[str, str], later: Sequence[Arm]) -> None:
     for key in arm.spec.stream_key:
-        bringer = next((other for other in later if key not in stream.names and key in other.brings), None)
+        if key in known:
+            continue
+        bringer = next((other for other in later if key in other.brings), None)
         if bringer is not None:
             raise SchemaError(f"on: {key!r} is brought by arm {bringer.name!r}, which comes later; put that one before")
+        raise SchemaError(
+            f"on: neither the stream nor an arm before has a column {key!r}; there are {', '.join(known)}"
+        )
 
 
 def run_order(arms: Sequence[Arm], stream: Sequence[str]) -> list[int]:

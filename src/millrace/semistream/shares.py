@@ -5,6 +5,7 @@ So a tuple costs R · v / M there, and the sum over all arms is least, for a giv
 
         M  ∝  √(R · v)
 
+Where n joins at a time share the M bytes of an arm, each with R rows, it costs n times as much, and n counts like R.
 An arm that can hold all of its master needs no more; where nobody waits, the least will do.
 """
 
@@ -28,7 +29,7 @@ class Need:
     name: str
     least: int
     weight: float = 0.0
-    """√(R · v); 0 where more than the least is of no use."""
+    """√(n · R · v); 0 where more than the least is of no use."""
     enough: float = math.inf
     """Bytes with which all of the master is in memory."""
     fixed: int | None = None
@@ -42,7 +43,8 @@ def need_of(name: str, join: SemiStreamJoin, fixed: int | None, joins: int = 1) 
     rows = join.store.rows
     whole = join.whole_bytes
     enough = math.inf if whole is None else 1.1 * (whole + 8 * rows) + join.budget.total  # beside it: load and filters
-    return Need(name, joins * join.budget.total, math.sqrt(rows * join.tuple_bytes), joins * enough, fixed)
+    weight = math.sqrt(joins * rows * join.tuple_bytes)
+    return Need(name, joins * join.budget.total, weight, joins * enough, fixed)
 
 
 def split(total: int, needs: Sequence[Need]) -> list[int]:

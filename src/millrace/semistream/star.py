@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.core.budget import MemoryBudget
-from millrace.core.errors import BudgetExceededError, ConfigError, SchemaError, StateError
+from millrace.core.errors import BudgetExceededError, SchemaError, StateError
 from millrace.core.operator import StreamOperator
 from millrace.core.sizes import format_size, parse_size
 from millrace.rows.columns import plain_schema
@@ -66,30 +66,17 @@ class StarJoin(StreamOperator):
         self._straight = True
         self._busy = self._finished = False
         self._broken = ""
-        self._fixed = [self._share(arm) for arm in self.arms]
-        self._split([self._need(arm, None) for arm in self.arms])
+        split(self.budget.total, [self._need(arm, None) for arm in self.arms])  # is there enough to begin with?
 
     # wiring
-
-    def _share(self, arm: Arm) -> int | None:
-        """What the user has given an arm, in bytes."""
-        if arm.share is None:
-            return None
-        try:
-            return parse_size(arm.share, of=self.budget.total)
-        except ConfigError as error:
-            raise ConfigError(f"arm {arm.name!r}: {str(error).replace('memory', 'share', 1)}") from None
 
     def _need(self, arm: Arm, stream: pa.Schema | None) -> Need:
         with naming(arm.name):
             join = arm.least_join(stream)
-        fixed = self._fixed[self.arms.index(arm)]
+        fixed = arm.fixed(self.budget.total)
         if stream is None:
             return Need(str(arm.name), join.budget.total, fixed=fixed)
         return need_of(str(arm.name), join, fixed)
-
-    def _split(self, needs: Sequence[Need]) -> list[int]:
-        return split(self.budget.total, needs)
 
     def bind(self, stream: pa.Schema) -> pa.Schema:
         """Fix the stream's schema, check that everything fits, and return the output's schema.
@@ -100,7 +87,7 @@ class StarJoin(StreamOperator):
             self._chain.joins[0].bind(stream)
             return self._schema
         stream = plain_schema(stream)
-        schema = arms_of.walk(self.arms, stream)
+        names = arms_of.output_names(self.arms, stream.names)
         order = arms_of.run_order(self.arms, stream.names) if self._reorder else list(range(len(self.arms)))
         running = [self.arms[place] for place in order]
         needs, passed = [], stream
@@ -109,15 +96,15 @@ class StarJoin(StreamOperator):
             passed = arm.spec.output_schema(passed, arm.store.schema)
         joins: dict[str, SemiStreamJoin] = {}
         passed = stream
-        for arm, share in zip(running, self._split(needs), strict=True):
+        for arm, share in zip(running, split(self.budget.total, needs), strict=True):
             with naming(arm.name):
                 joins[str(arm.name)] = join = arm.join(share)
                 passed = join.bind(passed)
         for name, join in joins.items():
             self.budget.reserve(name, join.budget.total)
         self._straight = order == sorted(order)
-        self._chain, self._schema = Chain(joins), schema
-        return schema
+        self._chain, self._schema = Chain(joins), pa.schema([passed.field(name) for name in names])
+        return self._schema
 
     @property
     def bound(self) -> bool:
