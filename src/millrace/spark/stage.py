@@ -18,7 +18,8 @@ from millrace.spark.plan import JoinPlan
 
 def drain(plans: dict[str, JoinPlan], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Take the rows of one task through the masters, each as a whole. Runs in a Python worker."""
-    first, *_, last = [*plans.values()] * 2
+    every = list(plans.values())
+    first, last = every[0], every[-1]
     joins: dict[str, SemiStreamJoin] = {}
     chain: MeteredChain | None = None
     for batch in first.arriving(batches):

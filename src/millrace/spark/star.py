@@ -22,6 +22,7 @@ from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, 
 from millrace.core.sizes import parse_size
 from millrace.semistream import arms as arms_of
 from millrace.semistream.arms import Arm, naming
+from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.shares import Need, need_of, split
 from millrace.spark import metrics
 from millrace.spark.enrich import SPARKS_WORDS, check_turns, enrich, planned
@@ -124,13 +125,13 @@ def _steps(
             if pending == "carry" and not stays:
                 check_turns(arm.algorithm)
             plan, fields, least = _least_plan(frame, arm, scratch)
+            tasks = least // plan.memory
             if stays and steps and steps[-1].stays and _same_zones(steps[-1].emitted, plan):
                 plan = replace(plan, stream=steps[-1].emitted.serialize().to_pybytes())
-            join = plan.join(None if stays or plan.shards == 1 else 0)
+            join = _least_join(plan, None if stays or plan.shards == 1 else 0)
         label = f"{metrics.PREFIX} {arm.name}"
         if metrics.has(df, label):
             raise ConfigError(f"arm {arm.name!r}: the DataFrame has metrics called {label!r} already; use name=")
-        tasks = least // plan.memory
         need = need_of(str(arm.name), join, arm.fixed(total), tasks)
         steps.append(_Step(arm, plan, fields, join.output_schema, stays, tasks, need))
         frame = df.sparkSession.createDataFrame([], fields)
@@ -158,6 +159,15 @@ def _least_plan(frame: DataFrame, arm: Arm, scratch: str | os.PathLike[str] | No
             least = max(least + 1, error.minimum)
         else:
             return plan, fields, least
+
+
+def _least_join(plan: JoinPlan, shard: int | None) -> SemiStreamJoin:
+    """The join of a task with the least memory; the engine's types may take a little more than Spark's."""
+    while True:
+        try:
+            return plan.join(shard)
+        except BudgetTooSmallError as error:
+            plan = replace(plan, memory=max(plan.memory + 1, error.minimum))
 
 
 def _same_zones(emitted: pa.Schema, plan: JoinPlan) -> bool:
