@@ -22,9 +22,21 @@ if TYPE_CHECKING:
     from millrace.master.device import Device
     from millrace.master.store import MasterStore
     from millrace.semistream.algorithms import ALGORITHMS
+    from millrace.semistream.arms import Arm
     from millrace.semistream.join import SemiStreamJoin
+    from millrace.semistream.star import StarJoin
 
-__all__ = ["ALGORITHMS", "Device", "JoinMetrics", "JoinSpec", "MasterStore", "MillraceError", "SemiStreamJoin"]
+__all__ = [
+    "ALGORITHMS",
+    "Arm",
+    "Device",
+    "JoinMetrics",
+    "JoinSpec",
+    "MasterStore",
+    "MillraceError",
+    "SemiStreamJoin",
+    "StarJoin",
+]
 
 _HOMES = {
     "MillraceError": "millrace.core.errors",
@@ -33,7 +45,9 @@ _HOMES = {
     "Device": "millrace.master.device",
     "MasterStore": "millrace.master.store",
     "ALGORITHMS": "millrace.semistream.algorithms",
+    "Arm": "millrace.semistream.arms",
     "SemiStreamJoin": "millrace.semistream.join",
+    "StarJoin": "millrace.semistream.star",
 }
 
 

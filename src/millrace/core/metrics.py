@@ -27,6 +27,11 @@ class WaitHistogram:
         counts = np.bincount(np.minimum(steps, len(self._counts) - 1))
         self._counts[: len(counts)] += counts
 
+    def include(self, other: WaitHistogram) -> None:
+        """Add the waits that another has recorded."""
+        self.most = max(self.most, other.most)
+        self._counts += other._counts
+
     @property
     def total(self) -> int:
         return int(self._counts.sum())

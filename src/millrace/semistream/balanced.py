@@ -401,8 +401,7 @@ class BalancedCache(Cache):
     def _become_main_memory_join(self) -> None:
         """If the budget holds all of the master, read it once and let nobody wait."""
         store, wheel = self.around.store, self.wheel
-        spare = 16 * self.tuple_bytes + 65_536
-        if store.rows * self.row_bytes * 1.02 + spare > self.around.budget.available:
+        if self.whole_bytes > self.around.budget.available:
             return
         while wheel.turned < store.rows:
             load = wheel.next_load(16_384)
@@ -415,6 +414,10 @@ class BalancedCache(Cache):
             self.rows.marks["state"][slots] = 0
         self.complete_keys = self.rows.keys
         self.whole = True
+
+    @property
+    def whole_bytes(self) -> float:
+        return self.around.store.rows * self.row_bytes * 1.02 + 16 * self.tuple_bytes + 65_536
 
     def _heads(self) -> Slots:
         return self.rows.groups()[0]

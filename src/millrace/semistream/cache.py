@@ -73,6 +73,11 @@ class Cache(ABC):
         return 0
 
     @property
+    def whole_bytes(self) -> float | None:
+        """What it takes to have all of the master here, where nobody waits then; None if it never comes to that."""
+        return None
+
+    @property
     def nbytes(self) -> int:
         return self.rows.nbytes if self.rows is not None else 0
 

@@ -247,6 +247,11 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         return self._room.tuple_bytes
 
     @property
+    def whole_bytes(self) -> float | None:
+        """What it takes to have all of the master in memory, where that ends all waiting; None where it does not."""
+        return self._cache.whole_bytes
+
+    @property
     def _stream_schema(self) -> pa.Schema:
         if self._schema is None:
             raise StateError("the join has not seen a stream yet: push a batch or call bind(schema) first")

@@ -4,6 +4,17 @@ from millrace.spark.build import build_master
 from millrace.spark.enrich import enrich
 from millrace.spark.recipes import assign_keys, find_duplicates, find_new, merge_keys
 from millrace.spark.session import session
+from millrace.spark.star import enrich_star
 from millrace.spark.watch import watch
 
-__all__ = ["assign_keys", "build_master", "enrich", "find_duplicates", "find_new", "merge_keys", "session", "watch"]
+__all__ = [
+    "assign_keys",
+    "build_master",
+    "enrich",
+    "enrich_star",
+    "find_duplicates",
+    "find_new",
+    "merge_keys",
+    "session",
+    "watch",
+]

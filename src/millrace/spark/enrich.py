@@ -25,7 +25,7 @@ from millrace.spark.shipping import shipped
 
 AUTO = "ssbj"
 
-_SPARKS_WORDS = {
+SPARKS_WORDS = {
     "left_outer": "left",
     "leftouter": "left",
     "left_semi": "semi",
@@ -99,10 +99,10 @@ def enrich(
             "master: expected the path of a store; got a DataFrame. build_master(df, path, key) makes one"
         )
     store = master if isinstance(master, MasterStore) else MasterStore.open(master)
-    how = _SPARKS_WORDS.get(how, how)
+    how = SPARKS_WORDS.get(how, how)
     if pending == "carry":
-        _check_turns(algorithm)
-    plan, output = _plan(df, store, on, how, algorithm, memory, columns, suffix, scratch, options)
+        check_turns(algorithm)
+    plan, output = planned(df, store, on, how, algorithm, memory, columns, suffix, scratch, options)
     label = name or f"{metrics.PREFIX} {Path(plan.path).name}"
     if metrics.has(df, label):
         raise ConfigError(f"name: the DataFrame has metrics called {label!r} already; give this join another name=")
@@ -114,7 +114,7 @@ def enrich(
     return observed.where(F.col(metrics.COLUMN).isNull()).drop(metrics.COLUMN)
 
 
-def _check_turns(algorithm: str) -> None:
+def check_turns(algorithm: str) -> None:
     """Tuples are carried for a turn of the wheel: an error for algorithms that have none."""
     name = AUTO if algorithm == "auto" else one_of("algorithm", algorithm, ALGORITHMS)
     if not ALGORITHMS[name].turns:
@@ -125,7 +125,7 @@ def _check_turns(algorithm: str) -> None:
         )
 
 
-def _plan(
+def planned(
     df: DataFrame,
     store: MasterStore,
     on: On,

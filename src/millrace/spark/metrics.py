@@ -104,9 +104,12 @@ def line(numbers: list[float]) -> str:
     return " ".join(map(repr, map(float, numbers)))
 
 
-def observed(df: DataFrame, name: str) -> DataFrame:
-    """Have Spark sum the metrics up, under a name in ``StreamingQueryProgress.observedMetrics``."""
-    return df.observe(name, _summed().alias(FIELD))
+def observed(df: DataFrame, name: str, place: int = 0) -> DataFrame:
+    """Have Spark sum the metrics up, under a name in ``StreamingQueryProgress.observedMetrics``.
+
+    Where several joins put their numbers into one line, ``place`` says whose they are.
+    """
+    return df.observe(name, _summed(place).alias(FIELD))
 
 
 def has(df: DataFrame, name: str) -> bool:
@@ -127,13 +130,15 @@ def told(row: Any) -> dict[str, Any] | None:
     return numbers if set(NAMES).issubset(numbers) else None
 
 
-def _summed() -> Column:
+def _summed(place: int) -> Column:
     """One struct of everything: all rows of the output pass here, and one aggregate is all they can afford."""
-    return F.transform(F.array(F.transform(F.collect_list(COLUMN), _read)), _over)[0]
+    lines = F.transform(F.collect_list(COLUMN), lambda line: _read(line, place))
+    return F.transform(F.array(lines), _over)[0]
 
 
-def _read(line: Column) -> Column:
-    return F.split(line, " ").cast("array<double>")
+def _read(line: Column, place: int) -> Column:
+    count = len(NUMBERS)
+    return F.slice(F.split(line, " ").cast("array<double>"), 1 + place * count, count)
 
 
 def _over(tasks: Column) -> Column:

@@ -1,0 +1,102 @@
+"""How arms share one budget.
+
+With M bytes an arm answers M / v tuples in one pass over its R master rows, v being what a tuple takes while it waits.
+So a tuple costs R · v / M there, and the sum over all arms is least, for a given sum of all M, if
+
+        M  ∝  √(R · v)
+
+Where n joins at a time share the M bytes of an arm, each with R rows, it costs n times as much, and n counts like R.
+An arm that can hold all of its master needs no more; where nobody waits, the least will do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millrace.core.errors import BudgetTooSmallError
+from millrace.core.sizes import format_size
+from millrace.semistream.join import SemiStreamJoin
+
+_ROUNDS = 100
+
+
+@dataclass(frozen=True)
+class Need:
+    """What an arm could do with memory."""
+
+    name: str
+    least: int
+    weight: float = 0.0
+    """√(n · R · v); 0 where more than the least is of no use."""
+    enough: float = math.inf
+    """Bytes with which all of the master is in memory."""
+    fixed: int | None = None
+    """What the user has given it."""
+
+
+def need_of(name: str, join: SemiStreamJoin, fixed: int | None, joins: int = 1) -> Need:
+    """The need of an arm, told by a join of it that is bound and has the least; ``joins`` of them work at a time."""
+    if not join.waits:
+        return Need(name, joins * join.budget.total, fixed=fixed)
+    rows = join.store.rows
+    whole = join.whole_bytes
+    enough = math.inf if whole is None else 1.1 * (whole + 8 * rows) + join.budget.total  # beside it: load and filters
+    weight = math.sqrt(joins * rows * join.tuple_bytes)
+    return Need(name, joins * join.budget.total, weight, joins * enough, fixed)
+
+
+def split(total: int, needs: Sequence[Need]) -> list[int]:
+    """The bytes of each arm, together at most ``total``.
+
+    >>> split(100, [Need("big", 10, 3.0), Need("small", 10, 1.0), Need("index", 20)])
+    [60, 20, 20]
+    >>> split(100, [Need("big", 10, 3.0), Need("small", 10, 1.0, enough=15), Need("mine", 10, 9.0, fixed=25)])
+    [60, 15, 25]
+    """
+    _check_least(total, needs)
+    growing = [need for need in needs if need.fixed is None and need.weight > 0]
+    left = total - sum(need.least if need.fixed is None else need.fixed for need in needs if need not in growing)
+    level = _level(left, growing)
+    shares = [_at(level, need) if need in growing else need.fixed or need.least for need in needs]
+    rest, weights = total - sum(shares), sum(need.weight for need in growing)
+    return [
+        share + int(rest * need.weight / weights) if need in growing else share
+        for share, need in zip(shares, needs, strict=True)
+    ]
+
+
+def _at(level: float, need: Need) -> int:
+    """An arm's bytes if every unit of weight gets ``level`` of them."""
+    return max(need.least, int(min(need.enough, level * need.weight)))
+
+
+def _level(left: int, growing: Sequence[Need]) -> float:
+    """The highest level at which the arms still find room."""
+    low, high = 0.0, left / min((need.weight for need in growing), default=1.0)
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        if sum(_at(middle, need) for need in growing) <= left:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _check_least(total: int, needs: Sequence[Need]) -> None:
+    for need in needs:
+        if need.fixed is not None and need.fixed < need.least:
+            raise BudgetTooSmallError(
+                f"arm {need.name!r}: share: {format_size(need.fixed)} is too little; "
+                f"the least is {need.least} bytes ({format_size(need.least)})",
+                need.least,
+            )
+    least = [need.least if need.fixed is None else need.fixed for need in needs]
+    if sum(least) > total:
+        listed = ", ".join(f"{need.name} {format_size(nbytes)}" for need, nbytes in zip(needs, least, strict=True))
+        raise BudgetTooSmallError(
+            f"memory: {format_size(total)} is too little for {len(needs)} arms; "
+            f"the least is {sum(least)} bytes ({format_size(sum(least))}): {listed}",
+            sum(least),
+        )
