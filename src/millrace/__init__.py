@@ -22,9 +22,23 @@ if TYPE_CHECKING:
     from millrace.master.device import Device
     from millrace.master.store import MasterStore
     from millrace.semistream.algorithms import ALGORITHMS
+    from millrace.semistream.conditions import Condition, band, between, compare, predicate
     from millrace.semistream.join import SemiStreamJoin
 
-__all__ = ["ALGORITHMS", "Device", "JoinMetrics", "JoinSpec", "MasterStore", "MillraceError", "SemiStreamJoin"]
+__all__ = [
+    "ALGORITHMS",
+    "Condition",
+    "Device",
+    "JoinMetrics",
+    "JoinSpec",
+    "MasterStore",
+    "MillraceError",
+    "SemiStreamJoin",
+    "band",
+    "between",
+    "compare",
+    "predicate",
+]
 
 _HOMES = {
     "MillraceError": "millrace.core.errors",
@@ -33,6 +47,11 @@ _HOMES = {
     "Device": "millrace.master.device",
     "MasterStore": "millrace.master.store",
     "ALGORITHMS": "millrace.semistream.algorithms",
+    "Condition": "millrace.semistream.conditions",
+    "band": "millrace.semistream.conditions",
+    "between": "millrace.semistream.conditions",
+    "compare": "millrace.semistream.conditions",
+    "predicate": "millrace.semistream.conditions",
     "SemiStreamJoin": "millrace.semistream.join",
 }
 
