@@ -39,9 +39,9 @@ class Edge:
     strict: bool = False
     width: Any = 0
 
-    def moved(self, numbers: Numbers, measure: Measure, subject: str) -> Numbers:
+    def moved(self, numbers: Numbers, measure: Measure) -> Numbers:
         """Stream values where the master's is compared with them."""
-        width = measure.width(self.width, subject)
+        width = measure.width(self.width)
         return measure.moved(numbers, width if self.lower else -width)
 
     @property
@@ -118,10 +118,10 @@ class Comparison(Condition):
         measure = self.measure(stream, master)
         if measure is not None:
             for edge in self.edges:
-                measure.width(edge.width, str(self))
+                measure.check_width(edge.width, str(self))
 
-    def _types(self, stream: pa.Schema, master: pa.Schema) -> list[pa.DataType]:
-        return [*(stream.field(name).type for name in self.stream), *(master.field(name).type for name in self.master)]
+    def _types(self, stream: pa.Schema, master: pa.Schema) -> tuple[pa.DataType, ...]:
+        return (*(stream.field(name).type for name in self.stream), *(master.field(name).type for name in self.master))
 
     def measure(self, stream: pa.Schema, master: pa.Schema) -> Measure | None:
         return measure_of(self._types(stream, master))
@@ -138,7 +138,7 @@ class Comparison(Condition):
             return flags
         numbers = measure.numbers(ours)
         for edge in self.edges:
-            moved, bound = edge.moved(numbers, measure, str(self)), measure.numbers(master.column(edge.master))
+            moved, bound = edge.moved(numbers, measure), measure.numbers(master.column(edge.master))
             low, high = (bound, moved) if edge.lower else (moved, bound)
             flags &= low < high if edge.strict else low <= high
         return flags

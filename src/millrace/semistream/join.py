@@ -428,6 +428,8 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         for chunk in chunks:
             columns = cut(chunk.rows, 0, len(chunk.rows))
             if not room.fits(columns):
+                room.rows.trim()  # slots may have been reserved ahead
+            if not room.fits(columns):
                 self._broken = "restore failed half-way"
                 raise BudgetExceededError(f"restore: the waiting tuples do not fit in {format_size(self.budget.total)}")
             codes, _ = self._codes(columns)

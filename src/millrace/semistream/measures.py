@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -63,21 +64,24 @@ class Measure:
         inside = np.clip(whole, -limit, limit) * factor
         return np.where(whole > limit, _MOST, np.where(whole < -limit, _LEAST, inside))
 
-    def width(self, width: Any, subject: str) -> int | float:
-        """A distance in this measure; what is less than a step is cut off, for no two values differ by it."""
-        if self.family == "number":
-            if isinstance(width, timedelta):
-                raise SchemaError(f"{subject}: expected a number; got {width!r}")
-            if self.floating:
-                return float(width)
-            return min(_MOST, math.floor(Decimal(str(width)) * self.per_unit))
-        if not isinstance(width, timedelta) and width != 0:
+    def check_width(self, width: Any, subject: str) -> None:
+        """A distance is of the kind the values have, or an error says of which it is."""
+        if self.family == "number" and isinstance(width, timedelta):
+            raise SchemaError(f"{subject}: expected a number; got {width!r}")
+        if self.family != "number" and not isinstance(width, timedelta) and width != 0:
             raise SchemaError(f"{subject}: expected a datetime.timedelta, for it is a distance in time; got {width!r}")
-        if not isinstance(width, timedelta):
+
+    def width(self, width: Any) -> int | float:
+        """A distance in this measure; what is less than a step is cut off, for no two values differ by it."""
+        if not width:
             return 0
+        if self.floating:
+            return float(width)
+        if self.family == "number":
+            return min(_MOST, math.floor(Decimal(str(width)) * self.per_unit))
         if self.family == "date":
-            return width // timedelta(days=1)
-        return min(_MOST, (width // timedelta(microseconds=1)) * self.per_unit // 10**6)
+            return int(width // timedelta(days=1))
+        return min(_MOST, int(width // timedelta(microseconds=1)) * self.per_unit // 10**6)
 
     def moved(self, numbers: Numbers, by: int | float) -> Numbers:
         """Numbers plus a distance; whole numbers stop at the ends of 64 bits."""
@@ -99,14 +103,15 @@ def is_width(value: object) -> bool:
     return isinstance(value, timedelta)
 
 
-def measure_of(types: Sequence[pa.DataType]) -> Measure | None:
+@lru_cache(maxsize=1024)
+def measure_of(types: tuple[pa.DataType, ...]) -> Measure | None:
     """The measure of columns that are compared with each other; None if they can only be compared as they are.
 
-    >>> measure_of([pa.int32(), pa.decimal128(10, 2)])
+    >>> measure_of((pa.int32(), pa.decimal128(10, 2)))
     Measure(family='number', per_unit=100)
-    >>> measure_of([pa.timestamp("ms"), pa.timestamp("us")])
+    >>> measure_of((pa.timestamp("ms"), pa.timestamp("us")))
     Measure(family='local moment', per_unit=1000000)
-    >>> measure_of([pa.string(), pa.string()])
+    >>> measure_of((pa.string(), pa.string()))
     """
     family = family_of(types[0])
     if not all(map(_measurable, types)):
@@ -155,7 +160,7 @@ def _comparable(one: pa.DataType, other: pa.DataType) -> bool:
     family = family_of(one)
     if family == "" or family_of(other) != family:
         return False
-    if measure_of([one, other]) is not None:
+    if measure_of((one, other)) is not None:
         return True
     if pa.types.is_uint64(one) or pa.types.is_uint64(other):
         return bool(one == other)

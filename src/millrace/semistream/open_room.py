@@ -210,7 +210,7 @@ class OpenRoom(WaitingRoom):
     def _searched(self, measure: Measure) -> list[Numbers]:
         """For each edge the ordered values where master values are compared with them."""
         if self._bounds is None:
-            self._bounds = [edge.moved(self._values, measure, "") for edge in self._search.edges]
+            self._bounds = [edge.moved(self._values, measure) for edge in self._search.edges]
         return self._bounds
 
     def check_invariants(self) -> None:
@@ -219,7 +219,7 @@ class OpenRoom(WaitingRoom):
         assert len(np.unique(self._ordered)) == len(self._ordered) <= len(self), "a tuple is twice in the order"
         assert self._here(self._ordered).all(), "somebody who left is in the order"
         if self._search.measure is not None:
-            assert (np.diff(self._values) >= 0).all(), "the order is none"
+            assert (self._values[1:] >= self._values[:-1]).all(), "the order is none"
             (array,) = self.rows.take(self._column, self._ordered)
             assert (self._search.measure.numbers(array) == self._values).all(), "a value is not its tuple's"
         else:

@@ -16,7 +16,8 @@ from millrace.semistream.conditions import Condition
 from millrace.semistream.measures import Flags
 
 _LEAST_PAIRS = 16
-_SHARE = 1 / 100
+_MOST_PAIRS = 65_536
+_SHARE = 1 / 25
 _FLAGS = 16  # bytes of a pair beside its values
 _VARIABLE = {"bits": 1, "bytes": 12, "opaque": 64}
 
@@ -44,7 +45,8 @@ class Residual:
         self._schemas = [pa.schema([stream.field(i) for i in self._stream])]
         self._schemas += [pa.schema([master.field(i) for i in self._master])]
         self._pair_bytes = self.least_bytes(condition, stream, master) // _LEAST_PAIRS
-        self._bytes = max(_LEAST_PAIRS * self._pair_bytes, int(_SHARE * budget.total))
+        share = min(_MOST_PAIRS * self._pair_bytes, int(_SHARE * budget.total))
+        self._bytes = max(_LEAST_PAIRS * self._pair_bytes, share)
         budget.reserve("condition", self._bytes)
 
     @staticmethod
