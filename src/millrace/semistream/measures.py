@@ -27,6 +27,7 @@ Flags = npt.NDArray[np.bool_]
 Family = Literal["number", "date", "moment", "local moment", "time", "duration", "text", "bytes", "boolean", ""]
 
 _MOST, _LEAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+_WIDEST = 2**65  # farther than any two numbers are from each other
 _EXACT_DIGITS = 18  # decimals whose unscaled value fits in 64 bits
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # per second
 
@@ -78,10 +79,10 @@ class Measure:
         if self.floating:
             return float(width)
         if self.family == "number":
-            return min(_MOST, math.floor(Decimal(str(width)) * self.per_unit))
+            return min(_WIDEST, math.floor(Decimal(str(width)) * self.per_unit))
         if self.family == "date":
             return int(width // timedelta(days=1))
-        return min(_MOST, int(width // timedelta(microseconds=1)) * self.per_unit // 10**6)
+        return min(_WIDEST, int(width // timedelta(microseconds=1)) * self.per_unit // 10**6)
 
     def moved(self, numbers: Numbers, by: int | float) -> Numbers:
         """Numbers plus a distance; whole numbers stop at the ends of 64 bits."""
@@ -91,9 +92,12 @@ class Measure:
             with np.errstate(over="ignore"):  # infinity is far enough
                 floats: Numbers = numbers + by
             return floats
-        stop = np.minimum(numbers, _MOST - by) if by > 0 else np.maximum(numbers, _LEAST - by)
-        whole: Numbers = stop + by
-        return whole
+        while by:  # a distance may be longer than the longest number
+            step = max(-_MOST, min(_MOST, by))
+            numbers = np.minimum(numbers, _MOST - step) if step > 0 else np.maximum(numbers, _LEAST - step)
+            numbers = numbers + step
+            by -= step
+        return numbers
 
 
 def is_width(value: object) -> bool:
