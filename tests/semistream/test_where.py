@@ -102,7 +102,7 @@ def test_a_hot_key_is_judged_in_the_cache_by_columns_that_do_not_come_out(
     algorithm: str, how: How, tmp_path: Path
 ) -> None:
     """One key has three rows, and whether a tuple matches differs from tuple to tuple."""
-    master = pa.table({"k": [1, 1, 1, *range(2, 300)], "limit": [10, 20, 30, *([0] * 298)], "name": ["x"] * 301})
+    master = pa.table({"k": [1, 1, 1, *range(2, 300)], "limit": [30, 10, 20, *([0] * 298)], "name": ["x"] * 301})
     store = mr.MasterStore.build(master, tmp_path / "store", key="k")
     stream = pa.table({"k": pa.array([1, 2] * 900), "amount": pa.array(np.arange(1800) % 40)})
     where = mr.compare("amount", ">=", "limit")
