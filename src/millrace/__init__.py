@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from millrace.master.store import MasterStore
     from millrace.semistream.algorithms import ALGORITHMS
     from millrace.semistream.arms import Arm
+    from millrace.semistream.conditions import Condition, band, between, compare, predicate
     from millrace.semistream.join import SemiStreamJoin
     from millrace.semistream.star import StarJoin
 
 __all__ = [
     "ALGORITHMS",
     "Arm",
+    "Condition",
     "Device",
     "JoinMetrics",
     "JoinSpec",
@@ -36,6 +38,10 @@ __all__ = [
     "MillraceError",
     "SemiStreamJoin",
     "StarJoin",
+    "band",
+    "between",
+    "compare",
+    "predicate",
 ]
 
 _HOMES = {
@@ -46,6 +52,11 @@ _HOMES = {
     "MasterStore": "millrace.master.store",
     "ALGORITHMS": "millrace.semistream.algorithms",
     "Arm": "millrace.semistream.arms",
+    "Condition": "millrace.semistream.conditions",
+    "band": "millrace.semistream.conditions",
+    "between": "millrace.semistream.conditions",
+    "compare": "millrace.semistream.conditions",
+    "predicate": "millrace.semistream.conditions",
     "SemiStreamJoin": "millrace.semistream.join",
     "StarJoin": "millrace.semistream.star",
 }

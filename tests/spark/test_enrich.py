@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from streams import KINDS, master_frame, run_to_parquet, same_rows, streamed, write_files
 
+import millrace as mr
 from millrace.core.errors import (
     BudgetTooSmallError,
     ConfigError,
@@ -69,6 +70,21 @@ def test_a_stream(
     assert sum(m["rows_out"] for m in seen) == expected.count()
     assert all(m["memory_bytes"] <= m["budget_bytes"] <= 600_000 for m in seen)
     assert all(m["wait_max_cycles"] <= 1.0 for m in seen)
+
+
+@pytest.mark.parametrize("how", ["left", "semi"])
+def test_a_condition_beside_the_key(spark: SparkSession, place: Path, tmp_path: Path, how: str) -> None:
+    near = mr.band("sid", "number", below=2_000, above=1_000)
+    out = enrich(streamed(spark, place / "in"), place / "store-3-3", "key", how, where=near, memory="600kB")
+    run_to_parquet(out, tmp_path / "out", tmp_path / "check", carry=False, rows=ROWS * FILES)
+    stream = spark.read.parquet(str(place / "in")).withColumnRenamed("key", "ours")
+    matches = F.expr("ours = key and sid - 2000 <= number and number <= sid + 1000")
+    expected = stream.join(master_frame(spark, 3_000, 3), matches, KINDS[how])
+    expected = expected.drop("key").withColumnRenamed("ours", "key")
+    assert expected.count() > 100
+    same_rows(spark.read.parquet(str(tmp_path / "out")), expected)
+    with pytest.raises(ConfigError, match="where: conditions work with pending='drain'"):
+        enrich(streamed(spark, place / "in"), place / "store-3-3", "key", where=near, pending="carry")
 
 
 @pytest.mark.parametrize("how", list(KINDS))

@@ -21,7 +21,7 @@ class JoinSpec:
     Parameters
     ----------
     stream_key, master_key
-        Key columns of both sides, in the same order.
+        Key columns of both sides, in the same order; none where matches have no key in common.
     how
         ``inner``, ``left`` (stream rows without a match come out with nulls), ``semi`` (stream rows with a match, once)
         or ``anti`` (stream rows without one).
@@ -59,6 +59,17 @@ class JoinSpec:
             raise SchemaError(f"on: expected a column name, several, or a mapping; got {on!r}")
         if not pairs or not all(isinstance(name, str) for pair in pairs for name in pair):
             raise SchemaError(f"on: expected a column name, several, or a mapping; got {on!r}")
+        return JoinSpec._made(pairs, how, columns, suffix)
+
+    @staticmethod
+    def without_key(how: str = "inner", columns: Sequence[str] | None = None, suffix: str | None = None) -> JoinSpec:
+        """A join whose matches have no key in common: the master's key comes out like any other column."""
+        return JoinSpec._made([], how, columns, suffix)
+
+    @staticmethod
+    def _made(
+        pairs: Sequence[tuple[str, str]], how: str, columns: Sequence[str] | None, suffix: str | None
+    ) -> JoinSpec:
         if isinstance(columns, str):
             raise SchemaError(f"columns: expected a list of column names; got the text {columns!r}")
         if columns is not None and not isinstance(columns, Sequence):
@@ -100,7 +111,7 @@ class JoinSpec:
 
     def check_keys(self, stream: pa.Schema, master: pa.Schema, store_key: Sequence[str]) -> None:
         """Both sides have the key columns, of types that can be equal, and the store is built on them."""
-        if tuple(self.master_key) != tuple(store_key):
+        if self.master_key and tuple(self.master_key) != tuple(store_key):
             raise SchemaError(
                 f"on: the master store is keyed by {', '.join(store_key)}; got {', '.join(self.master_key)}"
             )

@@ -56,6 +56,11 @@ class Algorithm:
         return self.cache is not NoCache
 
     @property
+    def keyless(self) -> bool:
+        """Whether it can join by a condition alone: every tuple meets every row, and nothing is cached by key."""
+        return self.turns and self.cache is NoCache
+
+    @property
     def options(self) -> list[str]:
         """Options of its policies, as keyword arguments of the join."""
         return [*_options(self.access), *_options(self.cache)]
@@ -79,6 +84,15 @@ class Algorithm:
             raise ConfigError(
                 f"{self.name}: needs a master whose keys do not repeat; in {store.path} one has "
                 f"{store.manifest.largest_group:,} rows. Repeated keys can be joined by {', '.join(able)}"
+            )
+
+    def check_keyless(self) -> None:
+        """Whether it can join without a key, or an error that names those that can."""
+        if not self.keyless:
+            able = [other.name for other in ALGORITHMS.values() if other.keyless]
+            raise ConfigError(
+                f"{self.name}: finds master rows by their key, so it needs on=; "
+                f"where= alone can be joined by {', '.join(able)}"
             )
 
     def make(self, around: Surroundings, options: Mapping[str, Any]) -> tuple[Access, Cache]:

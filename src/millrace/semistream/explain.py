@@ -15,7 +15,7 @@ def explained(join: SemiStreamJoin) -> str:
     store, spec, budget = join.store, join.spec, join.budget
     lines = [
         f"{join.algorithm.name}: {join.algorithm.summary}",
-        f"  {spec.how} join on {', '.join(spec.stream_key)} with {store.rows:,} master rows "
+        f"  {spec.how} join {join.matching} with {store.rows:,} master rows "
         f"({format_size(store.nbytes)}, {'unique keys' if store.unique else 'keys repeat'})",
         f"  memory {format_size(budget.total)}"
         + (f" = {budget.total / store.nbytes:.1%} of the master" if store.nbytes else ""),
@@ -24,6 +24,8 @@ def explained(join: SemiStreamJoin) -> str:
         lines.append("  (the split follows once the stream's schema is known)")
         return "\n".join(lines)
     lines.append(f"  {join.access.explain()}")
+    if join.search is not None:
+        lines.append(f"  {join.search.explain()}")
     if join.waits:
         lines.append(f"  waiting room for {join.capacity:,} tuples of {join.tuple_bytes:.0f} bytes")
     for part, nbytes in sorted(budget.parts().items(), key=lambda item: -item[1]):

@@ -34,9 +34,12 @@ from millrace.rows.sieve import LEAST_MATCHES, Sieve
 from millrace.semistream import snapshots
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.algorithms import algorithm as named
+from millrace.semistream.conditions import Condition
 from millrace.semistream.explain import explained
 from millrace.semistream.loop import PIECE, JoinLoop, cut
+from millrace.semistream.open_room import OpenRoom, Search
 from millrace.semistream.output import Batches, Output
+from millrace.semistream.residual import Residual
 from millrace.semistream.snapshots import Progress, Tally, WaitingChunk
 from millrace.semistream.waiting import WaitingRoom
 
@@ -57,11 +60,15 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
     master
         A :class:`MasterStore` or its path.
     on
-        Key column of both sides; several; or a mapping from the stream's names to the master's.
+        Key column of both sides; several; or a mapping from the stream's names to the master's. None to join by
+        ``where`` alone; the master's key then comes out like its other columns.
     how
         ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``.
+    where
+        A condition that a pair has to meet beside having the same key: see :func:`band <millrace.band>`, ``between``,
+        ``compare`` and ``predicate``.
     algorithm
-        A name from the table of algorithms.
+        A name from the table of algorithms; by default ``"ssbj"``, or ``"meshjoin"`` without ``on``.
     memory
         The budget: bytes, ``"64MB"``, or ``"1%"`` of the master. It covers the cache, the waiting tuples, their index
         and queue, and the buffer of a load. Batches on their way in and out (at most about 8 MB each) are not in it.
@@ -103,10 +110,11 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
     def __init__(
         self,
         master: MasterStore | str | os.PathLike[str],
-        on: On,
+        on: On | None = None,
         how: str = "inner",
         *,
-        algorithm: str = "ssbj",
+        where: Condition | None = None,
+        algorithm: str | None = None,
         memory: str | int = "64MB",
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
@@ -120,9 +128,18 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         **options: Any,
     ) -> None:
         self.store = master if isinstance(master, MasterStore) else MasterStore.open(master)
-        self.spec = JoinSpec.of(on, how, columns, suffix).in_order_of(self.store.key)
+        if where is not None and not isinstance(where, Condition):
+            raise ConfigError(f"where: expected a condition, such as band(…) or compare(…); got {where!r}")
+        self.where = where
+        self.search: Search | None = None
+        if on is None and where is not None:
+            self.spec = JoinSpec.without_key(how, columns, suffix)
+        else:
+            self.spec = JoinSpec.of(on, how, columns, suffix).in_order_of(self.store.key)  # type: ignore[arg-type]
         self.spec.master_columns(self.store.schema)
-        self.algorithm = named(algorithm)
+        self.algorithm = named(algorithm or ("ssbj" if self.spec.stream_key else "meshjoin"))
+        if not self.spec.stream_key:
+            self.algorithm.check_keyless()
         self.algorithm.check_options(options)
         self.algorithm.check_store(self.store)
         for name, value in (("b", b), ("w", w), ("threads", threads), ("output_rows", output_rows)):
@@ -136,7 +153,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         self._b, self._w, self._leave_early = b, w, leave_early
         self._metrics = JoinMetrics(budget_bytes=self.budget.total)
         self._lanes = Lanes(threads or os.cpu_count() or 1)
-        self._step = 0
+        self._step = self._numbered = 0
         self._busy = False
         self._broken = ""
         self._finished = False
@@ -167,13 +184,22 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
             return self._output.schema
         store, spec = self.store, self.spec
         spec.check_keys(stream, store.schema, store.key)
+        if self.where is not None:
+            self.where.check(stream, store.schema)
         self._output = Output(spec, stream, store.schema, self._metrics, self._lanes, self._output_rows)
         self._key_columns = [stream.get_field_index(name) for name in spec.stream_key]
         self._key_types = [store.schema.field(name).type for name in store.key]
+        if self.where is not None and not spec.stream_key:
+            self.search = Search(self.where, stream, store.schema)
         code_column = None
         if len(self._key_columns) == 1 and holds_its_code(stream.field(self._key_columns[0]).type, store.coder.exact):
             code_column = self._key_columns[0]
         room_least = WaitingRoom.least_bytes(stream, code_column)
+        if self.search is not None:
+            room_least = OpenRoom.least_bytes_of(self.search, stream)
+        residual = self.where if self.search is None else self.search.rest
+        if residual is not None:
+            room_least += Residual.least_bytes(residual, stream, store.schema)
         self._check_least(self._b or 1, room_least)
         total = self.budget.total
         by_share = max(1, int(total * _LOAD_SHARE) // _LOAD_ROW_BYTES)
@@ -182,25 +208,26 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         step_rows = max(self.b, min(by_share, store.rows)) if paged else self.b
         pairs = max(16, min(PIECE, int(total * _PAIR_SHARE) // _PAIR_BYTES))
         self.budget.reserve("load", step_rows * _LOAD_ROW_BYTES + pairs * _PAIR_BYTES)
-        settled_by_one = spec.how in ("semi", "anti") and store.coder.exact
-        self._single = store.unique or settled_by_one
+        one_match_settles = spec.how in ("semi", "anti")
+        self._single = store.unique or (one_match_settles and store.coder.exact and self.where is None)
         matches = max(LEAST_MATCHES, min(_MOST_MATCHES, int(total * _MATCH_SHARE) // (8 * self._lanes.threads)))
-        self._room = WaitingRoom(
-            stream,
-            self.budget,
-            self._space,
-            self._lanes,
-            store.rows,
-            matches,
-            pairs,
-            code_column,
-            (self._leave_early or paged) and self._single,
-        )
+        sized = (stream, self.budget, self._space, self._lanes, store.rows, matches, pairs)
+        if self.search is not None:
+            self._single = False
+            self._room = OpenRoom(self.search, store, *sized, self._leave_early and one_match_settles)
+        else:
+            self._room = WaitingRoom(*sized, code_column, (self._leave_early or paged) and self._single)
         cached = list(self._output.master_columns)
         if not store.coder.exact:
             keys = [store.schema.get_field_index(name) for name in store.key]
             self._cached_keys = range(len(cached), len(cached) + len(keys))
             cached += keys
+        self._residual = None
+        if residual is not None:
+            judged = [store.schema.get_field_index(name) for name in residual.master]
+            cached += [column for column in judged if column not in cached]
+            self._residual = Residual(residual, stream, store.schema, cached, self.budget)
+        self._cached_columns = cached
         around = Surroundings(
             store,
             self.device,
@@ -311,11 +338,16 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         yield from super().run(batches_of(stream))
 
     def __repr__(self) -> str:
-        on, store = ", ".join(self.spec.stream_key), self.store.path.name
-        size = format_size(self.budget.total)
-        return f"SemiStreamJoin({store!r}, on={on}, how={self.spec.how}, {self.algorithm.name}, memory={size})"
+        store, size = self.store.path.name, format_size(self.budget.total)
+        return f"SemiStreamJoin({store!r}, {self.matching}, how={self.spec.how}, {self.algorithm.name}, memory={size})"
 
     # what it tells
+
+    @property
+    def matching(self) -> str:
+        """What makes a match, in words."""
+        words = [f"on {', '.join(self.spec.stream_key)}"] if self.spec.stream_key else []
+        return " ".join([*words, *([f"where {self.where}"] if self.where is not None else [])])
 
     @property
     def nbytes(self) -> int:
@@ -382,7 +414,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
 
     @property
     def _kind(self) -> str:
-        return f"{self.spec.how} on {', '.join(self.spec.stream_key)}"
+        return f"{self.spec.how} {self.matching}"
 
     def resume(self, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
         """Go on from there with these tuples waiting, oldest chunk first."""
@@ -401,9 +433,11 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         for chunk in chunks:
             columns = cut(chunk.rows, 0, len(chunk.rows))
             if not room.fits(columns):
+                room.rows.trim()  # slots may have been reserved ahead
+            if not room.fits(columns):
                 self._broken = "restore failed half-way"
                 raise BudgetExceededError(f"restore: the waiting tuples do not fit in {format_size(self.budget.total)}")
-            codes, _ = self.store.coder.codes(self.widened([columns[i] for i in self._key_columns]))
+            codes, _ = self._codes(columns)
             room.admit(codes, columns, chunk.start, chunk.step)
             self._access.admitted(codes)
             room.rows.marks["tally"][room.chunks[-1].slots] = chunk.tally
@@ -438,7 +472,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         """What a cache is good for: rows of this master, these columns, this reading of a match."""
         m, a = self.store.manifest, self.algorithm.name
         shards = ",".join(shard.data.path for shard in m.shards)
-        return f"{m.snapshot} {shards} {a} {self._single} {self._output.master_columns}"
+        return f"{m.snapshot} {shards} {a} {self._single} {self._cached_columns}"
 
 
 def batches_of(stream: Any) -> Iterable[pa.RecordBatch]:

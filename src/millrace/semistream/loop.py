@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,9 @@ from millrace.rows.keyed import Codes, KeyedRows
 from millrace.semistream.access import Access
 from millrace.semistream.cache import Cache
 from millrace.semistream.direct import Direct
+from millrace.semistream.open_room import OpenRoom
 from millrace.semistream.output import Batches, Output, as_indices
+from millrace.semistream.residual import Residual
 from millrace.semistream.waiting import WaitingRoom
 
 PIECE = 65_536  # stream rows handled at a time
@@ -53,6 +55,9 @@ class JoinLoop:
     _key_columns: list[int]
     _key_types: list[pa.DataType]
     _cached_keys: range
+    _numbered: int
+    _residual: Residual | None
+    """What has to hold of a pair beside what it was found by."""
     _metrics: JoinMetrics
     _output: Output
     _access: Access
@@ -68,7 +73,7 @@ class JoinLoop:
 
     def _take_in(self, batch: pa.RecordBatch) -> Batches:
         """Answer from the cache who can be answered; the others wait."""
-        codes, valid = self.store.coder.codes(self._keys(batch))
+        codes, valid = self._codes(batch.columns)
         self._metrics.tuples_in += len(batch)
         found = self._cache.look_up(codes)
         if valid is not None:
@@ -82,15 +87,20 @@ class JoinLoop:
         else:
             yield from self._let_wait(batch, codes, misses)
 
-    def _keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The key columns, integers widened to the master's type."""
-        return self.widened([batch.column(i) for i in self._key_columns])
+    def _codes(self, columns: Sequence[pa.Array]) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
+        """The key code of every row, and which rows have one; without a key rows are numbered."""
+        if self._key_columns:
+            return self.store.coder.codes(self.widened([columns[i] for i in self._key_columns]))
+        first = self._numbered
+        self._numbered += len(columns[0])
+        return np.arange(first, self._numbered), None
 
     def _answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
         """Output for tuples that found their group, or know that there is none."""
         how, output = self.spec.how, self._output
         matched = found >= 0
-        if not self.store.coder.exact or not (self._single or how in ("semi", "anti")):
+        one_is_enough = self._residual is None and (self._single or how in ("semi", "anti"))
+        if not self.store.coder.exact or not one_is_enough:
             matched = np.zeros(len(found), np.bool_)
             for rows, slots in self._cached_pairs(batch, found):
                 matched[rows] = True
@@ -131,6 +141,9 @@ class JoinLoop:
                 ours = [batch.column(i).take(pa.array(left)) for i in self._key_columns]
                 same = self.store.coder.equal(self.widened(ours), theirs)
                 left, right = left[same], right[same]
+            if self._residual is not None:
+                held = self._residual.of_cached(batch, left, self._cache.rows, right)
+                left, right = left[held], right[held]
             if len(left):
                 yield left, right
 
@@ -149,6 +162,9 @@ class JoinLoop:
                 ours = [batch.column(i).take(pa.array(tuples)) for i in self._key_columns]
                 same = self.store.coder.equal(self.widened(ours), theirs)
                 places, tuples, rows = places[same], tuples[same], rows[same]
+            if self._residual is not None:
+                held = self._residual.of_pushed(batch, tuples, mapped, rows)
+                places, tuples, rows = places[held], tuples[held], rows[held]
             matched[places] = True
             if self.spec.emits_master:
                 yield from output.emit(len(rows), output.pushed(batch, tuples), output.mapped(mapped, rows))
@@ -213,21 +229,29 @@ class JoinLoop:
 
     def _turn(self) -> Batches:
         """One step: master rows pass the waiting room, and who has met all there are for it leaves."""
-        room, cache = self._room, self._cache
+        cache = self._cache
         self._step += 1
         self._begin_cycle()
         cache.begin_step()
         for load in self._access.loads():
             self._metrics.probes += len(load.codes)
-            for met in room.meet(load.codes):
-                self._access.on_match(load, met)
-                cache.on_match(load, met)
-                for slots, positions in room.pairs(met):
-                    yield from self._matches(load, slots, positions)
+            for slots, positions in self._meetings(load):
+                yield from self._matches(load, slots, positions)
             cache.on_load(load)
         cache.end_step()
         for slots in self._access.leaving():
             yield from self._leave(slots)
+
+    def _meetings(self, load: Load) -> Iterator[tuple[Slots, Indices]]:
+        """Pairs of a waiting tuple and a row of the load that may match, in pieces of bounded size."""
+        room = self._room
+        if isinstance(room, OpenRoom):
+            yield from room.candidates(load)
+            return
+        for met in room.meet(load.codes):
+            self._access.on_match(load, met)
+            self._cache.on_match(load, met)
+            yield from room.pairs(met)
 
     def _begin_cycle(self) -> None:
         cycle = int(self._access.cycles) + 1
@@ -237,13 +261,17 @@ class JoinLoop:
             self._cache.begin_cycle(cycle)
 
     def _matches(self, load: Load, slots: Slots, positions: Indices) -> Batches:
-        """Waiting tuples met master rows with their key code."""
+        """Waiting tuples met master rows with their key code, or that a condition may hold of."""
         room, output = self._room, self._output
         mapped = self.store.mapped(load.shard)
         rows = load.rows_at(positions)
-        if not self.store.coder.exact:
+        if self._key_columns and not self.store.coder.exact:
             same = self._same_keys(load, slots, rows)
             slots, rows = slots[same], rows[same]
+        in_vain = slots[:0]
+        if self._residual is not None:
+            held = self._residual.of_waiting(room.rows, slots, mapped, rows)
+            in_vain, slots, rows = slots[~held], slots[held], rows[held]
         fresh = room.mark_matched(slots)
         self._metrics.waits.record(room.waited(fresh, self._step))
         if self.spec.emits_master:
@@ -253,6 +281,8 @@ class JoinLoop:
         if room.leave_early:
             self._metrics.matched += len(fresh)
             self._metrics.removals += room.dismiss(fresh)
+            if self._single and len(in_vain):
+                yield from self._leave(in_vain)  # they have met their only row
 
     def _same_keys(self, load: Load, slots: Slots, rows: Indices) -> npt.NDArray[np.bool_]:
         """Whether pairs with equal codes have equal keys."""

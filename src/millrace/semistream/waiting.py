@@ -80,6 +80,8 @@ class WaitingRoom:
         Matching master rows, and index pairs, that are handled at a time.
     leave_early
         Whether a tuple leaves with its first match, because there can be no other that matters.
+    beside
+        Bytes per tuple that are kept elsewhere and charged here.
     """
 
     def __init__(
@@ -93,8 +95,9 @@ class WaitingRoom:
         pairs: int,
         code_column: int | None,
         leave_early: bool,
+        beside: int = 0,
     ) -> None:
-        self.rows = KeyedRows("waiting", schema, budget, space, MARKS, code_column, QUEUE_BYTES)
+        self.rows = KeyedRows("waiting", schema, budget, space, MARKS, code_column, QUEUE_BYTES + beside)
         self.chunks: deque[Chunk] = deque()
         self.leave_early = leave_early
         self.removal_shifts = 0
@@ -106,9 +109,9 @@ class WaitingRoom:
         self._index = np.empty(pairs, np.int32)
 
     @staticmethod
-    def least_bytes(schema: pa.Schema, code_column: int | None) -> int:
+    def least_bytes(schema: pa.Schema, code_column: int | None, beside: int = 0) -> int:
         """What a room for a few tuples costs."""
-        slot = KeyedRows.bytes_per_slot(schema, MARKS, code_column, QUEUE_BYTES)
+        slot = KeyedRows.bytes_per_slot(schema, MARKS, code_column, QUEUE_BYTES + beside)
         return 4 * (slot + 8) + 64 + 4 * CHUNK_BYTES
 
     def __len__(self) -> int:

@@ -16,6 +16,7 @@ from millrace.core.sizes import format_size, parse_size
 from millrace.core.spec import JoinSpec, On
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.conditions import Condition
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import carry, metrics, types
 from millrace.spark.plan import JoinPlan
@@ -47,6 +48,7 @@ def enrich(
     pending: str = "drain",
     columns: Sequence[str] | None = None,
     suffix: str | None = None,
+    where: Condition | None = None,
     turns: int = 4,
     name: str | None = None,
     scratch: str | os.PathLike[str] | None = None,
@@ -76,6 +78,8 @@ def enrich(
         Master columns that come out; all but the key by default.
     suffix
         Appended to master columns whose name the DataFrame has too; without it that is an error.
+    where
+        A condition that a pair has to meet beside having the same key, such as :func:`millrace.band`; with ``drain``.
     turns
         With ``carry``: micro-batches in which the wheel turns once.
     name
@@ -100,6 +104,10 @@ def enrich(
         )
     store = master if isinstance(master, MasterStore) else MasterStore.open(master)
     how = SPARKS_WORDS.get(how, how)
+    if where is not None:
+        if pending == "carry":
+            raise ConfigError("where: conditions work with pending='drain'; got 'carry'")
+        options = {**options, "where": where}
     if pending == "carry":
         check_turns(algorithm)
     plan, output = planned(df, store, on, how, algorithm, memory, columns, suffix, scratch, options)

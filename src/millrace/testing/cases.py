@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.spec import How, JoinSpec
+from millrace.semistream.conditions import Condition
 from millrace.testing.oracle import oracle_join
 
 KeyKind = Literal[
@@ -62,6 +63,10 @@ class JoinCase:
         Bytes of memory above the least with which the widest tuple fits.
     output_rows
         Most rows of an output batch.
+    where
+        A condition pairs have to meet.
+    keyless
+        Whether pairs need not have equal keys.
     """
 
     key: KeyKind = "int64"
@@ -84,10 +89,12 @@ class JoinCase:
     extra: int = 2000
     output_rows: int = 65_536
     seed: int = 0
+    where: Condition | None = None
+    keyless: bool = False
 
     @property
     def spec(self) -> JoinSpec:
-        return JoinSpec.of(self.on, self.how)
+        return JoinSpec.without_key(self.how) if self.keyless else JoinSpec.of(self.on, self.how)
 
     @property
     def on(self) -> dict[str, str]:
@@ -136,7 +143,9 @@ class JoinCase:
         """What the join has to put out, columns in the store's order (key first) if all come out."""
         master = self.master()
         others = [name for name in master.column_names if name not in self.master_key]
-        return oracle_join(self.stream(), master.select([*self.master_key, *others]), self.spec)
+        for name in self.master_key:
+            master = master.filter(master.column(name).is_valid())  # a store has no rows without a key
+        return oracle_join(self.stream(), master.select([*self.master_key, *others]), self.spec, self.where)
 
     def _stream_ids(self, rng: np.random.Generator) -> Ids:
         if self.spread == "equal":

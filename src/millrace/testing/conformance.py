@@ -78,7 +78,8 @@ class Subject:
     def make(self, store: MasterStore, case: JoinCase, **other: Any) -> SemiStreamJoin:
         """A join as the case has it; ``other`` arguments win."""
         arguments: dict[str, Any] = {
-            "on": case.on,
+            "on": None if case.keyless else case.on,
+            "where": case.where,
             "how": case.how,
             "algorithm": self.algorithm,
             "b": case.b,

@@ -1,5 +1,7 @@
 """The join as anyone would write it: a dictionary of lists over real key values. Slow, obvious, judge of the rest.
 
+A condition is judged pair by pair on Python values; only a predicate is asked as it stands.
+
 Tables are compared as multisets of rows, with lengths, and an error shows what is missing and what is too much::
 
     output: expected 3 rows; got 3
@@ -10,17 +12,29 @@ Tables are compared as multisets of rows, with lengths, and an error shows what 
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from millrace.core.spec import JoinSpec
 from millrace.rows.columns import plain_schema
+from millrace.semistream.conditions import Band, Between, Compare, Condition, Predicate
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 _SHOWN = 5
+_SIGNS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "==": operator.eq,
+}
 
 
 def plain(table: pa.Table) -> pa.Table:
@@ -28,8 +42,10 @@ def plain(table: pa.Table) -> pa.Table:
     return table.cast(plain_schema(table.schema))
 
 
-def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec) -> pa.Table:
+def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec, where: Condition | None = None) -> pa.Table:
     """Join two tables in memory, with the columns ``spec.output_schema`` says.
+
+    Pairs have equal keys, if there is a key, and meet the condition, if there is one.
 
     >>> stream = pa.table({"k": [1, None, 3], "total": [10, 20, 30]})
     >>> master = pa.table({"k": [3, 3, None], "name": ["Cy", "Di", "Ed"]})
@@ -37,16 +53,22 @@ def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec) -> pa.Table:
     [{'k': 3, 'total': 30, 'name': 'Cy'}, {'k': 3, 'total': 30, 'name': 'Di'}]
     >>> oracle_join(stream, master, JoinSpec.of("k", "anti")).column("total").to_pylist()
     [10, 20]
+    >>> from millrace.semistream.conditions import compare
+    >>> oracle_join(stream, master, JoinSpec.without_key(columns=["name"]), compare("k", "<", "k")).to_pylist()
+    [{'k': 1, 'total': 10, 'name': 'Cy'}, {'k': 1, 'total': 10, 'name': 'Di'}]
     """
     stream, master = plain(stream), plain(master)
     by_key: dict[tuple[Any, ...], list[int]] = {}
     for row, key in enumerate(_keys(master, spec.master_key)):
         if None not in key:
             by_key.setdefault(key, []).append(row)
+    rows = _Rows(stream), _Rows(master)
     left: list[int] = []
     right: list[int | None] = []
     for row, key in enumerate(_keys(stream, spec.stream_key)):
         found = by_key.get(key, [])
+        for part in where.parts if where is not None else ():
+            found = _meeting(part, rows, row, found)
         if spec.how == "inner" or (spec.how == "left" and found):
             left += [row] * len(found)
             right += found
@@ -109,7 +131,60 @@ def difference(got: Rows, expected: Rows, what: str = "output") -> str | None:
 def _keys(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     if table.num_rows == 0:
         return iter(())
+    if not names:
+        return iter([()] * table.num_rows)
     return zip(*(table.column(name).to_pylist() for name in names), strict=True)
+
+
+class _Rows:
+    """A table's values by column and row."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self._lists: dict[str, list[Any]] = {}
+
+    def value(self, name: str, row: int) -> Any:
+        if name not in self._lists:
+            self._lists[name] = self.table.column(name).to_pylist()
+        return self._lists[name][row]
+
+    def batch(self, names: Sequence[str], rows: Sequence[int]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([_take(self.table.column(name), rows) for name in names], list(names))
+
+
+def _meeting(part: Condition, rows: tuple[_Rows, _Rows], row: int, others: list[int]) -> list[int]:
+    """The master rows that meet a condition with a stream row."""
+    if not isinstance(part, Predicate):
+        return [other for other in others if _holds(part, rows, row, other)]
+    if not others:
+        return []
+    stream, master = rows
+    flags = part.function(stream.batch(part.stream, [row] * len(others)), master.batch(part.master, others))
+    return [other for other, flag in zip(others, flags.tolist(), strict=True) if flag]
+
+
+def _holds(part: Condition, rows: tuple[_Rows, _Rows], row: int, other: int) -> bool:
+    """Whether a single pair meets a condition."""
+    stream, master = rows
+    ours = stream.value(part.stream[0], row)
+    theirs = [master.value(name, other) for name in part.master]
+    if ours is None or None in theirs:
+        return False
+    if isinstance(part, Compare):
+        return bool(_SIGNS[part.sign](ours, theirs[0]))
+    if isinstance(part, Band):
+        return bool(ours - _width(part.below, ours) <= theirs[0] <= ours + _width(part.above, ours))
+    assert isinstance(part, Between)
+    above = operator.le if part.inclusive in ("both", "left") else operator.lt
+    below = operator.le if part.inclusive in ("both", "right") else operator.lt
+    return bool(above(theirs[0], ours) and below(ours, theirs[1]))
+
+
+def _width(width: Any, value: Any) -> Any:
+    """A distance that can be added to a value."""
+    if isinstance(value, date | timedelta):
+        return width or timedelta(0)
+    return Decimal(str(width)) if isinstance(value, Decimal) else width
 
 
 def _take(column: pa.ChunkedArray, rows: Sequence[int | None]) -> pa.Array:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import timedelta
+from functools import reduce
+from operator import and_
+from typing import Any, get_args
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from hypothesis import strategies as st
 
-from millrace.testing.cases import HOWS, KEY_KINDS, PAYLOADS, SPREADS, JoinCase
+from millrace.semistream.conditions import Condition, Inclusive, Sign, band, between, compare, predicate
+from millrace.testing.cases import HOWS, KEY_KINDS, PAYLOADS, SPREADS, JoinCase, KeyKind, Payload
 
 small = st.integers(1, 25)
 """Page sizes, loads and windows: small enough that every edge is met."""
@@ -46,4 +53,64 @@ def join_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
         "output_rows": st.sampled_from([1, 7, 65_536]),
         "seed": st.integers(0, 2**16),
     }
-    return JoinCase(**{name: fixed[name] if name in fixed else draw(values) for name, values in drawn.items()})
+    return JoinCase(**{name: draw(values) for name, values in drawn.items() if name not in fixed}, **fixed)
+
+
+COMPARED: tuple[Payload, ...] = ("int", "float", "bool", "string", "decimal")
+"""Types of the further columns that :func:`conditions` are about, beside the key and the rows' numbers."""
+
+_NUMBERS = [("s_int", "m_int"), ("s_int", "m_float"), ("s_float", "m_float"), ("s_float", "m_int"), ("seq", "row")]
+_OTHERS = [("s_string", "m_string"), ("s_bool", "m_bool"), ("s_decimal", "m_decimal"), ("seq", "m_decimal")]
+_INTERVALS = [("s_int", "m_int", "row"), ("s_float", "m_int", "m_float"), ("seq", "m_float", "row")]
+_KEY_WIDTHS: dict[KeyKind, st.SearchStrategy[Any]] = {
+    "int32": st.integers(0, 30),
+    "int64": st.integers(0, 2**34) | st.just(2**62),
+    "date32": st.timedeltas(timedelta(0), timedelta(days=90)),
+    "timestamp": st.timedeltas(timedelta(0), timedelta(days=3)),
+    "decimal(10,2)": st.integers(0, 5) | st.decimals(0, 5, places=3) | st.sampled_from([0.29, 1.31]),
+}
+
+
+def third_of_pairs(stream: pa.RecordBatch, master: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """A predicate: one pair in three, told by the numbers of the rows."""
+    thirds: npt.NDArray[np.bool_] = (stream["seq"].to_numpy() + master["row"].to_numpy()) % 3 == 0
+    return thirds
+
+
+@st.composite
+def conditions(draw: st.DrawFn, key: KeyKind, most: int = 3) -> Condition:
+    """Random conditions on the columns of a :class:`JoinCase` with ``COMPARED`` payload on both sides."""
+    keys = [] if key == "composite" else [("key", "k")]
+    widths = st.integers(0, 400) | st.floats(0, 300)
+    choices: list[st.SearchStrategy[Condition]] = [
+        st.builds(lambda on, b, a: band(*on, below=b, above=a), st.sampled_from(_NUMBERS), widths, widths),
+        st.builds(
+            lambda on, ends: between(*on, inclusive=ends),
+            st.sampled_from(_INTERVALS),
+            st.sampled_from(get_args(Inclusive)),
+        ),
+        st.builds(
+            lambda on, sign: compare(on[0], sign, on[1]),
+            st.sampled_from([*_NUMBERS, *_OTHERS, *keys]),
+            st.sampled_from(get_args(Sign)),
+        ),
+        st.just(predicate(third_of_pairs, stream=["seq"], master=["row"])),
+    ]
+    if key in _KEY_WIDTHS:
+        widths = _KEY_WIDTHS[key]
+        choices.append(st.builds(lambda b, a: band("key", "k", below=b, above=a), widths, widths))
+    return reduce(and_, draw(st.lists(st.one_of(choices), min_size=1, max_size=most)))
+
+
+@st.composite
+def conditional_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
+    """Random :class:`JoinCase` with a condition; small, for its oracle looks at every pair."""
+    key = fixed.get("key") or draw(st.sampled_from(KEY_KINDS))
+    usual: dict[str, Any] = {
+        "where": draw(conditions(key)) if "where" not in fixed else None,
+        "stream_rows": draw(st.integers(0, 50)),
+        "master_rows": draw(st.integers(0, 40)),
+        "stream_payload": COMPARED,
+        "master_payload": COMPARED,
+    }
+    return draw(join_cases(**{**usual, "key": key, **fixed}))
