@@ -80,8 +80,8 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "cachejoin-pq": {"cache_share": (0.1,), "times_average": (2.0,)},
     "sscj": {"cache_share": (0.1, 0.2, 0.3)},
     "cmeshjoin": {"cache_share": (0.1, 0.3)},
-    "ssij": {"cache_share": (0.1, 0.3)},
-    "partitioned": {"cache_share": (0.1, 0.3)},
+    "ssij": {"cache_share": (0.1, 0.3), "b": (100, 1_000)},
+    "partitioned": {"cache_share": (0.1, 0.3), "b": (1_000, 10_000)},
 }
 """Options that are swept."""
 
@@ -159,7 +159,7 @@ def _best(directory: Path, name: str, setting: Setting, seeds: tuple[int, ...]) 
 def _variants(name: str, setting: Setting) -> Iterator[dict[str, Any]]:
     swept = dict(OPTIONS.get(name, {}))
     if ALGORITHMS[name].paged:
-        swept["b"] = setting.pages
+        swept.setdefault("b", setting.pages)
     for values in product(*swept.values()):
         yield dict(zip(swept, values, strict=True))
 

@@ -84,7 +84,8 @@ class Oldest(Access):
 
     def admitted(self, codes: Codes) -> None:
         self.arrived += len(codes)
-        self._cycles += len(codes) / self.most_waiting
+        if self._steps:  # before, the room has never been full, and how much it holds is not known
+            self._cycles += len(codes) / self.most_waiting
 
     def loads(self) -> Iterator[Load]:
         self._steps += 1
