@@ -52,6 +52,8 @@ class JoinMetrics:
     matched: int = 0
     unmatched: int = 0
     waiting: int = 0
+    held_back: int = 0
+    """Of the waiting, those whose rows are known and only wait for earlier tuples: with ordered output."""
     most_waiting: int = 0
     """Most tuples that waited at a time."""
     shed: int = 0

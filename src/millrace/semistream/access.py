@@ -15,6 +15,7 @@ from millrace.master.store import MasterStore
 from millrace.master.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.sieve import Met
+from millrace.semistream.numbered import NumberedRows
 from millrace.semistream.waiting import WaitingRoom
 
 
@@ -41,6 +42,8 @@ class Surroundings:
     metrics: JoinMetrics
     step_rows: int
     """Master rows that may be in memory in one step."""
+    numbered: NumberedRows | None = None
+    """Where output is ordered: caches note the numbers of their rows."""
 
 
 class Access(ABC):

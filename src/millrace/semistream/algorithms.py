@@ -11,6 +11,7 @@ from millrace.core.errors import ConfigError, one_of
 from millrace.master.store import MasterStore
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.balanced import BalancedCache
+from millrace.semistream.batched import Batched
 from millrace.semistream.cache import Cache, NoCache
 from millrace.semistream.cyclic import Cyclic, Repeated
 from millrace.semistream.direct import Direct
@@ -18,6 +19,7 @@ from millrace.semistream.frequency import FrequencyCache, LeastFrequentCache, Oc
 from millrace.semistream.indexed import Oldest
 from millrace.semistream.page_queue import PageQueue
 from millrace.semistream.position import Position
+from millrace.semistream.recent import RecentCache
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Algorithm:
     needs_index: bool = False
     many: bool = True
     """Whether keys may repeat in the master."""
+    ordered: bool = False
+    """Whether output is ordered unless the user says otherwise."""
 
     @property
     def paged(self) -> bool:
@@ -168,6 +172,14 @@ ALGORITHMS = {
             PageQueue,
             "as hybridjoin-pq behind a cache of the keys that take less memory there than waiting",
             needs_index=True,
+        ),
+        Algorithm(
+            "ordered",
+            RecentCache,
+            Batched,
+            "behind a cache of the keys used last, batches of keys are looked up; rows come out in the stream's order",
+            needs_index=True,
+            ordered=True,
         ),
         Algorithm(
             "lookup",

@@ -26,6 +26,8 @@ def explained(join: SemiStreamJoin) -> str:
     lines.append(f"  {join.access.explain()}")
     if join.waits:
         lines.append(f"  waiting room for {join.capacity:,} tuples of {join.tuple_bytes:.0f} bytes")
+    if join.ordered:
+        lines.append("  rows come out in the order of the stream; what is found early is held back")
     for part, nbytes in sorted(budget.parts().items(), key=lambda item: -item[1]):
         lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / budget.total:6.1%}")
     lines.append(f"  {'free':>10} {format_size(budget.available):>10}")

@@ -35,7 +35,10 @@ from millrace.semistream import snapshots
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.algorithms import algorithm as named
 from millrace.semistream.explain import explained
-from millrace.semistream.loop import PIECE, JoinLoop, cut
+from millrace.semistream.loop import PIECE, cut
+from millrace.semistream.numbered import NumberedRows
+from millrace.semistream.order import WAITING, OrderBuffer
+from millrace.semistream.ordering import OrderedLoop
 from millrace.semistream.output import Batches, Output
 from millrace.semistream.snapshots import Progress, Tally, WaitingChunk
 from millrace.semistream.waiting import WaitingRoom
@@ -49,7 +52,7 @@ _MATCH_SHARE = 1 / 100
 _MOST_MATCHES = 16_384
 
 
-class SemiStreamJoin(JoinLoop, StreamOperator):
+class SemiStreamJoin(OrderedLoop, StreamOperator):
     """Join a stream with a master store.
 
     Parameters
@@ -86,6 +89,9 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         1 or 2; by default 2 where there are two cores.
     output_rows
         Most rows of an output batch.
+    ordered
+        Put rows out in the order their stream tuples came. What is found early is held back, inside the budget. By
+        default only the algorithm of that name does.
     **options
         Options of the algorithm, such as ``migration="three-cycle"`` for ``ssbj``.
 
@@ -117,6 +123,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         leave_early: bool = True,
         threads: int | None = None,
         output_rows: int = BATCH_ROWS,
+        ordered: bool | None = None,
         **options: Any,
     ) -> None:
         self.store = master if isinstance(master, MasterStore) else MasterStore.open(master)
@@ -132,6 +139,10 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         if device is not None and not isinstance(device, Device):
             raise ConfigError(f"device: expected a Device, such as Device('hdd-2007'); got {device!r}")
         self.device = device or Device()
+        if ordered is not None and not isinstance(ordered, bool):
+            raise ConfigError(f"ordered: expected True or False; got {ordered!r}")
+        self.ordered = self.algorithm.ordered if ordered is None else ordered
+        """Whether rows come out in the order their stream tuples came."""
         self._options, self._space, self._output_rows = options, space or HeapSpace(), output_rows
         self._b, self._w, self._leave_early = b, w, leave_early
         self._metrics = JoinMetrics(budget_bytes=self.budget.total)
@@ -142,9 +153,15 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         self._finished = False
         self._schema: pa.Schema | None = None
         self._output: Output
-        self._check_least(b or 1, WaitingRoom.least_bytes(pa.schema([]), None))
+        self._check_least(b or 1, self._least_room(pa.schema([]), None))
 
     # wiring
+
+    def _least_room(self, stream: pa.Schema, code_column: int | None) -> int:
+        """What a few tuples cost, wherever they are kept."""
+        if not self.ordered:
+            return WaitingRoom.least_bytes(stream, code_column)
+        return WaitingRoom.least_bytes(WAITING, None) + OrderBuffer.least_bytes(stream)
 
     def _check_least(self, b: int, room: int) -> None:
         least = b * _LOAD_ROW_BYTES + 16 * _PAIR_BYTES + room + 1024 + 3 * Sieve.least_bytes(self._lanes, LEAST_MATCHES)
@@ -173,8 +190,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         code_column = None
         if len(self._key_columns) == 1 and holds_its_code(stream.field(self._key_columns[0]).type, store.coder.exact):
             code_column = self._key_columns[0]
-        room_least = WaitingRoom.least_bytes(stream, code_column)
-        self._check_least(self._b or 1, room_least)
+        self._check_least(self._b or 1, self._least_room(stream, code_column))
         total = self.budget.total
         by_share = max(1, int(total * _LOAD_SHARE) // _LOAD_ROW_BYTES)
         paged = self.algorithm.paged
@@ -185,8 +201,14 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         settled_by_one = spec.how in ("semi", "anti") and store.coder.exact
         self._single = store.unique or settled_by_one
         matches = max(LEAST_MATCHES, min(_MOST_MATCHES, int(total * _MATCH_SHARE) // (8 * self._lanes.threads)))
+        self._numbered = NumberedRows(store)
+        if self.ordered:
+            several = spec.emits_master and not self._single
+            rows_per_key = store.rows / max(1, store.manifest.keys) if several else None
+            self._order = OrderBuffer(stream, self.budget, self._space, rows_per_key)
+            code_column = None
         self._room = WaitingRoom(
-            stream,
+            WAITING if self.ordered else stream,
             self.budget,
             self._space,
             self._lanes,
@@ -215,6 +237,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
             self._w,
             self._metrics,
             step_rows,
+            self._numbered if self.ordered else None,
         )
         self._access, self._cache = self.algorithm.make(around, self._options)
         self._last_cycle = 0
@@ -328,7 +351,8 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         m.used_bytes, m.peak_bytes, m.parts = self.budget.used, self.budget.peak, self.budget.parts()
         m.steps = self._step
         if self._schema is not None:
-            m.waiting = len(self._room)
+            m.waiting = len(self._room) if self._order is None else len(self._order)
+            m.held_back = m.waiting - len(self._room)
             m.cycles = self._access.cycles
             m.steps_per_cycle = self.k
             m.removal_shifts = self._room.removal_shifts
@@ -348,6 +372,8 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         assert m.tuples_in == m.matched + m.unmatched + m.waiting + m.shed, "a tuple is not accounted for"
         if self._schema is not None:
             self._room.check_invariants()
+            if self._order is not None:
+                self._order.check_invariants(self._sequences(self._room.rows.live()))
             self._cache.check_invariants()
             self._access.check_invariants()
             assert m.waits.most <= self.k, "a tuple waited longer than a turn"
@@ -358,15 +384,29 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         """The waiting tuples, how far each has come, and the counts. The cache is not part of it: it refills."""
         if self._busy:
             raise StateError("snapshot in the middle of a call: read its batches to the end first")
-        schema = self._stream_schema
+        schema = self._stream_schema if self._order is None else WAITING
         chunks = [WaitingChunk(start, step, *self.rows_at(slots)) for start, step, slots in self.queue()]
-        return snapshots.to_bytes(schema, self.progress(), chunks)
+        waiting = snapshots.to_bytes(schema, self.progress(), chunks)
+        if self._order is None:
+            return waiting
+        return snapshots.ordered_to_bytes(waiting, self._order.to_batch(), self._order.head)
 
     def restore(self, state: bytes) -> None:
         if self._schema is not None and (self._step or self._metrics.tuples_in):
             raise StateError("restore: this join has already begun; restore into a fresh one")
-        schema, progress, chunks = snapshots.from_bytes(state)
-        self.bind(schema)
+        if not self.ordered:
+            schema, progress, chunks = snapshots.from_bytes(state)
+            self.bind(schema)
+            self.resume(progress, chunks)
+            return
+        waiting, held, head = snapshots.ordered_from_bytes(state)
+        _, progress, chunks = snapshots.from_bytes(waiting)
+        self.bind(pa.schema(list(held.schema)[:-2]))
+        self._check_same_join(progress)
+        assert self._order is not None
+        if not self._order.accept(held, cut(held, 0, len(held))[:-2], head):
+            self._broken = "restore failed half-way"
+            raise BudgetExceededError(f"restore: the held tuples do not fit in {format_size(self.budget.total)}")
         self.resume(progress, chunks)
 
     def progress(self) -> Progress:
@@ -379,13 +419,16 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
     def _kind(self) -> str:
         return f"{self.spec.how} on {', '.join(self.spec.stream_key)}"
 
-    def resume(self, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
-        """Go on from there with these tuples waiting, oldest chunk first."""
+    def _check_same_join(self, progress: Progress) -> None:
         if progress.store != self.store.manifest.snapshot:
             raise StateError("restore: the snapshot was taken of a join with another master")
         if progress.join != self._kind:
             theirs = progress.join
             raise StateError(f"restore: the snapshot is of another kind of join: {theirs}; this one is {self._kind}")
+
+    def resume(self, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
+        """Go on from there with these tuples waiting, oldest chunk first."""
+        self._check_same_join(progress)
         self._access.resume(progress.turned)
         self._step = progress.step
         if self._access.cycles % 1:
@@ -398,13 +441,19 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
             if not room.fits(columns):
                 self._broken = "restore failed half-way"
                 raise BudgetExceededError(f"restore: the waiting tuples do not fit in {format_size(self.budget.total)}")
-            codes, _ = self.store.coder.codes(self.widened([columns[i] for i in self._key_columns]))
+            codes, _ = self.store.coder.codes(self.widened(self._waiting_keys(columns)))
             room.admit(codes, columns, chunk.start, chunk.step)
             room.rows.marks["tally"][room.chunks[-1].slots] = chunk.tally
 
+    def _waiting_keys(self, columns: list[pa.Array]) -> list[pa.Array]:
+        """Key columns of tuples in the waiting room."""
+        if self._order is None:
+            return [columns[i] for i in self._key_columns]
+        return self._order.tuples.take(self._key_columns, self._order.slots(columns[0].to_numpy()))
+
     def rows_at(self, slots: Slots) -> tuple[pa.RecordBatch, Tally]:
-        """Waiting tuples, and what each has met so far."""
-        schema, rows = self._stream_schema, self._room.rows
+        """Waiting tuples (their numbers, if output is ordered), and what each has met so far."""
+        schema, rows = self._stream_schema if self._order is None else WAITING, self._room.rows
         arrays = rows.take(range(len(schema)), slots)
         return pa.RecordBatch.from_arrays(arrays, schema=schema), self.tally_at(slots)
 
@@ -432,7 +481,8 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         """What a cache is good for: rows of this master, these columns, this reading of a match."""
         m, a = self.store.manifest, self.algorithm.name
         shards = ",".join(shard.data.path for shard in m.shards)
-        return f"{m.snapshot} {shards} {a} {self._single} {self._output.master_columns}"
+        rows = " numbered" if self.ordered else ""
+        return f"{m.snapshot} {shards} {a} {self._single} {self._output.master_columns}{rows}"
 
 
 def batches_of(stream: Any) -> Iterable[pa.RecordBatch]:
