@@ -23,8 +23,18 @@ if TYPE_CHECKING:
     from millrace.master.store import MasterStore
     from millrace.semistream.algorithms import ALGORITHMS
     from millrace.semistream.join import SemiStreamJoin
+    from millrace.semistream.shedding import Shedding
 
-__all__ = ["ALGORITHMS", "Device", "JoinMetrics", "JoinSpec", "MasterStore", "MillraceError", "SemiStreamJoin"]
+__all__ = [
+    "ALGORITHMS",
+    "Device",
+    "JoinMetrics",
+    "JoinSpec",
+    "MasterStore",
+    "MillraceError",
+    "SemiStreamJoin",
+    "Shedding",
+]
 
 _HOMES = {
     "MillraceError": "millrace.core.errors",
@@ -34,6 +44,7 @@ _HOMES = {
     "MasterStore": "millrace.master.store",
     "ALGORITHMS": "millrace.semistream.algorithms",
     "SemiStreamJoin": "millrace.semistream.join",
+    "Shedding": "millrace.semistream.shedding",
 }
 
 

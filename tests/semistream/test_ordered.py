@@ -229,7 +229,7 @@ def test_who_finds_more_than_can_be_kept_finds_it_again(
     store = mr.MasterStore.build(pa.table({"key": keys, "value": range(800)}), tmp_path / "s", "key")
     join = mr.SemiStreamJoin(store, "key", "left", algorithm=algorithm, memory="30kB", b=100, ordered=True)
     stream = pa.record_batch({"key": [999, 5, 777] * 10, "seq": range(30)})
-    got = [batch for call in (join.push(stream), join.finish()) for batch in call]
+    got = [*join.push(stream), *join.finish()]
     join.check_invariants()
     assert overrun
     seqs = pa.Table.from_batches(got).column("seq").to_pylist()

@@ -20,6 +20,8 @@ def explained(join: SemiStreamJoin) -> str:
         f"  memory {format_size(budget.total)}"
         + (f" = {budget.total / store.nbytes:.1%} of the master" if store.nbytes else ""),
     ]
+    if join.shedding is not None:
+        lines.append(f"  {join.shedding}; {join.metrics.shed:,} tuples shed so far")
     if not join.bound:
         lines.append("  (the split follows once the stream's schema is known)")
         return "\n".join(lines)

@@ -40,6 +40,7 @@ from millrace.semistream.numbered import NumberedRows
 from millrace.semistream.order import WAITING, OrderBuffer
 from millrace.semistream.ordering import OrderedLoop
 from millrace.semistream.output import Batches, Output
+from millrace.semistream.shedding import Shedding
 from millrace.semistream.snapshots import Progress, Tally, WaitingChunk
 from millrace.semistream.waiting import WaitingRoom
 
@@ -92,6 +93,9 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
     ordered
         Put rows out in the order their stream tuples came. What is found early is held back, inside the budget. By
         default only the algorithm of that name does.
+    shed, keep
+        Drop tuples when more come than can be joined: ``"random"`` ones or all of some ``"key"``, keeping this share of
+        them, or ``"auto"``; or a :class:`Shedding`. Nothing is dropped by default.
     **options
         Options of the algorithm, such as ``migration="three-cycle"`` for ``ssbj``.
 
@@ -124,6 +128,8 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         threads: int | None = None,
         output_rows: int = BATCH_ROWS,
         ordered: bool | None = None,
+        shed: str | Shedding | None = None,
+        keep: float | str | None = None,
         **options: Any,
     ) -> None:
         self.store = master if isinstance(master, MasterStore) else MasterStore.open(master)
@@ -143,6 +149,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             raise ConfigError(f"ordered: expected True or False; got {ordered!r}")
         self.ordered = self.algorithm.ordered if ordered is None else ordered
         """Whether rows come out in the order their stream tuples came."""
+        self.shedding = self._shedding(shed, keep)
         self._options, self._space, self._output_rows = options, space or HeapSpace(), output_rows
         self._b, self._w, self._leave_early = b, w, leave_early
         self._metrics = JoinMetrics(budget_bytes=self.budget.total)
@@ -156,6 +163,18 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         self._check_least(b or 1, self._least_room(pa.schema([]), None))
 
     # wiring
+
+    def _shedding(self, shed: str | Shedding | None, keep: float | str | None) -> Shedding | None:
+        if keep is not None and not isinstance(shed, str):
+            raise ConfigError(f"keep: goes with shed='random' or 'key'; got keep={keep!r} with shed={shed!r}")
+        if shed is None or isinstance(shed, Shedding):
+            shedding = shed
+        else:
+            shedding = Shedding(shed, "auto" if keep is None else keep)
+        if shedding is not None and shedding.spare_hits and (self.ordered or self.algorithm.at_once):
+            why = "a hit may have to wait too" if self.ordered else f"{self.algorithm.name} lets nobody wait"
+            raise ConfigError(f"spare_hits: cannot tell who has to wait: {why}")
+        return shedding
 
     def _least_room(self, stream: pa.Schema, code_column: int | None) -> int:
         """What a few tuples cost, wherever they are kept."""
@@ -284,7 +303,14 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
                 "the batches of the last call have not been read to their end: a call does its work while they are read"
             )
         self._busy = True
-        return self._given_out(work)
+        return self._given_out(work if self.shedding is None else self._watched(self.shedding, work))
+
+    def _watched(self, shedding: Shedding, work: Batches) -> Batches:
+        """Let shedding see how many tuples are done with, and how long that takes."""
+        m = self._metrics
+        before = m.matched + m.unmatched
+        yield from shedding.timed(work)
+        shedding.done += m.matched + m.unmatched - before
 
     def _given_out(self, work: Batches) -> Batches:
         try:
@@ -311,7 +337,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         self.bind(batch.schema)
         cuts = (batch.slice(at, PIECE) for at in range(0, len(batch), PIECE))
         pieces = (plain_batch(cut, self._stream_schema) for cut in cuts)
-        return self._guarded(rows for piece in pieces for rows in self._take_in(piece))
+        return self._guarded(rows for piece in pieces for rows in self._take_in(self._thinned(piece)))
 
     def step(self) -> Batches:
         self.bind(self._stream_schema)

@@ -35,6 +35,7 @@ from millrace.semistream.access import Access
 from millrace.semistream.cache import Cache
 from millrace.semistream.direct import Direct
 from millrace.semistream.output import Batches, Output, as_indices
+from millrace.semistream.shedding import Shedding
 from millrace.semistream.waiting import WaitingRoom
 
 PIECE = 65_536  # stream rows handled at a time
@@ -58,6 +59,8 @@ class JoinLoop:
     _access: Access
     _room: WaitingRoom
     _cache: Cache
+    shedding: Shedding | None = None
+    """Which tuples are dropped; None if none are."""
 
     def _drain(self) -> Batches:
         while len(self._room):
@@ -80,7 +83,31 @@ class JoinLoop:
         if isinstance(self._access, Direct):
             yield from self._look_up(self._access, batch, codes, misses)
         else:
-            yield from self._let_wait(batch, codes, misses)
+            yield from self._let_wait(batch, codes, self._not_shed(codes, misses))
+
+    def _not_shed(self, codes: Codes, misses: Indices) -> Indices:
+        """Tuples that may wait, where only those are shed that would have to."""
+        if self.shedding is None or not self.shedding.spare_hits:
+            return misses
+        arrived = self._metrics.tuples_in - len(codes) + misses
+        kept = self.shedding.kept(arrived, codes[misses], np.zeros(len(misses), np.bool_))
+        self._metrics.shed += len(misses) - int(kept.sum())
+        return misses[kept]
+
+    def _thinned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What is left of a batch of arriving tuples."""
+        if self.shedding is None or self.shedding.spare_hits:
+            return batch
+        codes = arrived = self._metrics.tuples_in + np.arange(len(batch))
+        nulls = np.zeros(len(batch), np.bool_)
+        if self.shedding.by == "key":
+            codes, valid = self.store.coder.codes(self._keys(batch))
+            nulls = nulls if valid is None else ~valid
+        kept = self.shedding.kept(arrived, codes, nulls)
+        dropped = len(batch) - int(kept.sum())
+        self._metrics.tuples_in += dropped
+        self._metrics.shed += dropped
+        return batch.filter(pa.array(kept)) if dropped else batch
 
     def _keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The key columns, integers widened to the master's type."""
