@@ -19,9 +19,9 @@ from millrace.semistream.numbered import NumberedRows
 from millrace.semistream.waiting import WaitingRoom
 
 
-@dataclass(frozen=True)
+@dataclass
 class Surroundings:
-    """What the policies of a join can see of it."""
+    """What the policies of a join can see of it. ``b`` and ``w`` may change on the way, the rest does not."""
 
     store: MasterStore
     device: Device
@@ -105,6 +105,13 @@ class Access(ABC):
     @abstractmethod
     def resume(self, turned: int) -> None:
         """Go on from there."""
+
+    def resumed(self, waited: int) -> None:
+        """Those who waited are here again; the oldest has waited so many steps."""
+
+    def retune(self, b: int) -> None:
+        """Load ``b`` master rows at a time from now on. Only called where the master passes by in turns."""
+        raise NotImplementedError
 
     @abstractmethod
     def explain(self) -> str:

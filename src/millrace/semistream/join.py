@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,15 @@ from millrace.semistream.output import Batches, Output
 from millrace.semistream.shedding import Shedding
 from millrace.semistream.snapshots import Progress, Tally, WaitingChunk
 from millrace.semistream.waiting import WaitingRoom
+
+
+class Unchanged(Enum):
+    """Stands for an argument that was not given, where None means something."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED = Unchanged.UNCHANGED
 
 _LOAD_ROW_BYTES = 8  # a key code
 _PAGE_ROWS = 256  # rows of a page that is found through the index
@@ -216,7 +226,8 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         self.b = min(self._b or (min(_PAGE_ROWS, by_share) if paged else by_share), max(1, store.rows))
         step_rows = max(self.b, min(by_share, store.rows)) if paged else self.b
         pairs = max(16, min(PIECE, int(total * _PAIR_SHARE) // _PAIR_BYTES))
-        self.budget.reserve("load", step_rows * _LOAD_ROW_BYTES + pairs * _PAIR_BYTES)
+        self._pair_bytes = pairs * _PAIR_BYTES
+        self._load = self.budget.reserve("load", step_rows * _LOAD_ROW_BYTES + self._pair_bytes)
         settled_by_one = spec.how in ("semi", "anti") and store.coder.exact
         self._single = store.unique or settled_by_one
         matches = max(LEAST_MATCHES, min(_MOST_MATCHES, int(total * _MATCH_SHARE) // (8 * self._lanes.threads)))
@@ -242,7 +253,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             keys = [store.schema.get_field_index(name) for name in store.key]
             self._cached_keys = range(len(cached), len(cached) + len(keys))
             cached += keys
-        around = Surroundings(
+        self._around = Surroundings(
             store,
             self.device,
             self._room,
@@ -258,7 +269,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             step_rows,
             self._numbered if self.ordered else None,
         )
-        self._access, self._cache = self.algorithm.make(around, self._options)
+        self._access, self._cache = self.algorithm.make(self._around, self._options)
         self._last_cycle = 0
         self._schema = stream
         return self._output.schema
@@ -349,6 +360,53 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
     def finish(self) -> Batches:
         self._finished = True
         return self._guarded(self._drain()) if self.bound else iter(())
+
+    def retune(self, *, b: int | Unchanged | None = UNCHANGED, w: int | Unchanged | None = UNCHANGED) -> None:
+        """Change ``b`` or ``w`` between two calls; None gives the choice back to the join.
+
+        No tuple misses a master row or meets one twice. With another ``b`` the load's buffer grows or shrinks; if it
+        does not fit beside those who wait, that is an error and nothing has changed. A tuple that is here when ``b``
+        changes, or comes within a turn of that, may wait for the steps of a turn with either; :attr:`k` says so.
+        """
+        if self._busy:
+            raise StateError("retune in the middle of a call: read its batches to the end first")
+        for name, value in (("b", b), ("w", w)):
+            if not isinstance(value, Unchanged | None) and (not isinstance(value, int) or value < 1):
+                raise ConfigError(f"{name}: expected a whole number of at least 1, or None; got {value!r}")
+        name = self.algorithm.name
+        if self.algorithm.at_once and not (isinstance(b, Unchanged) and isinstance(w, Unchanged)):
+            raise ConfigError(f"retune: {name} answers tuples as they come; it has no b and no w")
+        if not isinstance(b, Unchanged):
+            if self.algorithm.paged:
+                raise ConfigError(f"b: {name} knows the master by pages of b rows, which cannot change; w can")
+            self._load_at_a_time(b)
+        if not isinstance(w, Unchanged):
+            self._w = w
+            if self.bound:
+                self._around.w = w
+
+    def _load_at_a_time(self, b: int | None) -> None:
+        if not self.bound:
+            self._check_least(b or 1, self._least_room(pa.schema([]), None))
+            self._b = b
+            return
+        by_share = max(1, int(self.budget.total * _LOAD_SHARE) // _LOAD_ROW_BYTES)
+        rows = min(b or by_share, max(1, self.store.rows))
+        self._check_least(rows, self._least_room(self._stream_schema, None))
+        nbytes = rows * _LOAD_ROW_BYTES + self._pair_bytes
+        if not self._load.try_resize(nbytes):
+            self._room.rows.trim()
+            if self._order is not None:
+                self._order.trim()
+            if not self._load.try_resize(nbytes):
+                raise BudgetExceededError(
+                    f"b: loads of {rows:,} rows need {format_size(nbytes - self._load.nbytes)} more, but only "
+                    f"{format_size(self.budget.available)} of {format_size(self.budget.total)} are left. "
+                    "step() lets tuples leave that take it"
+                )
+        self._b, self.b = b, rows
+        self._around.step_rows = rows
+        self._access.retune(rows)
 
     def run(self, stream: Any) -> Batches:
         """Join a whole stream: record batches in any iterable, a table, a reader or a dataset."""
@@ -470,6 +528,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             codes, _ = self.store.coder.codes(self.widened(self._waiting_keys(columns)))
             room.admit(codes, columns, chunk.start, chunk.step)
             room.rows.marks["tally"][room.chunks[-1].slots] = chunk.tally
+        self._access.resumed(self._step - room.chunks[0].step if room.chunks else 0)
 
     def _waiting_keys(self, columns: list[pa.Array]) -> list[pa.Array]:
         """Key columns of tuples in the waiting room."""
