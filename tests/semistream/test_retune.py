@@ -35,10 +35,11 @@ calls = st.lists(
     st.one_of(
         st.tuples(st.just("push"), st.integers(0, 25)),
         st.tuples(st.just("step"), st.integers(1, 4)),
-        st.tuples(st.just("b"), st.none() | st.integers(1, 60)),
+        st.tuples(st.just("b"), st.integers(1, 60)),
+        st.tuples(st.just("b"), st.none() | st.integers(5, 15)),
         st.tuples(st.just("w"), st.none() | st.integers(1, 30)),
     ),
-    min_size=5,
+    min_size=20,
     max_size=40,
 )
 
@@ -52,9 +53,9 @@ calls = st.lists(
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
-@given(case=join_cases(), calls=calls)
+@given(case=join_cases(stream_rows=150, missing=False, unique=False, extra=6_000), calls=calls)
 def test_any_sequence_of_calls_is_exact(subject: Subject, case: JoinCase, calls: list[tuple[str, Any]]) -> None:
-    case = subject.fit(replace(case, master_rows=min(case.master_rows, 80), extra=case.extra + 1_000, b=7))
+    case = subject.fit(replace(case, master_rows=20 + case.master_rows % 60, b=7))
     with conformance.built(case) as store:
         join = subject.make(store, case)
         join.bind(case.stream().schema)
