@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from millrace.semistream.arms import Arm
     from millrace.semistream.conditions import Condition, band, between, compare, predicate
     from millrace.semistream.join import SemiStreamJoin
+    from millrace.semistream.shedding import Shedding
     from millrace.semistream.star import StarJoin
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "MasterStore",
     "MillraceError",
     "SemiStreamJoin",
+    "Shedding",
     "StarJoin",
     "band",
     "between",
@@ -59,6 +61,7 @@ _HOMES = {
     "predicate": "millrace.semistream.conditions",
     "SemiStreamJoin": "millrace.semistream.join",
     "StarJoin": "millrace.semistream.star",
+    "Shedding": "millrace.semistream.shedding",
 }
 
 

@@ -57,9 +57,12 @@ class JoinMetrics:
     matched: int = 0
     unmatched: int = 0
     waiting: int = 0
+    held_back: int = 0
+    """Of the waiting, those whose rows are known and only wait for earlier tuples: with ordered output."""
     most_waiting: int = 0
     """Most tuples that waited at a time."""
     shed: int = 0
+    """Tuples dropped without being joined."""
     cache_hits: int = 0
     cached_keys: int = 0
     cached_rows: int = 0
@@ -86,11 +89,17 @@ class JoinMetrics:
         """Share of the tuples answered by the cache."""
         return self.cache_hits / self.tuples_in if self.tuples_in else 0.0
 
+    @property
+    def sampling_rate(self) -> float:
+        """Share of the tuples that were not shed."""
+        return 1 - self.shed / self.tuples_in if self.tuples_in else 1.0
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = {name: value for name, value in vars(self).items() if name != "waits"}
         plain |= {
             "hit_rate": round(self.hit_rate, 4),
+            "sampling_rate": round(self.sampling_rate, 4),
             "wait_steps_p50": self.waits.quantile(0.5),
             "wait_steps_p99": self.waits.quantile(0.99),
             "wait_steps_max": self.waits.most,

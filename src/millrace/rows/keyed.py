@@ -124,15 +124,18 @@ class KeyedRows:
         heap = (self.arena.heap_bytes - self.arena.heap.dead) / rows if rows else 0.0
         return self.slot_bytes + _LOAD * _DIRECTORY_BYTES + heap
 
-    def make_room(self, rows: int, heap_bytes: int = 0) -> bool:
-        """Reserve memory for more rows; False if the budget cannot give it. Nothing is touched before."""
+    def make_room(self, rows: int, heap_bytes: int = 0, *, exact: bool = False) -> bool:
+        """Reserve memory for more rows; False if the budget cannot give it. Nothing is touched before.
+
+        Some more is reserved for those to come, unless ``exact``.
+        """
         arena = self.arena
         slots = max(self._charged_slots, len(self) + rows)
         if slots > self.capacity:
             return False
         if arena.heap.dead >= heap_bytes and arena.heap_bytes + heap_bytes > self._heap_limit:
             arena.compact_heap(self.live())
-        ample = min(slots + slots // 8 + 16, self.capacity) if slots > self._charged_slots else slots
+        ample = min(slots + slots // 8 + 16, self.capacity) if slots > self._charged_slots and not exact else slots
         for wanted in (ample, slots):
             if self._reserve(wanted, max(self._heap_limit, arena.heap_bytes + heap_bytes)):
                 return True

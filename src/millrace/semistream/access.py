@@ -16,12 +16,13 @@ from millrace.master.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.keyed import Codes
 from millrace.rows.sieve import Met
+from millrace.semistream.numbered import NumberedRows
 from millrace.semistream.waiting import WaitingRoom
 
 
-@dataclass(frozen=True)
+@dataclass
 class Surroundings:
-    """What the policies of a join can see of it."""
+    """What the policies of a join can see of it. ``b`` and ``w`` may change on the way, the rest does not."""
 
     store: MasterStore
     device: Device
@@ -42,6 +43,8 @@ class Surroundings:
     metrics: JoinMetrics
     step_rows: int
     """Master rows that may be in memory in one step."""
+    numbered: NumberedRows | None = None
+    """Where output is ordered: caches note the numbers of their rows."""
 
 
 class Access(ABC):
@@ -103,6 +106,13 @@ class Access(ABC):
     @abstractmethod
     def resume(self, turned: int) -> None:
         """Go on from there."""
+
+    def resumed(self, waited: int) -> None:
+        """Those who waited are here again; the oldest has waited so many steps."""
+
+    def retune(self, b: int) -> None:
+        """Load ``b`` master rows at a time from now on. Only called where the master passes by in turns."""
+        raise NotImplementedError
 
     @abstractmethod
     def explain(self) -> str:

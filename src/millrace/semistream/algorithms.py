@@ -11,16 +11,18 @@ from millrace.core.errors import ConfigError, one_of
 from millrace.master.store import MasterStore
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.balanced import BalancedCache
+from millrace.semistream.batched import Batched
 from millrace.semistream.cache import Cache, NoCache
 from millrace.semistream.cyclic import Cyclic, Repeated
 from millrace.semistream.direct import Direct, PerTuple
 from millrace.semistream.frequency import FrequencyCache, LeastFrequentCache, OccupancyCache
 from millrace.semistream.fullest import Fullest
 from millrace.semistream.indexed import Oldest
-from millrace.semistream.page_cache import RecentCache, UtilityCache
+from millrace.semistream.page_cache import RecentPages, UsefulPages
 from millrace.semistream.page_queue import PageQueue
 from millrace.semistream.planned import Planned
 from millrace.semistream.position import Position
+from millrace.semistream.recent import RecentCache
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Algorithm:
     needs_index: bool = False
     many: bool = True
     """Whether keys may repeat in the master."""
+    ordered: bool = False
+    """Whether output is ordered unless the user says otherwise."""
 
     @property
     def paged(self) -> bool:
@@ -193,7 +197,7 @@ ALGORITHMS = {
         ),
         Algorithm(
             "ssij",
-            UtilityCache,
+            UsefulPages,
             Planned,
             "tuples are collected, then all pages they need are read in one sweep; useful pages stay",
             needs_index=True,
@@ -201,7 +205,7 @@ ALGORITHMS = {
         ),
         Algorithm(
             "partitioned",
-            RecentCache,
+            RecentPages,
             Fullest,
             "the pages that most tuples wait for are loaded, and stay until others need the memory",
             needs_index=True,
@@ -213,6 +217,14 @@ ALGORITHMS = {
             PerTuple,
             "index nested loops: every tuple reads the page of its row through a pool of pages",
             needs_index=True,
+        ),
+        Algorithm(
+            "ordered",
+            RecentCache,
+            Batched,
+            "behind a cache of the keys used last, batches of keys are looked up; rows come out in the stream's order",
+            needs_index=True,
+            ordered=True,
         ),
         Algorithm(
             "lookup",

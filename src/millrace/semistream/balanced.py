@@ -44,7 +44,7 @@ from millrace.rows.keepsake import Place
 from millrace.rows.keyed import Codes, KeyedRows
 from millrace.rows.sieve import LEAST_MATCHES, Met, Sieve
 from millrace.semistream.access import Access, Surroundings
-from millrace.semistream.cache import Cache
+from millrace.semistream.cache import Cache, note_rows, row_mark
 from millrace.semistream.cyclic import Cyclic
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class BalancedCache(Cache):
         self._evict_every = evict_every
         master = around.store.schema
         schema = pa.schema([master.field(i) for i in around.columns])
-        self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS)
+        self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS | row_mark(around))
         matches = LEAST_MATCHES if around.single else around.matches
         self._sieve = Sieve("switching", self.rows, around.budget, around.lanes, matches)
         self.whole = False
@@ -297,6 +297,8 @@ class BalancedCache(Cache):
         state[heads[first]] = COLLECTING
         slots, _ = self.rows.insert_codes(load.codes[positions[more]])
         self.rows.fill(slots, into_slots)
+        note_rows(self.around, self.rows, heads[first], load.shard, load.rows_at(positions[first]))
+        note_rows(self.around, self.rows, slots, load.shard, load.rows_at(positions[more]))
         return touched
 
     def publish(self, heads: Slots) -> None:
@@ -334,6 +336,7 @@ class BalancedCache(Cache):
                 columns = [column.slice(0, len(codes)) for column in columns]
             slots, _ = self.rows.insert(codes, columns)
             self.rows.marks["state"][slots] = 0
+            note_rows(self.around, self.rows, slots, shard, rows[: len(codes)])
             self.publish(slots)
         self._noted, self._noted_rows = {}, 0
         self._noted_at = self.wheel.turned
@@ -412,6 +415,7 @@ class BalancedCache(Cache):
                 return
             slots, _ = self.rows.insert(load.codes, columns)
             self.rows.marks["state"][slots] = 0
+            note_rows(self.around, self.rows, slots, load.shard, load.rows_at(np.arange(len(load.codes))))
         self.complete_keys = self.rows.keys
         self.whole = True
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from millrace.kernels.groups import MISS
 from millrace.master.wheel import Load
 from millrace.rows.arena import Slots
+from millrace.rows.columns import Indices
 from millrace.rows.keepsake import Place
 from millrace.rows.keyed import Codes, KeyedRows
 from millrace.rows.sieve import Met
@@ -30,6 +31,7 @@ class Cache(ABC):
     """
 
     rows: KeyedRows | None = None
+    """The master rows; with a mark ``row`` for their numbers, if these are noted."""
 
     @abstractmethod
     def look_up(self, codes: Codes) -> Slots:
@@ -83,6 +85,17 @@ class Cache(ABC):
 
     def check_invariants(self) -> None:
         """Assert that the cache is sound; for tests."""
+
+
+def note_rows(around: Surroundings, rows: KeyedRows, slots: Slots, shard: int, numbers: Indices) -> None:
+    """Cached rows are these rows of a shard; noted where output is ordered."""
+    if around.numbered is not None:
+        rows.marks["row"][slots] = around.numbered.of(shard, numbers)
+
+
+def row_mark(around: Surroundings) -> dict[str, npt.DTypeLike]:
+    """The mark that :func:`note_rows` needs."""
+    return {} if around.numbered is None else {"row": np.int64}
 
 
 class NoCache(Cache):

@@ -20,6 +20,8 @@ def explained(join: SemiStreamJoin) -> str:
         f"  memory {format_size(budget.total)}"
         + (f" = {budget.total / store.nbytes:.1%} of the master" if store.nbytes else ""),
     ]
+    if join.shedding is not None:
+        lines.append(f"  {join.shedding}; {join.metrics.shed:,} tuples shed so far")
     if not join.bound:
         lines.append("  (the split follows once the stream's schema is known)")
         return "\n".join(lines)
@@ -28,6 +30,8 @@ def explained(join: SemiStreamJoin) -> str:
         lines.append(f"  {join.search.explain()}")
     if join.waits:
         lines.append(f"  waiting room for {join.capacity:,} tuples of {join.tuple_bytes:.0f} bytes")
+    if join.ordered:
+        lines.append("  rows come out in the order of the stream; what is found early is held back")
     for part, nbytes in sorted(budget.parts().items(), key=lambda item: -item[1]):
         lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / budget.total:6.1%}")
     lines.append(f"  {'free':>10} {format_size(budget.available):>10}")

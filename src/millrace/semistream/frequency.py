@@ -31,7 +31,7 @@ from millrace.rows.keepsake import Place
 from millrace.rows.keyed import Codes, KeyedRows
 from millrace.rows.sieve import Met
 from millrace.semistream.access import Access, Surroundings
-from millrace.semistream.cache import Cache
+from millrace.semistream.cache import Cache, note_rows, row_mark
 from millrace.semistream.pages import PageLoad
 
 MARKS = {"hits": np.int32, "state": np.uint8}
@@ -69,7 +69,7 @@ class FrequencyCache(Cache):
             raise ConfigError(f"threshold: expected a whole number of at least 1; got {threshold!r}")
         self.around = around
         schema = pa.schema([around.store.schema.field(i) for i in around.columns])
-        self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS)
+        self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS | row_mark(around))
         self._limit = int(cache_share * around.budget.total)
         self._moves = threshold is None
         self.threshold = threshold or 2
@@ -175,7 +175,8 @@ class FrequencyCache(Cache):
             return
         slots, _ = self.rows.insert(load.codes[positions], columns)
         self.rows.marks["state"][slots] = 0
-        self.rows.marks["hits"][slots] = tuples
+        self.rows.marks["hits"][slots] = self._first_use(tuples)
+        note_rows(self.around, self.rows, slots, load.shard, load.rows_at(positions))
         self.admitted_keys += len(entering)
         self._admitted_since += len(entering)
 
@@ -189,6 +190,10 @@ class FrequencyCache(Cache):
         victims = self._victims(wanted[fits:])
         self._remove(victims)
         return np.arange(fits + len(victims))
+
+    def _first_use(self, tuples: Counts) -> Counts:
+        """What a key begins with that so many tuples waited for."""
+        return tuples
 
     def _victims(self, wanted: Counts) -> Slots:
         """Heads of groups that go, at most one for each key that wants to enter."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,32 @@ from millrace.master.store import MasterStore
 from millrace.rows.arena import Slots
 from millrace.rows.builder import BATCH_ROWS
 from millrace.rows.columns import plain_batch, plain_schema
-from millrace.rows.keyed import holds_its_code
+from millrace.rows.keyed import Codes, holds_its_code
 from millrace.rows.sieve import LEAST_MATCHES, Sieve
 from millrace.semistream import snapshots
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.algorithms import algorithm as named
 from millrace.semistream.conditions import Condition
 from millrace.semistream.explain import explained
-from millrace.semistream.loop import PIECE, JoinLoop, cut
+from millrace.semistream.loop import PIECE, cut
+from millrace.semistream.numbered import NumberedRows
 from millrace.semistream.open_room import OpenRoom, Search
+from millrace.semistream.order import WAITING, OrderBuffer
+from millrace.semistream.ordering import OrderedLoop
 from millrace.semistream.output import Batches, Output
 from millrace.semistream.residual import Residual
+from millrace.semistream.shedding import Shedding
 from millrace.semistream.snapshots import Progress, Tally, WaitingChunk
 from millrace.semistream.waiting import WaitingRoom
+
+
+class Unchanged(Enum):
+    """Stands for an argument that was not given, where None means something."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED = Unchanged.UNCHANGED
 
 _LOAD_ROW_BYTES = 8  # a key code
 _PAGE_ROWS = 256  # rows of a page that is found through the index
@@ -52,7 +66,7 @@ _MATCH_SHARE = 1 / 100
 _MOST_MATCHES = 16_384
 
 
-class SemiStreamJoin(JoinLoop, StreamOperator):
+class SemiStreamJoin(OrderedLoop, StreamOperator):
     """Join a stream with a master store.
 
     Parameters
@@ -93,6 +107,12 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         1 or 2; by default 2 where there are two cores.
     output_rows
         Most rows of an output batch.
+    ordered
+        Put rows out in the order their stream tuples came. What is found early is held back, inside the budget. By
+        default only the algorithm of that name does.
+    shed, keep
+        Drop tuples when more come than can be joined: ``"random"`` ones or all of some ``"key"``, keeping this share of
+        them, or ``"auto"``; or a :class:`Shedding`. Nothing is dropped by default.
     **options
         Options of the algorithm, such as ``migration="three-cycle"`` for ``ssbj``.
 
@@ -125,6 +145,9 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         leave_early: bool = True,
         threads: int | None = None,
         output_rows: int = BATCH_ROWS,
+        ordered: bool | None = None,
+        shed: str | Shedding | None = None,
+        keep: float | str | None = None,
         **options: Any,
     ) -> None:
         self.store = master if isinstance(master, MasterStore) else MasterStore.open(master)
@@ -149,19 +172,47 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         if device is not None and not isinstance(device, Device):
             raise ConfigError(f"device: expected a Device, such as Device('hdd-2007'); got {device!r}")
         self.device = device or Device()
+        if ordered is not None and not isinstance(ordered, bool):
+            raise ConfigError(f"ordered: expected True or False; got {ordered!r}")
+        self.ordered = self.algorithm.ordered if ordered is None else ordered
+        """Whether rows come out in the order their stream tuples came."""
+        self.shedding = self._shedding(shed, keep)
+        if not self.spec.stream_key and (self.ordered or (self.shedding is not None and self.shedding.by == "key")):
+            what = "ordered" if self.ordered else "shed"
+            raise ConfigError(f"{what}: tuples are told apart by their keys, so on= has to name one")
         self._options, self._space, self._output_rows = options, space or HeapSpace(), output_rows
         self._b, self._w, self._leave_early = b, w, leave_early
         self._metrics = JoinMetrics(budget_bytes=self.budget.total)
         self._lanes = Lanes(threads or os.cpu_count() or 1)
-        self._step = self._numbered = 0
+        self._step = self._arrivals = 0
         self._busy = False
         self._broken = ""
         self._finished = False
         self._schema: pa.Schema | None = None
         self._output: Output
-        self._check_least(b or 1, WaitingRoom.least_bytes(pa.schema([]), None))
+        self._check_least(b or 1, self._least_room(pa.schema([]), None))
 
     # wiring
+
+    def _shedding(self, shed: str | Shedding | None, keep: float | str | None) -> Shedding | None:
+        if keep is not None and not isinstance(shed, str):
+            raise ConfigError(f"keep: goes with shed='random' or 'key'; got keep={keep!r} with shed={shed!r}")
+        if shed is None or isinstance(shed, Shedding):
+            shedding = shed
+        else:
+            shedding = Shedding(shed, "auto" if keep is None else keep)
+        if shedding is not None and shedding.spare_hits and (self.ordered or self.algorithm.at_once):
+            why = "a hit may have to wait too" if self.ordered else f"{self.algorithm.name} lets nobody wait"
+            raise ConfigError(f"spare_hits: cannot tell who has to wait: {why}")
+        return shedding
+
+    def _least_room(self, stream: pa.Schema, code_column: int | None) -> int:
+        """What a few tuples cost, wherever they are kept."""
+        if self.search is not None:
+            return OpenRoom.least_bytes_of(self.search, stream)
+        if not self.ordered:
+            return WaitingRoom.least_bytes(stream, code_column)
+        return WaitingRoom.least_bytes(WAITING, None) + OrderBuffer.least_bytes(stream)
 
     def _check_least(self, b: int, room: int) -> None:
         least = b * _LOAD_ROW_BYTES + 16 * _PAIR_BYTES + room + 1024 + 3 * Sieve.least_bytes(self._lanes, LEAST_MATCHES)
@@ -194,24 +245,28 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         code_column = None
         if len(self._key_columns) == 1 and holds_its_code(stream.field(self._key_columns[0]).type, store.coder.exact):
             code_column = self._key_columns[0]
-        room_least = WaitingRoom.least_bytes(stream, code_column)
-        if self.search is not None:
-            room_least = OpenRoom.least_bytes_of(self.search, stream)
         residual = self.where if self.search is None else self.search.rest
-        if residual is not None:
-            room_least += Residual.least_bytes(residual, stream, store.schema)
-        self._check_least(self._b or 1, room_least)
+        judging = 0 if residual is None else Residual.least_bytes(residual, stream, store.schema)
+        self._check_least(self._b or 1, self._least_room(stream, code_column) + judging)
         total = self.budget.total
         by_share = max(1, int(total * _LOAD_SHARE) // _LOAD_ROW_BYTES)
         paged = self.algorithm.paged
         self.b = min(self._b or (min(_PAGE_ROWS, by_share) if paged else by_share), max(1, store.rows))
         step_rows = max(self.b, min(by_share, store.rows)) if paged else self.b
         pairs = max(16, min(PIECE, int(total * _PAIR_SHARE) // _PAIR_BYTES))
-        self.budget.reserve("load", step_rows * _LOAD_ROW_BYTES + pairs * _PAIR_BYTES)
+        self._pair_bytes = pairs * _PAIR_BYTES
+        self._load = self.budget.reserve("load", step_rows * _LOAD_ROW_BYTES + self._pair_bytes)
         one_match_settles = spec.how in ("semi", "anti")
         self._single = store.unique or (one_match_settles and store.coder.exact and self.where is None)
         matches = max(LEAST_MATCHES, min(_MOST_MATCHES, int(total * _MATCH_SHARE) // (8 * self._lanes.threads)))
-        sized = (stream, self.budget, self._space, self._lanes, store.rows, matches, pairs)
+        self._numbered = NumberedRows(store)
+        if self.ordered:
+            several = spec.emits_master and not self._single
+            rows_per_key = store.rows / max(1, store.manifest.keys) if several else None
+            self._order = OrderBuffer(stream, self.budget, self._space, rows_per_key)
+            code_column = None
+        waiting = WAITING if self.ordered else stream
+        sized = (waiting, self.budget, self._space, self._lanes, store.rows, matches, pairs)
         if self.search is not None:
             self._single = False
             self._room = OpenRoom(self.search, store, *sized, self._leave_early and one_match_settles)
@@ -228,7 +283,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
             cached += [column for column in judged if column not in cached]
             self._residual = Residual(residual, stream, store.schema, cached, self.budget)
         self._cached_columns = cached
-        around = Surroundings(
+        self._around = Surroundings(
             store,
             self.device,
             self._room,
@@ -242,8 +297,9 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
             self._w,
             self._metrics,
             step_rows,
+            self._numbered if self.ordered else None,
         )
-        self._access, self._cache = self.algorithm.make(around, self._options)
+        self._access, self._cache = self.algorithm.make(self._around, self._options)
         self._last_cycle = 0
         self._schema = stream
         return self._output.schema
@@ -293,7 +349,14 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
                 "the batches of the last call have not been read to their end: a call does its work while they are read"
             )
         self._busy = True
-        return self._given_out(work)
+        return self._given_out(work if self.shedding is None else self._watched(self.shedding, work))
+
+    def _watched(self, shedding: Shedding, work: Batches) -> Batches:
+        """Let shedding see how many tuples are done with, and how long that takes."""
+        m = self._metrics
+        before = m.matched + m.unmatched
+        yield from shedding.timed(work)
+        shedding.done += m.matched + m.unmatched - before
 
     def _given_out(self, work: Batches) -> Batches:
         try:
@@ -320,7 +383,7 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         self.bind(batch.schema)
         cuts = (batch.slice(at, PIECE) for at in range(0, len(batch), PIECE))
         pieces = (plain_batch(cut, self._stream_schema) for cut in cuts)
-        return self._guarded(rows for piece in pieces for rows in self._take_in(piece))
+        return self._guarded(rows for piece in pieces for rows in self._take_in(self._thinned(piece)))
 
     def step(self) -> Batches:
         self.bind(self._stream_schema)
@@ -332,6 +395,53 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
     def finish(self) -> Batches:
         self._finished = True
         return self._guarded(self._drain()) if self.bound else iter(())
+
+    def retune(self, *, b: int | Unchanged | None = UNCHANGED, w: int | Unchanged | None = UNCHANGED) -> None:
+        """Change ``b`` or ``w`` between two calls; None gives the choice back to the join.
+
+        No tuple misses a master row or meets one twice. With another ``b`` the load's buffer grows or shrinks; if it
+        does not fit beside those who wait, that is an error and nothing has changed. A tuple that is here when ``b``
+        changes, or comes within a turn of that, may wait for the steps of a turn with either; :attr:`k` says so.
+        """
+        if self._busy:
+            raise StateError("retune in the middle of a call: read its batches to the end first")
+        for name, value in (("b", b), ("w", w)):
+            if not isinstance(value, Unchanged | None) and (not isinstance(value, int) or value < 1):
+                raise ConfigError(f"{name}: expected a whole number of at least 1, or None; got {value!r}")
+        name = self.algorithm.name
+        if self.algorithm.at_once and not (isinstance(b, Unchanged) and isinstance(w, Unchanged)):
+            raise ConfigError(f"retune: {name} answers tuples as they come; it has no b and no w")
+        if not isinstance(b, Unchanged):
+            if self.algorithm.paged:
+                raise ConfigError(f"b: {name} knows the master by pages of b rows, which cannot change; w can")
+            self._load_at_a_time(b)
+        if not isinstance(w, Unchanged):
+            self._w = w
+            if self.bound:
+                self._around.w = w
+
+    def _load_at_a_time(self, b: int | None) -> None:
+        if not self.bound:
+            self._check_least(b or 1, self._least_room(pa.schema([]), None))
+            self._b = b
+            return
+        by_share = max(1, int(self.budget.total * _LOAD_SHARE) // _LOAD_ROW_BYTES)
+        rows = min(b or by_share, max(1, self.store.rows))
+        self._check_least(rows, self._least_room(self._stream_schema, None))
+        nbytes = rows * _LOAD_ROW_BYTES + self._pair_bytes
+        if not self._load.try_resize(nbytes):
+            self._room.rows.trim()
+            if self._order is not None:
+                self._order.trim()
+            if not self._load.try_resize(nbytes):
+                raise BudgetExceededError(
+                    f"b: loads of {rows:,} rows need {format_size(nbytes - self._load.nbytes)} more, but only "
+                    f"{format_size(self.budget.available)} of {format_size(self.budget.total)} are left. "
+                    "step() lets tuples leave that take it"
+                )
+        self._b, self.b = b, rows
+        self._around.step_rows = rows
+        self._access.retune(rows)
 
     def run(self, stream: Any) -> Batches:
         """Join a whole stream: record batches in any iterable, a table, a reader or a dataset."""
@@ -365,7 +475,8 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         m.used_bytes, m.peak_bytes, m.parts = self.budget.used, self.budget.peak, self.budget.parts()
         m.steps = self._step
         if self._schema is not None:
-            m.waiting = len(self._room)
+            m.waiting = len(self._room) if self._order is None else len(self._order)
+            m.held_back = m.waiting - len(self._room)
             m.cycles = self._access.cycles
             m.steps_per_cycle = self.k
             m.removal_shifts = self._room.removal_shifts
@@ -385,6 +496,8 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         assert m.tuples_in == m.matched + m.unmatched + m.waiting + m.shed, "a tuple is not accounted for"
         if self._schema is not None:
             self._room.check_invariants()
+            if self._order is not None:
+                self._order.check_invariants(self._sequences(self._room.rows.live()))
             self._cache.check_invariants()
             self._access.check_invariants()
             assert m.waits.most <= self.k, "a tuple waited longer than a turn"
@@ -395,15 +508,29 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         """The waiting tuples, how far each has come, and the counts. The cache is not part of it: it refills."""
         if self._busy:
             raise StateError("snapshot in the middle of a call: read its batches to the end first")
-        schema = self._stream_schema
+        schema = self._stream_schema if self._order is None else WAITING
         chunks = [WaitingChunk(start, step, *self.rows_at(slots)) for start, step, slots in self.queue()]
-        return snapshots.to_bytes(schema, self.progress(), chunks)
+        waiting = snapshots.to_bytes(schema, self.progress(), chunks)
+        if self._order is None:
+            return waiting
+        return snapshots.ordered_to_bytes(waiting, self._order.to_batch(), self._order.head)
 
     def restore(self, state: bytes) -> None:
         if self._schema is not None and (self._step or self._metrics.tuples_in):
             raise StateError("restore: this join has already begun; restore into a fresh one")
-        schema, progress, chunks = snapshots.from_bytes(state)
-        self.bind(schema)
+        if not self.ordered:
+            schema, progress, chunks = snapshots.from_bytes(state)
+            self.bind(schema)
+            self.resume(progress, chunks)
+            return
+        waiting, held, head = snapshots.ordered_from_bytes(state)
+        _, progress, chunks = snapshots.from_bytes(waiting)
+        self.bind(pa.schema(list(held.schema)[:-2]))
+        self._check_same_join(progress)
+        assert self._order is not None
+        if not self._order.accept(held, cut(held, 0, len(held))[:-2], head):
+            self._broken = "restore failed half-way"
+            raise BudgetExceededError(f"restore: the held tuples do not fit in {format_size(self.budget.total)}")
         self.resume(progress, chunks)
 
     def progress(self) -> Progress:
@@ -416,13 +543,16 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
     def _kind(self) -> str:
         return f"{self.spec.how} {self.matching}"
 
-    def resume(self, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
-        """Go on from there with these tuples waiting, oldest chunk first."""
+    def _check_same_join(self, progress: Progress) -> None:
         if progress.store != self.store.manifest.snapshot:
             raise StateError("restore: the snapshot was taken of a join with another master")
         if progress.join != self._kind:
             theirs = progress.join
             raise StateError(f"restore: the snapshot is of another kind of join: {theirs}; this one is {self._kind}")
+
+    def resume(self, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
+        """Go on from there with these tuples waiting, oldest chunk first."""
+        self._check_same_join(progress)
         self._access.resume(progress.turned)
         self._step = progress.step
         if self._access.cycles % 1:
@@ -437,14 +567,22 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
             if not room.fits(columns):
                 self._broken = "restore failed half-way"
                 raise BudgetExceededError(f"restore: the waiting tuples do not fit in {format_size(self.budget.total)}")
-            codes, _ = self._codes(columns)
+            codes = self._codes_of_waiting(columns)
             room.admit(codes, columns, chunk.start, chunk.step)
             self._access.admitted(codes)
             room.rows.marks["tally"][room.chunks[-1].slots] = chunk.tally
+        self._access.resumed(self._step - room.chunks[0].step if room.chunks else 0)
+
+    def _codes_of_waiting(self, columns: list[pa.Array]) -> Codes:
+        """The key codes of tuples in the waiting room."""
+        if self._order is None:
+            return self._codes(columns)[0]
+        keys = self._order.tuples.take(self._key_columns, self._order.slots(columns[0].to_numpy()))
+        return self.store.coder.codes(self.widened(keys))[0]
 
     def rows_at(self, slots: Slots) -> tuple[pa.RecordBatch, Tally]:
-        """Waiting tuples, and what each has met so far."""
-        schema, rows = self._stream_schema, self._room.rows
+        """Waiting tuples (their numbers, if output is ordered), and what each has met so far."""
+        schema, rows = self._stream_schema if self._order is None else WAITING, self._room.rows
         arrays = rows.take(range(len(schema)), slots)
         return pa.RecordBatch.from_arrays(arrays, schema=schema), self.tally_at(slots)
 
@@ -472,7 +610,8 @@ class SemiStreamJoin(JoinLoop, StreamOperator):
         """What a cache is good for: rows of this master, these columns, this reading of a match."""
         m, a = self.store.manifest, self.algorithm.name
         shards = ",".join(shard.data.path for shard in m.shards)
-        return f"{m.snapshot} {shards} {a} {self._single} {self._cached_columns}"
+        rows = " numbered" if self.ordered else ""
+        return f"{m.snapshot} {shards} {a} {self._single} {self._cached_columns}{rows}"
 
 
 def batches_of(stream: Any) -> Iterable[pa.RecordBatch]:

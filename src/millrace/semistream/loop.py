@@ -37,6 +37,7 @@ from millrace.semistream.direct import Direct
 from millrace.semistream.open_room import OpenRoom
 from millrace.semistream.output import Batches, Output, as_indices
 from millrace.semistream.residual import Residual
+from millrace.semistream.shedding import Shedding
 from millrace.semistream.waiting import WaitingRoom
 
 PIECE = 65_536  # stream rows handled at a time
@@ -55,7 +56,7 @@ class JoinLoop:
     _key_columns: list[int]
     _key_types: list[pa.DataType]
     _cached_keys: range
-    _numbered: int
+    _arrivals: int
     _residual: Residual | None
     """What has to hold of a pair beside what it was found by."""
     _metrics: JoinMetrics
@@ -63,6 +64,8 @@ class JoinLoop:
     _access: Access
     _room: WaitingRoom
     _cache: Cache
+    shedding: Shedding | None = None
+    """Which tuples are dropped; None if none are."""
 
     def _drain(self) -> Batches:
         while len(self._room):
@@ -85,15 +88,39 @@ class JoinLoop:
         if isinstance(self._access, Direct):
             yield from self._look_up(self._access, batch, codes, misses)
         else:
-            yield from self._let_wait(batch, codes, misses)
+            yield from self._let_wait(batch, codes, self._not_shed(codes, misses))
+
+    def _not_shed(self, codes: Codes, misses: Indices) -> Indices:
+        """Tuples that may wait, where only those are shed that would have to."""
+        if self.shedding is None or not self.shedding.spare_hits:
+            return misses
+        arrived = self._metrics.tuples_in - len(codes) + misses
+        kept = self.shedding.kept(arrived, codes[misses], np.zeros(len(misses), np.bool_))
+        self._metrics.shed += len(misses) - int(kept.sum())
+        return misses[kept]
+
+    def _thinned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What is left of a batch of arriving tuples."""
+        if self.shedding is None or self.shedding.spare_hits:
+            return batch
+        codes = arrived = self._metrics.tuples_in + np.arange(len(batch))
+        nulls = np.zeros(len(batch), np.bool_)
+        if self.shedding.by == "key":
+            codes, valid = self._codes(batch.columns)
+            nulls = nulls if valid is None else ~valid
+        kept = self.shedding.kept(arrived, codes, nulls)
+        dropped = len(batch) - int(kept.sum())
+        self._metrics.tuples_in += dropped
+        self._metrics.shed += dropped
+        return batch.filter(pa.array(kept)) if dropped else batch
 
     def _codes(self, columns: Sequence[pa.Array]) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
         """The key code of every row, and which rows have one; without a key rows are numbered."""
         if self._key_columns:
             return self.store.coder.codes(self.widened([columns[i] for i in self._key_columns]))
-        first = self._numbered
-        self._numbered += len(columns[0])
-        return np.arange(first, self._numbered), None
+        first = self._arrivals
+        self._arrivals += len(columns[0])
+        return np.arange(first, self._arrivals), None
 
     def _answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
         """Output for tuples that found their group, or know that there is none."""

@@ -124,7 +124,7 @@ class PageCache(Cache):
         """So many tuples were answered from a page."""
 
 
-class UtilityCache(PageCache):
+class UsefulPages(PageCache):
     """SSIJ's: uses count, and fade by half whenever a room full of tuples has come.
 
     Parameters
@@ -150,7 +150,7 @@ class UtilityCache(PageCache):
         self.uses = {page: uses / 2 for page, uses in self.uses.items()}
 
 
-class RecentCache(PageCache):
+class RecentPages(PageCache):
     """Partitioned Join's: the last use counts."""
 
     def __init__(self, around: Surroundings, access: Access, *, cache_share: float = 0.3) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from millrace.core.errors import StateError
 
 _MAGIC = b"MILLSNAP\x01"
+_ORDERED = b"MILLORDR\x01"
 Tally = npt.NDArray[np.uint8]
 
 CARRIED = (
@@ -69,6 +70,8 @@ def to_bytes(schema: pa.Schema, progress: Progress, chunks: Sequence[WaitingChun
 
 def from_bytes(state: bytes) -> tuple[pa.Schema, Progress, Iterator[WaitingChunk]]:
     """The stream's schema, how far the join had come, and the chunks."""
+    if isinstance(state, bytes) and state[: len(_ORDERED)] == _ORDERED:
+        raise StateError("restore: the snapshot is of a join with ordered output; this one has none: ordered=True")
     if not isinstance(state, bytes) or state[: len(_MAGIC)] != _MAGIC:
         raise StateError("restore: not a snapshot of a join, or one of another version")
     crc, body = state[len(_MAGIC) : len(_MAGIC) + 4], state[len(_MAGIC) + 4 :]
@@ -92,3 +95,26 @@ def from_bytes(state: bytes) -> tuple[pa.Schema, Progress, Iterator[WaitingChunk
             yield WaitingChunk(start, step, pa.RecordBatch.from_arrays(columns, schema=schema), tally.to_numpy())
 
     return schema, progress, chunks()
+
+
+def ordered_to_bytes(waiting: bytes, held: pa.RecordBatch, head: int) -> bytes:
+    """The snapshot of a join with ordered output: that of its waiting room, and its order buffer as an Arrow stream."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, held.schema.with_metadata({b"head": str(head).encode()})) as writer:
+        writer.write_batch(held)
+    body = len(waiting).to_bytes(8, "little") + waiting + sink.getvalue()
+    return _ORDERED + zlib.crc32(body).to_bytes(4, "little") + body
+
+
+def ordered_from_bytes(state: bytes) -> tuple[bytes, pa.RecordBatch, int]:
+    """The snapshot of the waiting room, the order buffer's tuples, and the first one's number."""
+    if isinstance(state, bytes) and state[: len(_MAGIC)] == _MAGIC:
+        raise StateError("restore: the snapshot is of a join without ordered output; this one has it: ordered=False")
+    if not isinstance(state, bytes) or state[: len(_ORDERED)] != _ORDERED:
+        raise StateError("restore: not a snapshot of a join, or one of another version")
+    crc, body = state[len(_ORDERED) : len(_ORDERED) + 4], state[len(_ORDERED) + 4 :]
+    if zlib.crc32(body).to_bytes(4, "little") != crc:
+        raise StateError("restore: the snapshot is damaged: its checksum is wrong")
+    length = int.from_bytes(body[:8], "little")
+    reader = pa.ipc.open_stream(body[8 + length :])
+    return body[8 : 8 + length], reader.read_next_batch(), int(reader.schema.metadata[b"head"])

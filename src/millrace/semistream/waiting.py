@@ -129,14 +129,14 @@ class WaitingRoom:
 
     # entering
 
-    def fits(self, columns: Sequence[pa.Array]) -> bool:
-        """Whether these rows can be let in now; if so, room is reserved for them."""
+    def fits(self, columns: Sequence[pa.Array], exact: bool = False) -> bool:
+        """Whether these rows can be let in now; if so, room is reserved for them (and no more if ``exact``)."""
         queue = max(self._queue.nbytes, (len(self.chunks) + 1) * CHUNK_BYTES)
         if not self._queue.try_resize(queue):
             self.rows.trim()  # slots may have been reserved ahead
             if not self._queue.try_resize(queue):
                 return False
-        return self.rows.make_room(len(columns[0]), Arena.heap_bytes_of(columns))
+        return self.rows.make_room(len(columns[0]), Arena.heap_bytes_of(columns), exact=exact)
 
     def admit(self, codes: Codes, columns: Sequence[pa.Array], turned: int, step: int) -> Positions:
         """Let tuples in that :meth:`fits` has said yes to; return how many wait for the same key."""

@@ -179,6 +179,15 @@ def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
         assert join.metrics.waiting == 0, f"{subject}: {join.metrics.waiting} tuples left behind"
     assert_same_rows(got, case.expected(), f"{subject}")
     check_counts(subject, case, join)
+    if join.ordered:
+        check_order(subject, got)
+
+
+def check_order(subject: Subject, got: Iterable[pa.RecordBatch]) -> None:
+    """With ordered output: rows come in the order of their stream tuples."""
+    came = np.concatenate([np.empty(0, np.int64), *(batch.column("seq").to_numpy() for batch in got)])
+    late = np.flatnonzero(np.diff(came) < 0)
+    assert not len(late), f"{subject}: after a row of tuple {came[late[0]]} comes one of tuple {came[late[0] + 1]}"
 
 
 def check_budget(subject: Subject, join: SemiStreamJoin) -> None:
@@ -275,6 +284,8 @@ def check_snapshot(subject: Subject, case: JoinCase, stop: int) -> None:
             check_budget(subject, joins["now"])
         check_counts(subject, case, joins["now"])
     assert_same_rows(got, case.expected(), f"{subject} restored after call {stop}")
+    if first.ordered:
+        check_order(subject, got)
 
 
 def _calls_of(joins: Mapping[str, SemiStreamJoin], case: JoinCase) -> Iterator[Iterator[pa.RecordBatch]]:

@@ -1,0 +1,82 @@
+"""Master rows by one number through all shards, so that rows of several shards can be kept and put out in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.core.lanes import Task
+from millrace.master.store import MasterStore
+from millrace.rows.columns import Indices, OutputColumn
+
+NO_ROW = -1
+"""Stands for a row of nulls."""
+
+_WORTH_A_THREAD = 8192  # rows below which handing them to a second thread costs more than it saves
+
+
+class NumberedRows:
+    """All rows of a store. Row ``r`` of shard ``s`` has the number ``first[s] + r``."""
+
+    def __init__(self, store: MasterStore) -> None:
+        self._store = store
+        self._first = np.cumsum([0] + [shard.rows for shard in store.manifest.shards])
+
+    def of(self, shard: int, rows: Indices) -> Indices:
+        """The numbers of a shard's rows."""
+        return rows + int(self._first[shard])
+
+    def by_shard(self, numbers: Indices) -> Iterator[tuple[int, Indices, Indices]]:
+        """For each shard among them: its number, places in ``numbers``, and the rows there."""
+        shards = np.searchsorted(self._first, numbers, side="right") - 1
+        for shard in np.unique(shards[numbers >= 0]).tolist():
+            places = np.flatnonzero((shards == shard) & (numbers >= 0))
+            yield shard, places, numbers[places] - int(self._first[shard])
+
+    def take(self, columns: Sequence[int], numbers: Indices) -> list[pa.Array]:
+        """The given columns of rows as Arrow arrays; :data:`NO_ROW` gives nulls."""
+        found = list(self.by_shard(numbers))
+        goes_to = np.full(len(numbers), sum(len(places) for _, places, _ in found), np.int64)
+        at = 0
+        for _, places, _ in found:
+            goes_to[places] = np.arange(at, at + len(places))
+            at += len(places)
+        taken = [self._store.mapped(shard).take(columns, rows) for shard, _, rows in found]
+        arrays = []
+        for i, column in enumerate(columns):
+            pieces = [arrays_of_shard[i] for arrays_of_shard in taken]
+            pieces.append(pa.nulls(1, self._store.schema.field(column).type))
+            arrays.append(pa.concat_arrays(pieces).take(pa.array(goes_to)))
+        return arrays
+
+    def part(self, columns: Sequence[int], numbers: Indices) -> NumberedPart:
+        """Rows as one side of an output."""
+        return NumberedPart(self, self._store, columns, numbers)
+
+
+class NumberedPart:
+    """Master rows of any shards, or of none, as a part of the output."""
+
+    def __init__(self, rows: NumberedRows, store: MasterStore, columns: Sequence[int], numbers: Indices) -> None:
+        self._rows, self._store, self._columns, self._numbers = rows, store, columns, numbers
+        self.lasts = len(numbers) >= _WORTH_A_THREAD
+
+    def longest(self) -> int:
+        return max((self._store.mapped(shard).longest(self._columns) for shard in range(self._store.shards)), default=0)
+
+    def bytes_of(self, piece: slice) -> int:
+        numbers = self._numbers[piece]
+        return sum(self._store.mapped(s).bytes_of(self._columns, rows) for s, _, rows in self._rows.by_shard(numbers))
+
+    def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+        numbers = self._numbers[piece]
+        if self._store.shards == 1 and (numbers >= 0).all():
+            return self._store.mapped(0).gather(self._columns, numbers, outputs)
+        pairs = zip(self._columns, outputs, strict=True)
+        return [partial(self._append, column, numbers, output) for column, output in pairs]
+
+    def _append(self, column: int, numbers: Indices, output: OutputColumn) -> None:
+        output.arrow(self._rows.take([column], numbers)[0], None)

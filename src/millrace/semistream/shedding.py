@@ -1,0 +1,148 @@
+"""Load shedding: some stream tuples are dropped because more come than can be joined. Off unless asked for.
+
+::
+
+    arrived ──► kept ──► joined exactly
+       └──────► shed: counted, never silent
+
+``"random"`` keeps each tuple with the same probability: counts and sums over the output, divided by it, estimate those
+of the whole join. ``"key"`` keeps all tuples of some keys, whose part of the join is exact.
+
+References
+----------
+N. Polyzotis, S. Skiadopoulos, P. Vassiliadis, A. Simitsis, N. Frantzell: Meshing streaming updates with persistent data
+in an active data warehouse. TKDE 20(7), 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.clock import Clock, RealClock
+from millrace.core.errors import ConfigError, one_of
+from millrace.kernels.sampling import sampled
+from millrace.rows.keyed import Codes
+
+Sampling = Literal["random", "key"]
+_ALL = 2**64
+_CATCH_UP = 10.0  # seconds in which a backlog should be gone
+
+
+class Shedding:
+    """Which tuples of a stream are kept.
+
+    Parameters
+    ----------
+    by
+        ``"random"``: each tuple by itself. ``"key"``: all tuples of a key or none; tuples without a key count as one.
+    keep
+        Share of the tuples, or of the keys, that is kept. ``"auto"``: as many as can be served, from what
+        :meth:`observe` is told and what the join is seen to do; all of them until both are known.
+    spare_hits
+        Drop only tuples that would have to wait, not those that the cache answers at once.
+    seed
+        The same seed keeps the same tuples of the same stream, however it is cut into batches.
+    clock
+        What service is measured with.
+
+    Examples
+    --------
+    >>> shedding = Shedding("random", keep=0.25)
+    >>> shedding.keep = 0.5
+    >>> Shedding("key", keep=1.5)
+    Traceback (most recent call last):
+    millrace.core.errors.ConfigError: keep: expected a share from 0 to 1, or 'auto'; got 1.5
+    """
+
+    def __init__(
+        self,
+        by: str,
+        keep: float | str = "auto",
+        *,
+        spare_hits: bool = False,
+        seed: int = 0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.by = one_of("shed", by, get_args(Sampling))
+        if not isinstance(spare_hits, bool):
+            raise ConfigError(f"spare_hits: expected True or False; got {spare_hits!r}")
+        if not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise ConfigError(f"seed: expected a whole number of at least 0; got {seed!r}")
+        self.spare_hits = spare_hits
+        self._seed = seed
+        self._clock = clock or RealClock()
+        self._busy = 0.0
+        self._seen_busy, self._seen_done = 0.0, 0
+        self.done = 0
+        """Tuples that the join has been done with."""
+        self.service_rate = 0.0
+        """Tuples a second that the join is done with while it works, when last observed; 0 is unknown."""
+        self.keep = keep
+
+    # how many
+
+    @property
+    def keep(self) -> float:
+        """Share that is kept now. Set a share, or ``"auto"``, at any time."""
+        return self._keep
+
+    @keep.setter
+    def keep(self, keep: float | str) -> None:
+        number = isinstance(keep, int | float) and not isinstance(keep, bool)
+        if keep != "auto" and not (number and 0 <= float(keep) <= 1):
+            raise ConfigError(f"keep: expected a share from 0 to 1, or 'auto'; got {keep!r}")
+        self.adapts = keep == "auto"
+        """Whether the share follows the load."""
+        self._keep = 1.0 if isinstance(keep, str) else float(keep)
+
+    def observe(self, arrived_per_second: float, backlog: int = 0) -> float:
+        """Tell how many tuples arrive, and how many have arrived and were not pushed yet; return the share kept.
+
+        The share becomes service rate / arrival rate, at most 1. A backlog counts as arriving within ten seconds.
+        """
+        for name, value in (("arrived_per_second", arrived_per_second), ("backlog", backlog)):
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+                raise ConfigError(f"{name}: expected a number of at least 0; got {value!r}")
+        busy, done = self._busy - self._seen_busy, self.done - self._seen_done
+        if busy > 0 and done > 0:
+            self.service_rate = done / busy
+            self._seen_busy, self._seen_done = self._busy, self.done
+        arrival = arrived_per_second + backlog / _CATCH_UP
+        if self.adapts and self.service_rate:
+            self._keep = min(1.0, self.service_rate / arrival) if arrival else 1.0
+        return self._keep
+
+    def timed(self, work: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches of a call, with the time it takes to make them counted; what the reader does is not."""
+        while True:
+            began = self._clock.now()
+            try:
+                batch = next(work)
+            except StopIteration:
+                return
+            finally:
+                self._busy += self._clock.now() - began
+            yield batch
+
+    # which ones
+
+    def kept(self, arrived: npt.NDArray[np.int64], codes: Codes, nulls: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Which tuples are kept, given by their number in the stream and their key code."""
+        keeps = np.ones(len(codes), np.bool_)
+        threshold = int(self._keep * _ALL)
+        if threshold >= _ALL:
+            return keeps
+        numbers = arrived if self.by == "random" else np.where(nulls, 0, codes)
+        sampled(numbers, self._seed, np.uint64(threshold), keeps)
+        return keeps
+
+    def __str__(self) -> str:
+        what = "of the tuples" if self.by == "random" else "of the keys"
+        spared = ", and whoever the cache answers" if self.spare_hits else ""
+        follows = ", following the load" if self.adapts else ""
+        return f"sheds load: keeps {self._keep:.1%} {what}{spared}{follows}"
