@@ -93,13 +93,13 @@ def test_keys_without_a_row_are_cached_as_such(migration: str, tmp_path: Path) -
 @both
 def test_cold_keys_are_evicted(migration: str, tmp_path: Path) -> None:
     store = store_of(range(1000), tmp_path)
-    join = mr.SemiStreamJoin(store, "k", memory=60_000, b=100, migration=migration, evict_every=2)
+    join = mr.SemiStreamJoin(store, "k", memory=60_000, b=100, migration=migration, evict_every=1)
     for _ in range(80):
         list(join.push(batch_of([17] * 4)))
         list(join.step())
     assert 17 in cached_keys(join)
     evicted = join.metrics.evicted_keys
-    for _ in range(60):
+    for _ in range(90):
         list(join.push(batch_of([500])))
         list(join.step())
         join.check_invariants()
@@ -110,7 +110,7 @@ def test_cold_keys_are_evicted(migration: str, tmp_path: Path) -> None:
 @both
 def test_the_cache_follows_drift(migration: str, tmp_path: Path) -> None:
     store = store_of(list(range(300)) * 2, tmp_path)
-    join = mr.SemiStreamJoin(store, "k", memory=40_000, b=60, migration=migration, evict_every=3)
+    join = mr.SemiStreamJoin(store, "k", memory=40_000, b=60, migration=migration, evict_every=1)
     got, pushed = [], []
     for hot in (10, 20, 30):
         for _ in range(120):

@@ -3,7 +3,7 @@
 The file is written aside and renamed, so a name always stands for something whole. It is read into memory of the
 reader's own and checked there: whatever happens to the file afterwards, the reader has what it has checked::
 
-    "MILLSOFT" | length of the head | head (JSON: identity, facts, checksum) | arrays, one after the other
+    "MILLSOFT" | checksum of what follows | length of the head | head (JSON: identity, facts) | arrays
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def _dump(file: io.RawIOBase | io.BytesIO, rows: KeyedRows, identity: str, more:
     rows.trim()
     facts = rows.facts()
     arrays = rows.arrays(facts)
-    head = json.dumps({"identity": identity, "facts": facts, "more": more, "sum": _sum(arrays)}).encode()
-    _write_all(file, _MAGIC + len(head).to_bytes(8, "little") + head)
+    head = json.dumps({"identity": identity, "facts": facts, "more": more}).encode()
+    _write_all(file, _MAGIC + _number(_sum(head, arrays)) + _number(len(head)) + head)
     for array in arrays:
         _write_all(file, array.view(np.uint8).data if array.size else b"")
 
@@ -69,15 +69,16 @@ def _load(file: io.RawIOBase | io.BytesIO, rows: KeyedRows, identity: str) -> di
     try:
         if file.read(8) != _MAGIC:
             return None
-        length = int.from_bytes(file.read(8) or b"", "little")
+        total, length = (int.from_bytes(file.read(8) or b"", "little") for _ in range(2))
         if length > _MOST_HEAD:
             return None
-        head = json.loads(file.read(length) or b"")
+        written = file.read(length) or b""
+        head = json.loads(written)
         facts = head["facts"]
         if head["identity"] != identity or not rows.make_room_for(facts):
             return None
         arrays = rows.arrays(facts)
-        if all(_fill(file, array) for array in arrays) and _sum(arrays) == head["sum"]:
+        if all(_fill(file, array) for array in arrays) and _sum(written, arrays) == total:
             rows.accept(facts)
             more: dict[str, Any] = head["more"]
             return more
@@ -87,11 +88,15 @@ def _load(file: io.RawIOBase | io.BytesIO, rows: KeyedRows, identity: str) -> di
     return None
 
 
-def _sum(arrays: list[npt.NDArray[Any]]) -> int:
+def _sum(head: bytes, arrays: list[npt.NDArray[Any]]) -> int:
     total = 0
-    for array in arrays:
+    for array in (np.frombuffer(head, np.uint8), *arrays):
         total = checksum(array, total)
     return total
+
+
+def _number(number: int) -> bytes:
+    return number.to_bytes(8, "little")
 
 
 def _write_all(file: io.RawIOBase | io.BytesIO, data: bytes | memoryview) -> None:

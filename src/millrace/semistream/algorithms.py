@@ -238,6 +238,6 @@ ALGORITHMS = {
 """All algorithms by name."""
 
 
-def algorithm(name: str) -> Algorithm:
-    """The algorithm of that name, or an error that lists them."""
-    return ALGORITHMS[one_of("algorithm", name, ALGORITHMS)]
+def algorithm(name: str | Algorithm) -> Algorithm:
+    """The algorithm of that name, or an error that lists them; one of your own is taken as it is."""
+    return name if isinstance(name, Algorithm) else ALGORITHMS[one_of("algorithm", name, ALGORITHMS)]

@@ -67,7 +67,8 @@ class BalancedCache(Cache):
     switching_factor
         s_f of the paper: above 1 a key must be that much cheaper in the cache to enter. 1 is best.
     evict_every
-        Turns of the wheel between two evictions.
+        Turns of the wheel between two evictions. By default 10 for ``"three-cycle"``, as in the paper, and else 1,
+        which follows a stream that moves much sooner.
     migration
         How rows are collected: ``"rolling"`` or ``"three-cycle"``.
     main_memory
@@ -83,7 +84,7 @@ class BalancedCache(Cache):
         access: Access,
         *,
         switching_factor: float = 1.0,
-        evict_every: int = 10,
+        evict_every: int | None = None,
         migration: str = "rolling",
         main_memory: bool = True,
     ) -> None:
@@ -92,13 +93,13 @@ class BalancedCache(Cache):
 
         if not isinstance(switching_factor, int | float) or not switching_factor > 0:
             raise ConfigError(f"switching_factor: expected a number above 0; got {switching_factor!r}")
-        if not isinstance(evict_every, int) or evict_every < 1:
+        if evict_every is not None and (not isinstance(evict_every, int) or evict_every < 1):
             raise ConfigError(f"evict_every: expected a whole number of at least 1; got {evict_every!r}")
         one_of("migration", migration, get_args(Protocol))
         assert isinstance(access, Cyclic), "rows are collected from a wheel"
         self.around, self.wheel = around, access.wheel
         self.factor = switching_factor
-        self._evict_every = evict_every
+        self._evict_every = evict_every or (10 if migration == "three-cycle" else 1)
         master = around.store.schema
         schema = pa.schema([master.field(i) for i in around.columns])
         self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS | row_mark(around))
@@ -387,8 +388,8 @@ class BalancedCache(Cache):
         cost = np.where(sizes > 0, sizes * self.row_bytes, self.empty_bytes)
         gone = cost >= self.factor * np.where(sizes > 0, self.waiting_cost(rate), rate * self.tuple_bytes)
         stay = heads[~gone]
-        marks["hits"][stay] = 0
-        marks["since"][stay] = self._now()
+        marks["hits"][stay] >>= 1  # an average in which every turn counts half as much as the one after it
+        marks["since"][stay] = self._now() - (turns[~gone] * _TICKS / 2).astype(marks["since"].dtype)
         self.evicted_keys += int(gone.sum())
         self.discard(heads[gone])
         if self.collecting_keys == 0 and len(self.rows) < 0.9 * int(self.rows.map.state[multimap.HIGH]):

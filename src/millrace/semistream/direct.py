@@ -85,7 +85,7 @@ class Direct(Access):
 class PerTuple(Direct):
     """Index nested loops over a clustered B+-tree: each tuple reads the page of its row, if the pool has not got it.
 
-    The pool is what the device is charged by: all of the memory, in pages, the least recently used making room (by the
+    The pool is what the device is charged by: most of the memory, in pages, the least recently used making room (by the
     second-chance rule). The rows themselves come from mapped files.
     """
 
@@ -94,8 +94,9 @@ class PerTuple(Direct):
         device, store = around.device, around.store
         self._rows_per_page = max(1, int(device.page_bytes / max(1.0, store.row_bytes)))
         pages = sum(-(-shard.rows // self._rows_per_page) for shard in store.manifest.shards)
-        frames = max(1, around.budget.available // (device.page_bytes + _FRAME_BYTES))
-        around.budget.reserve("pool", min(around.budget.available, frames * (device.page_bytes + _FRAME_BYTES)))
+        free = around.budget.available * 7 // 8
+        frames = max(1, free // (device.page_bytes + _FRAME_BYTES))
+        around.budget.reserve("pool", min(free, frames * (device.page_bytes + _FRAME_BYTES)))
         self._pool = pool.Pool(
             np.full(pages, -1, np.int32),
             np.full(frames, -1, np.int32),

@@ -187,7 +187,7 @@ class FrequencyCache(Cache):
         fits = int(np.searchsorted(cost, free, side="right"))
         if fits == len(wanted) or not len(self.rows):
             return np.arange(fits)
-        victims = self._victims(wanted[fits:])
+        victims = self.victims(wanted[fits:])
         self._remove(victims)
         return np.arange(fits + len(victims))
 
@@ -195,16 +195,17 @@ class FrequencyCache(Cache):
         """What a key begins with that so many tuples waited for."""
         return tuples
 
-    def _victims(self, wanted: Counts) -> Slots:
+    def victims(self, wanted: Counts) -> Slots:
         """Heads of groups that go, at most one for each key that wants to enter."""
-        heads = self._heads()
+        heads = self.heads()
         return self._random.choice(heads, min(len(wanted), len(heads)), replace=False)
 
     def _remove(self, heads: Slots) -> None:
         self.rows.remove(self.rows.slots_of(self.rows.map.code[heads]))
         self.evicted_keys += len(heads)
 
-    def _heads(self) -> Slots:
+    def heads(self) -> Slots:
+        """The oldest slot of every cached key."""
         return self.rows.groups()[0]
 
     @property
@@ -220,8 +221,8 @@ class FrequencyCache(Cache):
 class LeastFrequentCache(FrequencyCache):
     """SSCJ's: the least used keys go, and only for keys that are wanted more."""
 
-    def _victims(self, wanted: Counts) -> Slots:
-        heads = self._heads()
+    def victims(self, wanted: Counts) -> Slots:
+        heads = self.heads()
         hits = self.rows.marks["hits"][heads]
         most = min(len(wanted), len(heads))
         least = np.argpartition(hits, most - 1)[:most]
@@ -250,7 +251,7 @@ class OccupancyCache(LeastFrequentCache):
         return min(super().reserve, self.around.budget.total // 50)
 
     def begin_cycle(self, cycle: int) -> None:
-        heads = self._heads()
+        heads = self.heads()
         room = self.around.room
         cost = self.rows.counts(self.rows.map.code[heads]) * self.row_bytes
         gone = self.rows.marks["hits"][heads] * room.tuple_bytes * room.stay < cost

@@ -34,6 +34,7 @@ from millrace.rows.keyed import Codes, holds_its_code
 from millrace.rows.sieve import LEAST_MATCHES, Sieve
 from millrace.semistream import snapshots
 from millrace.semistream.access import Access, Surroundings
+from millrace.semistream.algorithms import Algorithm
 from millrace.semistream.algorithms import algorithm as named
 from millrace.semistream.conditions import Condition
 from millrace.semistream.explain import explained
@@ -82,7 +83,8 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         A condition that a pair has to meet beside having the same key: see :func:`band <millrace.band>`, ``between``,
         ``compare`` and ``predicate``.
     algorithm
-        A name from the table of algorithms; by default ``"ssbj"``, or ``"meshjoin"`` without ``on``.
+        A name from the table of algorithms, or an ``Algorithm`` of your own; by default ``"ssbj"``, or ``"meshjoin"``
+        without ``on``.
     memory
         The budget: bytes, ``"64MB"``, or ``"1%"`` of the master. It covers the cache, the waiting tuples, their index
         and queue, and the buffer of a load. Batches on their way in and out (at most about 8 MB each) are not in it.
@@ -134,7 +136,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         how: str = "inner",
         *,
         where: Condition | None = None,
-        algorithm: str | None = None,
+        algorithm: str | Algorithm | None = None,
         memory: str | int = "64MB",
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
