@@ -194,3 +194,10 @@ def test_what_is_searched_is_bounded_on_both_sides_if_anything_is() -> None:
     assert searched(above & near) == ("b", 2, str(above))
     assert searched(near & above & below) == ("b", 2, str(above & below))
     assert searched(text & mr.compare("a", "!=", "x")) == (None, 0, f"{text} & compare(a != x)")
+
+
+def test_what_is_too_much_for_64_bits_is_never_taken_for_less() -> None:
+    ours, theirs = pa.array([50_000]), pa.array([Decimal(50)], pa.decimal128(18, 16))
+    with pytest.raises(SchemaError, match=r"50000 \(int64\) is too much"):
+        judged(mr.band("x", "m", below=4960), ours, theirs)
+    assert judged(mr.compare("x", ">", "m"), ours, theirs) == [True]

@@ -213,6 +213,39 @@ def test_an_arm_on_a_column_of_another(stores: dict[str, mr.MasterStore]) -> Non
         assert order.index("customers") < order.index("nations")
 
 
+def test_an_arm_waits_for_the_column_its_condition_needs(stores: dict[str, mr.MasterStore]) -> None:
+    arms = [
+        mr.Arm(stores["customers"], "custkey", "left"),
+        mr.Arm(stores["suppliers"], {"supplier": "code"}, "semi", where=mr.compare("nation", ">=", "rating")),
+    ]
+    stream = _stream(200)
+    rows = [batch.to_pylist() for batch in mr.StarJoin(arms, memory="64kB").run(stream)]
+    straight = [batch.to_pylist() for batch in mr.StarJoin(arms, memory="64kB", reorder=False).run(stream)]
+    assert sorted(row["seq"] for part in rows for row in part) == sorted(
+        row["seq"] for part in straight for row in part
+    )
+    with pytest.raises(SchemaError, match="where: 'nation' is brought by arm 'customers', which comes later"):
+        mr.StarJoin(arms[::-1], memory="64kB").bind(stream.schema)
+
+
+def test_a_star_with_an_ordered_arm_is_restored(stores: dict[str, mr.MasterStore]) -> None:
+    def star() -> mr.StarJoin:
+        return mr.StarJoin([mr.Arm(stores["customers"], "custkey", "left", ordered=True)], memory="64kB")
+
+    before, after, batch = star(), star(), _stream(200).to_batches()[0]
+    came = [row for part in before.push(batch) for row in part.to_pylist()]
+    after.restore(before.snapshot())
+    came += [row for part in after.finish() for row in part.to_pylist()]
+    assert [row["seq"] for row in came] == list(range(200))
+
+
+def test_an_arm_that_counts_for_every_page(tmp_path: Path) -> None:
+    keys = np.arange(100_000)
+    store = mr.MasterStore.build(pa.table({"k": keys, "v": keys}), tmp_path / "s", "k")
+    star = mr.StarJoin([mr.Arm(store, "k", algorithm="partitioned")], memory="1MB")
+    assert sum(len(batch) for batch in star.run([pa.record_batch({"k": keys[::100]})])) == 1_000
+
+
 def test_arms_that_drop_come_first_and_columns_stay_in_order(stores: dict[str, mr.MasterStore]) -> None:
     stream = _stream(150)
     arms = [

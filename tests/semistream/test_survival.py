@@ -49,8 +49,14 @@ def test_a_damaged_snapshot_is_refused_wherever_it_was_damaged(store: MasterStor
 
 
 def test_a_snapshot_belongs_to_its_keys(store: MasterStore) -> None:
-    with pytest.raises(StateError, match="inner on a; this one is inner on b"):
+    with pytest.raises(StateError, match="inner on a; this one is meshjoin, inner on b"):
         _join(store, "b").restore(_waiting(store))
+
+
+@pytest.mark.parametrize("algorithm", ["hybridjoin", "lookup", "ssbj"])
+def test_a_snapshot_belongs_to_its_algorithm(store: MasterStore, algorithm: str) -> None:
+    with pytest.raises(StateError, match=f"of another kind of join: meshjoin, .*this one is {algorithm}, "):
+        SemiStreamJoin(store, on={"a": "id"}, algorithm=algorithm, memory="64kB").restore(_waiting(store))
 
 
 def test_a_join_whose_restore_failed_does_not_go_on(store: MasterStore) -> None:

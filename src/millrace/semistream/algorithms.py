@@ -39,6 +39,11 @@ class Algorithm:
     ordered: bool = False
     """Whether output is ordered unless the user says otherwise."""
 
+    def __post_init__(self) -> None:
+        for part, policy in (("cache", self.cache), ("access", self.access)):
+            if not callable(policy):
+                raise ConfigError(f"{self.name}: {part}: expected a policy's class; got {policy!r}")
+
     @property
     def paged(self) -> bool:
         """Whether it loads pages that it finds through the index."""

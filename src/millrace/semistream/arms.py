@@ -16,6 +16,7 @@ from millrace.core.sizes import parse_size
 from millrace.core.spec import JoinSpec, On
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.conditions import Condition
 from millrace.semistream.join import SemiStreamJoin
 
 AUTO = "ssbj"
@@ -141,6 +142,12 @@ class Arm:
             **self.options,
         )
 
+    @property
+    def needs(self) -> list[str]:
+        """Columns it joins by, the stream's own or brought by other arms."""
+        where = self.options.get("where")
+        return [*self.spec.stream_key, *(where.stream if isinstance(where, Condition) else ())]
+
     def least_join(self, stream: pa.Schema | None = None) -> SemiStreamJoin:
         """The arm as a join with the least bytes it starts with, bound to the stream if that is known."""
         memory = 1
@@ -211,14 +218,17 @@ def output_names(arms: Sequence[Arm], stream: Sequence[str]) -> list[str]:
 
 
 def _check_known(arm: Arm, known: Mapping[str, str], later: Sequence[Arm]) -> None:
-    for key in arm.spec.stream_key:
+    for key in arm.needs:
+        what = "on" if key in arm.spec.stream_key else "where"
         if key in known:
             continue
         bringer = next((other for other in later if key in other.brings), None)
         if bringer is not None:
-            raise SchemaError(f"on: {key!r} is brought by arm {bringer.name!r}, which comes later; put that one before")
+            raise SchemaError(
+                f"{what}: {key!r} is brought by arm {bringer.name!r}, which comes later; put that one before"
+            )
         raise SchemaError(
-            f"on: neither the stream nor an arm before has a column {key!r}; there are {', '.join(known)}"
+            f"{what}: neither the stream nor an arm before has a column {key!r}; there are {', '.join(known)}"
         )
 
 
@@ -235,7 +245,7 @@ def run_order(arms: Sequence[Arm], stream: Sequence[str]) -> list[int]:
         return list(range(len(arms)))
     known, left, order = set(stream), list(range(len(arms))), []
     while left:
-        ready = [place for place in left if known.issuperset(arms[place].spec.stream_key)]
+        ready = [place for place in left if known.issuperset(arms[place].needs)]
         chosen = min(ready, key=lambda place: (_rank(arms[place]), place))
         left.remove(chosen)
         order.append(chosen)

@@ -11,7 +11,7 @@ stream values that go with it. :mod:`open_room <millrace.semistream.open_room>` 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -50,6 +50,11 @@ class Edge:
         if self.lower:
             return pc.less if self.strict else pc.less_equal  # type: ignore[no-any-return]
         return pc.greater if self.strict else pc.greater_equal  # type: ignore[no-any-return]
+
+
+def ends_meet(edges: Iterable[Edge], measure: Measure, master: pa.Schema) -> bool:
+    """Whether a stream value at the end of 64 bits could be taken for less than it is: moved, or beside another one."""
+    return any(edge.width or measure.scales(master.field(edge.master).type) for edge in edges)
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ class Comparison(Condition):
             for edge in self.edges:
                 flags &= _flags(edge.arrows(master.column(edge.master), ours))
             return flags
-        numbers = measure.numbers(ours)
+        numbers = measure.numbers(ours, exact=ends_meet(self.edges, measure, master.schema))
         for edge in self.edges:
             moved, bound = edge.moved(numbers, measure), measure.numbers(master.column(edge.master))
             low, high = (bound, moved) if edge.lower else (moved, bound)
@@ -221,7 +226,11 @@ class Compare(Comparison):
         measure = self.measure(stream.schema, master.schema)
         if measure is None:
             return _flags(pc.not_equal(ours, theirs))
-        flags: Flags = _valid(ours) & _valid(theirs) & (measure.numbers(ours) != measure.numbers(theirs))
+        flags: Flags = (
+            _valid(ours)
+            & _valid(theirs)
+            & (measure.numbers(ours, exact=measure.scales(theirs.type)) != measure.numbers(theirs))
+        )
         return flags
 
     def __str__(self) -> str:
@@ -253,7 +262,7 @@ class Predicate(Condition):
         if isinstance(came, np.ndarray) and came.dtype == np.bool_ and came.shape == (rows,):
             return came.copy()
         what = f"{getattr(came, 'type', getattr(came, 'dtype', type(came).__name__))}"
-        size = f" of length {len(came)}" if hasattr(came, "__len__") else ""
+        size = f" of length {len(came)}" if hasattr(came, "__len__") and np.ndim(came) else ""
         raise SchemaError(f"{self}: expected a boolean array of length {rows}, one value per pair; got {what}{size}")
 
     def __str__(self) -> str:

@@ -115,7 +115,8 @@ class Cyclic(Access):
 
     def resumed(self, waited: int) -> None:
         chunks = self.around.room.chunks
-        if not all(self._on_grid(start) for start in (self.wheel.turned, *(chunk.start for chunk in chunks))):
+        places = (self.wheel.turned, *(chunk.start for chunk in chunks))
+        if waited > self.longest_turn or not all(self._on_grid(place) for place in places):
             self._in_force = waited + len(chunks) + self.longest_turn + 1  # they came with another b
             self._longest = max(self._longest, self._in_force)
             self._settled_at = self.wheel.turned + 2 * self.wheel.rows

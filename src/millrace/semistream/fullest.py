@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from millrace.core.errors import ConfigError
+from millrace.core.errors import BudgetTooSmallError, ConfigError
+from millrace.core.sizes import format_size
 from millrace.rows.keyed import Codes
 from millrace.semistream.access import Surroundings
 from millrace.semistream.indexed import Oldest
@@ -38,7 +39,15 @@ class Fullest(Oldest):
         if max_wait is not None and (not isinstance(max_wait, int) or max_wait < 1):
             raise ConfigError(f"max_wait: expected a whole number of at least 1; got {max_wait!r}")
         self._max_wait = max_wait
-        around.budget.reserve("page counts", _COUNT_BYTES * len(self.pages))
+        budget, needed = around.budget, _COUNT_BYTES * len(self.pages)
+        if needed > budget.available:
+            least = budget.total + needed - budget.available
+            raise BudgetTooSmallError(
+                f"memory: {format_size(budget.total)} is too little for counts of who waits for each of "
+                f"{len(self.pages):,} pages; the least is {least} bytes ({format_size(least)}), or larger pages (b)",
+                least,
+            )
+        budget.reserve("page counts", needed)
         self.waiting_for = np.zeros(len(self.pages), np.int32)
         """Tuples that wait for each page."""
         self._absent: list[Codes] = []

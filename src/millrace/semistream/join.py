@@ -162,7 +162,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         else:
             self.spec = JoinSpec.of(on, how, columns, suffix).in_order_of(self.store.key)  # type: ignore[arg-type]
         self.spec.master_columns(self.store.schema)
-        self.algorithm = named(algorithm or ("ssbj" if self.spec.stream_key else "meshjoin"))
+        self.algorithm = named(("ssbj" if self.spec.stream_key else "meshjoin") if algorithm is None else algorithm)
         if not self.spec.stream_key:
             self.algorithm.check_keyless()
         self.algorithm.check_options(options)
@@ -527,7 +527,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             return
         waiting, held, head = snapshots.ordered_from_bytes(state)
         _, progress, chunks = snapshots.from_bytes(waiting)
-        self.bind(pa.schema(list(held.schema)[:-2]))
+        self.bind(snapshots.held_schema(held))
         self._check_same_join(progress)
         assert self._order is not None
         if not self._order.accept(held, cut(held, 0, len(held))[:-2], head):
@@ -543,7 +543,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
 
     @property
     def _kind(self) -> str:
-        return f"{self.spec.how} {self.matching}"
+        return f"{self.algorithm.name}, {self.spec.how} {self.matching}"
 
     def _check_same_join(self, progress: Progress) -> None:
         if progress.store != self.store.manifest.snapshot:

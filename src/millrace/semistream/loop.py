@@ -229,7 +229,7 @@ class JoinLoop:
                     raise BudgetExceededError(
                         f"stream: a tuple of {format_size(sum(c.nbytes for c in cut(batch, at, 1)))} does not fit; "
                         f"{format_size(self.budget.available)} of {format_size(self.budget.total)} are free. "
-                        "It and all that come after it in the batch were not taken in"
+                        "It and all after it in the batch that would have to wait were not taken in"
                     )
                 continue
             admitted = codes[at : at + count]

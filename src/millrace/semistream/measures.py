@@ -51,8 +51,12 @@ class Measure:
     def floating(self) -> bool:
         return self.per_unit == 0
 
-    def numbers(self, array: pa.Array) -> Numbers:
-        """The values of a column in this measure; a null gives any number."""
+    def numbers(self, array: pa.Array, exact: bool = False) -> Numbers:
+        """The values of a column in this measure; a null gives any number.
+
+        What is too much for 64 bits becomes the end of them, or is an error where it has to be ``exact``: one side of
+        a comparison may be at the end, not both.
+        """
         if self.floating:
             floats: Numbers = pc.fill_null(array, _zero(array.type)).to_numpy(zero_copy_only=False).astype(np.float64)
             return floats
@@ -62,8 +66,17 @@ class Measure:
             return whole
         # What is too much for 64 bits is more than any value that was counted in these steps from the start.
         limit = _MOST // factor
+        if exact and (too_much := ((whole > limit) | (whole < -limit)) & _valid(array)).any():
+            raise SchemaError(
+                f"where: {array[int(np.argmax(too_much))]} ({array.type}) is too much to be counted in steps of "
+                f"1/{self.per_unit:,}, as what it is compared with; cast both columns to one type"
+            )
         inside = np.clip(whole, -limit, limit) * factor
         return np.where(whole > limit, _MOST, np.where(whole < -limit, _LEAST, inside))
+
+    def scales(self, type_: pa.DataType) -> bool:
+        """Whether values of a type are multiplied, so that some of them may be too much for 64 bits."""
+        return not self.floating and self.per_unit > _per_unit(type_)
 
     def check_width(self, width: Any, subject: str) -> None:
         """A distance is of the kind the values have, or an error says of which it is."""
@@ -102,7 +115,9 @@ class Measure:
 
 def is_width(value: object) -> bool:
     """Whether something can be a distance: a finite number or a timedelta."""
-    if isinstance(value, int | float | Decimal | np.integer | np.floating) and not isinstance(value, bool):
+    if isinstance(value, bool | np.timedelta64):
+        return False
+    if isinstance(value, int | float | Decimal | np.integer | np.floating):
         return math.isfinite(value)
     return isinstance(value, timedelta)
 
@@ -187,6 +202,11 @@ def _per_unit(type_: pa.DataType) -> int:
     if pa.types.is_decimal(type_):
         return int(10**type_.scale)
     return _TICKS[type_.unit] if hasattr(type_, "unit") and not pa.types.is_date(type_) else 1
+
+
+def _valid(array: pa.Array) -> Flags:
+    valid: Flags = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
 
 
 def _zero(type_: pa.DataType) -> pa.Scalar:

@@ -34,7 +34,7 @@ from millrace.master.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices
 from millrace.rows.keyed import Codes
-from millrace.semistream.conditions import Condition, Edge
+from millrace.semistream.conditions import Condition, Edge, ends_meet
 from millrace.semistream.measures import Flags, Measure, Numbers
 from millrace.semistream.waiting import Positions, WaitingRoom
 
@@ -148,7 +148,7 @@ class OpenRoom(WaitingRoom):
             return
         self._bounds = None
         (array,) = self.rows.take(self._column, slots)
-        values = measure.numbers(array)
+        values = measure.numbers(array, exact=ends_meet(self._search.edges, measure, self._store.schema))
         there = array.is_valid().to_numpy(zero_copy_only=False) & (values == values)  # NaN is not
         values, slots = values[there], slots[there]
         order = np.argsort(values, kind="stable")

@@ -39,8 +39,8 @@ class Residual:
         self, condition: Condition, stream: pa.Schema, master: pa.Schema, cached: list[int], budget: MemoryBudget
     ) -> None:
         self.condition = condition
-        self._stream = [stream.get_field_index(name) for name in condition.stream]
-        self._master = [master.get_field_index(name) for name in condition.master]
+        self._stream = [stream.get_field_index(name) for name in dict.fromkeys(condition.stream)]
+        self._master = [master.get_field_index(name) for name in dict.fromkeys(condition.master)]
         self._cached = [cached.index(column) for column in self._master]
         self._schemas = [pa.schema([stream.field(i) for i in self._stream])]
         self._schemas += [pa.schema([master.field(i) for i in self._master])]

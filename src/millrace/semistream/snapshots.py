@@ -118,3 +118,15 @@ def ordered_from_bytes(state: bytes) -> tuple[bytes, pa.RecordBatch, int]:
     length = int.from_bytes(body[:8], "little")
     reader = pa.ipc.open_stream(body[8 + length :])
     return body[8 : 8 + length], reader.read_next_batch(), int(reader.schema.metadata[b"head"])
+
+
+def stream_schema(state: bytes) -> pa.Schema:
+    """The schema of the stream of the join a snapshot was taken of."""
+    if state[: len(_ORDERED)] == _ORDERED:
+        return held_schema(ordered_from_bytes(state)[1])
+    return from_bytes(state)[0]
+
+
+def held_schema(held: pa.RecordBatch) -> pa.Schema:
+    """The stream's columns of an order buffer's tuples."""
+    return pa.schema(list(held.schema)[:-2])

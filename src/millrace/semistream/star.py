@@ -241,5 +241,5 @@ class StarJoin(StreamOperator):
         if sorted(names) != sorted(str(arm.name) for arm in self.arms):
             ours = ", ".join(str(arm.name) for arm in self.arms)
             raise StateError(f"restore: the snapshot is of other arms: {', '.join(names)}; this star has {ours}")
-        self.bind(snapshots.from_bytes(parts[0])[0])
+        self.bind(snapshots.stream_schema(parts[0]))
         self._bound_chain.restore(names, steps, parts)
