@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.core.space import FileSpace
@@ -17,26 +16,9 @@ from millrace.core.spec import How
 from millrace.testing import conformance
 from millrace.testing.cases import HOWS, KEY_KINDS, PAYLOADS, JoinCase, KeyKind
 from millrace.testing.conformance import Subject, subjects
-from millrace.testing.strategies import join_cases
+from millrace.testing.strategies import examples, join_cases
 
 every_subject = pytest.mark.parametrize("subject", subjects(), ids=str)
-
-
-MORE = int(os.environ.get("MILLRACE_EXAMPLES", "1"))
-"""How many times as many examples: ``make torture`` asks for more."""
-
-
-def examples(count: int) -> settings:
-    """The same examples in every run: a failure in CI is a failure here."""
-    return settings(
-        max_examples=count * MORE,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        print_blob=False,
-        phases=(Phase.explicit, Phase.generate),
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 @every_subject

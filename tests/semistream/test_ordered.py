@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
@@ -22,7 +21,7 @@ from millrace.testing import conformance
 from millrace.testing.cases import HOWS, KEY_KINDS, PAYLOADS, JoinCase, KeyKind
 from millrace.testing.conformance import Subject
 from millrace.testing.oracle import assert_same_rows
-from millrace.testing.strategies import join_cases
+from millrace.testing.strategies import examples, join_cases
 
 SUBJECTS = [Subject(name, {"ordered": True}) for name in mr.ALGORITHMS]
 SUBJECTS += [
@@ -30,19 +29,6 @@ SUBJECTS += [
     Subject("ssbj", {"ordered": True, "leave_early": False, "migration": "three-cycle"}),
 ]
 every_subject = pytest.mark.parametrize("subject", SUBJECTS, ids=str)
-MORE = int(os.environ.get("MILLRACE_EXAMPLES", "1"))
-
-
-def examples(count: int) -> settings:
-    return settings(
-        max_examples=count * MORE,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        print_blob=False,
-        phases=(Phase.explicit, Phase.generate),
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def smaller(case: JoinCase) -> JoinCase:

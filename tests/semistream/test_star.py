@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
@@ -25,6 +25,7 @@ from millrace.master.device import Device
 from millrace.semistream.shares import Need, split
 from millrace.testing.cases import HOWS
 from millrace.testing.oracle import assert_same_rows, oracle_join
+from millrace.testing.strategies import examples
 
 ALGORITHMS = ("ssbj", "meshjoin", "lookup", "sscj")
 ROOMY = 3_000
@@ -132,17 +133,6 @@ def _run(star: mr.StarJoin, stream: pa.Table, sizes: Sequence[int]) -> list[pa.R
     assert star.metrics.waiting == 0
     assert star.metrics.peak_bytes <= star.budget.total
     return got
-
-
-def examples(count: int) -> settings:
-    return settings(
-        max_examples=count,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        phases=(Phase.explicit, Phase.generate),
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 @pytest.mark.parametrize("names", list(product(ALGORITHMS, repeat=2)), ids="-".join)

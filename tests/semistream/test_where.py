@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
@@ -25,10 +24,9 @@ from millrace.testing import conformance
 from millrace.testing.cases import HOWS, JoinCase, KeyKind
 from millrace.testing.conformance import Subject, refused, subjects
 from millrace.testing.oracle import assert_same_rows, oracle_join
-from millrace.testing.strategies import COMPARED, conditional_cases, third_of_pairs
+from millrace.testing.strategies import COMPARED, conditional_cases, examples, third_of_pairs
 
 KEYLESS = [name for name, algorithm in mr.ALGORITHMS.items() if algorithm.keyless]
-MORE = int(os.environ.get("MILLRACE_EXAMPLES", "1"))
 
 
 def on_one_thread(algorithms: list[str] | None = None) -> list[Subject]:
@@ -53,17 +51,6 @@ CONDITIONS = {
     "predicate": THIRD,
     "all": MORE_THAN & mr.compare("s_float", "<", "m_float") & NEAR & THIRD,
 }
-
-
-def examples(count: int) -> settings:
-    return settings(
-        max_examples=count * MORE,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        phases=(Phase.explicit, Phase.generate),
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def case_of(where: mr.Condition, **other: Any) -> JoinCase:

@@ -116,7 +116,7 @@ class FrequencyCache(Cache):
     def keep(self, path: Place, identity: str) -> bool:
         if not self.rows.keepable:
             return False
-        keepsake.write(path, self.rows, identity, {"threshold": self.threshold})
+        keepsake.write(path, self.rows, identity, self._learned())
         return True
 
     def recall(self, path: Place, identity: str) -> bool:
@@ -125,8 +125,15 @@ class FrequencyCache(Cache):
         facts = keepsake.read(path, self.rows, identity)
         if facts is None:
             return False
-        self.threshold = int(facts["threshold"]) if self._moves else self.threshold
+        self._learn(facts)
         return True
+
+    def _learned(self) -> dict[str, int]:
+        """What is kept beside the rows."""
+        return {"threshold": self.threshold}
+
+    def _learn(self, facts: dict[str, int]) -> None:
+        self.threshold = int(facts["threshold"]) if self._moves else self.threshold
 
     @property
     def reserve(self) -> int:

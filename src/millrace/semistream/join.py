@@ -187,8 +187,6 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         self._metrics = JoinMetrics(budget_bytes=self.budget.total)
         self._lanes = Lanes(threads or os.cpu_count() or 1)
         self._step = self._arrivals = 0
-        self._busy = False
-        self._broken = ""
         self._finished = False
         self._schema: pa.Schema | None = None
         self._output: Output
@@ -343,15 +341,12 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         return self._schema
 
     def _guarded(self, work: Batches) -> Batches:
-        """Begin one call of the life cycle; its batches must be read to the end before the next."""
-        if self._broken:
-            raise StateError(f"this join cannot go on: {self._broken}. Make a new one")
-        if self._busy:
-            raise StateError(
-                "the batches of the last call have not been read to their end: a call does its work while they are read"
-            )
-        self._busy = True
-        return self._given_out(work if self.shedding is None else self._watched(self.shedding, work))
+        watched = work if self.shedding is None else self._watched(self.shedding, work)
+        return super()._guarded(self._flushed(watched))
+
+    def _flushed(self, work: Batches) -> Batches:
+        yield from work
+        yield from self._output.flush()
 
     def _watched(self, shedding: Shedding, work: Batches) -> Batches:
         """Let shedding see how many tuples are done with, and how long that takes."""
@@ -359,21 +354,6 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         before = m.matched + m.unmatched
         yield from shedding.timed(work)
         shedding.done += m.matched + m.unmatched - before
-
-    def _given_out(self, work: Batches) -> Batches:
-        try:
-            yield from work
-        except BudgetExceededError:
-            self._busy = False  # everything taken in so far is sound
-            raise
-        except GeneratorExit:
-            self._broken = "somebody stopped reading its output in the middle of a call"
-            raise
-        except BaseException as error:
-            self._broken = f"a call of it failed with {type(error).__name__}"
-            raise
-        yield from self._output.flush()
-        self._busy = False
 
     # the life cycle
 
@@ -405,8 +385,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         does not fit beside those who wait, that is an error and nothing has changed. A tuple that is here when ``b``
         changes, or comes within a turn of that, may wait for the steps of a turn with either; :attr:`k` says so.
         """
-        if self._busy:
-            raise StateError("retune in the middle of a call: read its batches to the end first")
+        self._check_between_calls("retune")
         for name, value in (("b", b), ("w", w)):
             if not isinstance(value, Unchanged | None) and (not isinstance(value, int) or value < 1):
                 raise ConfigError(f"{name}: expected a whole number of at least 1, or None; got {value!r}")
@@ -508,8 +487,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
 
     def snapshot(self) -> bytes:
         """The waiting tuples, how far each has come, and the counts. The cache is not part of it: it refills."""
-        if self._busy:
-            raise StateError("snapshot in the middle of a call: read its batches to the end first")
+        self._check_between_calls("snapshot")
         schema = self._stream_schema if self._order is None else WAITING
         chunks = [WaitingChunk(start, step, *self.rows_at(slots)) for start, step, slots in self.queue()]
         waiting = snapshots.to_bytes(schema, self.progress(), chunks)

@@ -13,9 +13,7 @@ import numpy.typing as npt
 
 from millrace.kernels.groups import EMPTY
 from millrace.master.wheel import Load
-from millrace.rows import keepsake
 from millrace.rows.arena import Slots
-from millrace.rows.keepsake import Place
 from millrace.rows.keyed import Codes
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.frequency import Counts, FrequencyCache
@@ -51,20 +49,11 @@ class RecentCache(FrequencyCache):
             self.rows.marks["hits"][slots] = self._now
             self.admitted_keys += len(codes)
 
-    def keep(self, path: Place, identity: str) -> bool:
-        if not self.rows.keepable:
-            return False
-        keepsake.write(path, self.rows, identity, {"now": self._now})
-        return True
+    def _learned(self) -> dict[str, int]:
+        return {"now": self._now}
 
-    def recall(self, path: Place, identity: str) -> bool:
-        if not self.rows.keepable or len(self.rows):
-            return False
-        facts = keepsake.read(path, self.rows, identity)
-        if facts is None:
-            return False
+    def _learn(self, facts: dict[str, int]) -> None:
         self._now = int(facts["now"])
-        return True
 
     def _first_use(self, tuples: Counts) -> Counts:
         return np.full(len(tuples), self._now, np.int32)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.core.budget import MemoryBudget
-from millrace.core.errors import BudgetExceededError, SchemaError, StateError
+from millrace.core.errors import SchemaError, StateError
 from millrace.core.operator import StreamOperator
 from millrace.core.sizes import format_size, parse_size
 from millrace.rows.columns import plain_schema
@@ -64,8 +64,7 @@ class StarJoin(StreamOperator):
         self._chain: Chain | None = None
         self._schema = pa.schema([])
         self._straight = True
-        self._busy = self._finished = False
-        self._broken = ""
+        self._finished = False
         split(self.budget.total, [self._need(arm, None) for arm in self.arms])  # is there enough to begin with?
 
     # wiring
@@ -128,35 +127,18 @@ class StarJoin(StreamOperator):
         """Steps that no tuple waits longer than, in all arms together."""
         return sum(join.k for join in self._bound_chain.joins)
 
+    _called = "star"
+
     def _guarded(self, work: Batches) -> Batches:
-        """Begin one call of the life cycle; its batches must be read to the end before the next."""
-        self._check_sound()
-        if self._busy:
-            raise StateError(
-                "the batches of the last call have not been read to their end: a call does its work while they are read"
-            )
-        self._busy = True
-        return self._given_out(work)
+        return super()._guarded(work if self._straight else self._in_given_order(work))
+
+    def _in_given_order(self, work: Batches) -> Batches:
+        for batch in work:
+            yield batch.select(self._schema.names)
 
     def _check_sound(self) -> None:
-        broken = self._broken or (self._chain.broken if self._chain else "")
-        if broken:
-            raise StateError(f"this star cannot go on: {broken}. Make a new one")
-
-    def _given_out(self, work: Batches) -> Batches:
-        try:
-            for batch in work:
-                yield batch if self._straight else batch.select(self._schema.names)
-        except BudgetExceededError:
-            self._busy = False
-            raise
-        except GeneratorExit:
-            self._broken = "somebody stopped reading its output in the middle of a call"
-            raise
-        except BaseException as error:
-            self._broken = f"a call of it failed with {type(error).__name__}"
-            raise
-        self._busy = False
+        self._broken = self._broken or (self._chain.broken if self._chain else "")
+        super()._check_sound()
 
     # the life cycle
 
@@ -229,9 +211,7 @@ class StarJoin(StreamOperator):
 
     def snapshot(self) -> bytes:
         """Who waits in which arm, and how far each has come. Caches are not part of it: they refill."""
-        self._check_sound()
-        if self._busy:
-            raise StateError("snapshot in the middle of a call: read its batches to the end first")
+        self._check_between_calls("snapshot")
         return self._bound_chain.snapshot()
 
     def restore(self, state: bytes) -> None:

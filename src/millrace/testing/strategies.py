@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from functools import reduce
 from operator import and_
@@ -10,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from millrace.semistream.conditions import Condition, Inclusive, Sign, band, between, compare, predicate
@@ -26,6 +28,22 @@ payloads = st.lists(st.sampled_from(PAYLOADS), unique=True, max_size=3).map(tupl
 
 extra_memory = st.one_of(st.just(0), st.integers(0, 500), st.integers(500, 6_000), st.integers(6_000, 200_000))
 """Bytes above the least: from hardly a tuple at a time to a master that fits as a whole."""
+
+
+_MORE = int(os.environ.get("MILLRACE_EXAMPLES", "1"))
+
+
+def examples(count: int) -> settings:
+    """The same examples in every run: a failure elsewhere is a failure here. ``MILLRACE_EXAMPLES`` multiplies them."""
+    return settings(
+        max_examples=count * _MORE,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        print_blob=False,
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 @st.composite
