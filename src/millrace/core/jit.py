@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar
 
 import numba
 
@@ -12,11 +15,43 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def kernel(function: F) -> F:
     """Compile a function on arrays at its first call and keep the machine code on disk."""
-    compiled: F = numba.njit(function, cache=True, nogil=True, error_model="numpy")
-    return compiled
+    return _compiled(function)
 
 
 def inlined(function: F) -> F:
     """A piece of a kernel, compiled into its callers."""
-    compiled: F = numba.njit(function, cache=True, nogil=True, error_model="numpy", inline="always")
-    return compiled
+    return _compiled(function, inline="always")
+
+
+def _compiled(function: F, inline: Literal["never", "always"] = "never") -> F:
+    compiled: Any = numba.njit(function, cache=True, nogil=True, error_model="numpy", inline=inline)
+    compile_signature = compiled.compile
+
+    def compile_undisturbed(signature: Any) -> Any:
+        with interrupts_wait():
+            return compile_signature(signature)
+
+    compiled.compile = compile_undisturbed
+    result: F = compiled
+    return result
+
+
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Hold Ctrl-C back until the block ends.
+
+    LLVM calls back into Python while it compiles or loads a kernel. An exception there is lost, and the
+    process with it.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[tuple[Any, ...]] = []
+    signal.signal(signal.SIGINT, lambda *event: waiting.append(event))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if waiting:
+        handler(*waiting[0])
