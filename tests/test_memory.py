@@ -43,9 +43,9 @@ SCRIPT = """
         assert rows >= 20_000 * count
         return most
 
-    run(200_000, 2)  # compile, open, warm up
+    run(1_000_000, 1)  # compile, open, warm up
     before = anonymous()
-    print(run(int(sys.argv[3]), 25) - before)
+    print(run(int(sys.argv[3]), 15) - before)
 """
 
 

@@ -21,7 +21,7 @@ def draw(figures: dict[str, Any], directory: Path) -> list[Path]:
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     directory.mkdir(parents=True, exist_ok=True)
     drawn = []
-    for name, make in (("peers", _peers), ("scaling", _scaling), ("disk", _disk)):
+    for name, make in _PICTURES.items():
         if name in figures:
             figure = make(figures[name])
             drawn.append(directory / f"{name}.png")
@@ -79,6 +79,49 @@ def _disk(result: dict[str, Any]) -> Any:
     figure.suptitle(f"{result['disk']} model, {result['rows'] / 1e6:g} M rows, skew {result['skew']:g}")
     return figure
 
+
+def _family(result: dict[str, Any]) -> Any:
+    """One line per algorithm, one dot per memory size, one panel per skew."""
+    points = result["points"]
+    skews, shares = (sorted({p[key] for p in points}) for key in ("skew", "share"))
+    at = {(p["algorithm"], p["skew"], p["share"]): p["rate"] for p in points}
+    names = sorted({p["algorithm"] for p in points}, key=lambda name: at[name, skews[-1], shares[-1]])
+    figure, panels = plt.subplots(1, len(skews), figsize=(3 * len(skews) + 1, 0.26 * len(names) + 1.2), sharey=True)
+    for axes, skew in zip(mpl.cbook.flatten([panels]), skews, strict=True):
+        for i, share in enumerate(shares):
+            rates = [at[name, skew, share] for name in names]
+            shade = plt.get_cmap("YlGnBu")(0.35 + 0.6 * i / max(1, len(shares) - 1))
+            axes.plot(rates, names, "o", color=shade, markersize=5, label=f"{share:g} %")
+        axes.set_xscale("log")
+        axes.grid(axis="both", color="#e6e9eb", linewidth=0.6)
+        axes.axvline(100_000, color="#c0504d", linewidth=0.8, linestyle="--")
+        axes.set_title(f"skew {skew:g}", fontsize=9)
+        axes.set_xlabel("tuples per second")
+    axes.legend(frameon=False, title="memory", loc="lower right")
+    return figure
+
+
+def _drift(result: dict[str, Any]) -> Any:
+    """The share answered by the cache over the stream, while hot keys move, beside its level when they stay."""
+    columns = 4
+    lines = -(-len(result["series"]) // columns)
+    figure, grid = plt.subplots(lines, columns, figsize=(9.6, 1.9 * lines), sharex=True, sharey=True, squeeze=False)
+    panels = list(mpl.cbook.flatten(grid.tolist()))
+    for axes, entry in zip(panels, result["series"], strict=False):
+        places = [(i + 1) * result["window"] / 1e6 for i in range(len(entry["moving"]))]
+        axes.axhline(entry["stationary"], color="#99a8b2", linestyle="--", linewidth=1)
+        axes.plot(places, entry["moving"], color="#1f6f8b", linewidth=1.2)
+        axes.set_title(entry["algorithm"], fontsize=9)
+        axes.set_ylim(0, 100)
+    for axes in panels[len(result["series"]) :]:
+        axes.set_visible(False)
+    figure.supxlabel(f"million tuples; hot keys move after every {result['period'] / 1e6:g} million", fontsize=9)
+    figure.supylabel("% answered by the cache (dashed: hot keys stay)", fontsize=9)
+    figure.tight_layout()
+    return figure
+
+
+_PICTURES = {"peers": _peers, "scaling": _scaling, "disk": _disk, "family": _family, "drift": _drift}
 
 if __name__ == "__main__":
     for path in draw(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])):
