@@ -5,18 +5,38 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from millrace.core.jit import kernel
+from millrace.core.jit import inlined, kernel
 from millrace.kernels.mixing import mix
+
+
+@inlined
+def salt_of(seed: int) -> np.int64:
+    """What numbers are mixed with under a seed."""
+    return np.int64(mix(np.int64(seed)) >> np.uint64(1))
+
+
+@inlined
+def scatter(number: np.int64, salt: np.int64) -> np.uint64:
+    """64 random bits that depend on a number and a salt alone.
+
+    Mixed twice, for tables place their codes by mixing once: a sample must not fill only a part of them.
+    """
+    bits = mix(number)
+    bits = mix(np.int64((bits ^ (bits >> np.uint64(29))) >> np.uint64(1)) ^ salt)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@kernel
+def scattered(numbers: npt.NDArray[np.int64], seed: int, out: npt.NDArray[np.uint64]) -> None:
+    """The random bits of numbers under a seed."""
+    salt = salt_of(seed)
+    for i in range(len(numbers)):
+        out[i] = scatter(numbers[i], salt)
 
 
 @kernel
 def sampled(numbers: npt.NDArray[np.int64], seed: int, threshold: np.uint64, out: npt.NDArray[np.bool_]) -> None:
-    """Which numbers fall below a threshold once they are mixed with a seed.
-
-    Mixed twice, for tables place their codes by mixing once: a sample must not fill only a part of them.
-    """
-    salt = mix(np.int64(seed)) >> np.uint64(1)
+    """Which numbers fall below a threshold once they are mixed with a seed."""
+    salt = salt_of(seed)
     for i in range(len(numbers)):
-        bits = mix(numbers[i])
-        bits = mix(np.int64((bits ^ (bits >> np.uint64(29))) >> np.uint64(1)) ^ np.int64(salt))
-        out[i] = bits ^ (bits >> np.uint64(31)) < threshold
+        out[i] = scatter(numbers[i], salt) < threshold

@@ -1,0 +1,205 @@
+"""Two sketches of a stream of key codes, each one table of bounded size (open addressing, linear probing).
+
+A *key sample* holds every key whose random bits are at most a limit, with its exact count. When it is full the limit
+goes down by an eighth and keys above it leave, so what it holds depends on the tuples alone, not on their order::
+
+    0 ├── kept, counted ──┤ limit ······· passed over ······· 2**64
+
+*Hot keys* are counted from the moment they enter. When the table is full the *floor* rises to the median of what its
+keys can have come to, and those at or below it leave. From then on a key enters with one tuple in :data:`ENTRY`, drawn
+by the tuple's number: rare keys mostly pass by, and frequent ones miss a few tuples::
+
+    in the table:      count  <=  times it came  <=  count + missed
+    not in the table:             times it came  <=  floor
+
+Until the table has been full for the first time both are certain and nothing is missed; then the right side of both
+may be exceeded by chance, by ``k * ENTRY`` tuples with probability ``exp(-k)``. The floor is at most two tuples in
+every ``most_entries`` that were let in.
+
+References
+----------
+P. B. Gibbons: Distinct sampling for highly-accurate answers to distinct values queries and event reports. VLDB 2001.
+G. S. Manku, R. Motwani: Approximate frequency counts over data streams. VLDB 2002.
+C. Estan, G. Varghese: New directions in traffic measurement and accounting. SIGCOMM 2002 (sample and hold).
+D. Anderson et al.: A high-performance algorithm for identifying frequent items in data streams. IMC 2017.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.core.jit import inlined, kernel
+from millrace.kernels.mixing import mix, place
+from millrace.kernels.sampling import salt_of, scatter
+
+SAMPLED = np.dtype([("code", np.int64), ("count", np.int32)])
+"""A key of a sample. A count of 0 marks an empty place, here and among hot keys."""
+
+HOT = np.dtype([("code", np.int64), ("count", np.int32), ("missed", np.int32)])
+"""A hot key: how often it came since it entered, and how often it can have come before."""
+
+ENTRY = 8
+"""Tuples of a key it takes on average to enter hot keys that have been full."""
+
+SAMPLE_SEED = 0x5A3D
+ALL = np.uint64(2**64 - 1)
+"""The limit of a sample that holds every key."""
+
+_ENTERS = np.uint64(2**64 // ENTRY)
+_LESS = np.uint64(3)  # the limit goes down by 2**-3 of itself
+
+
+class KeySample(NamedTuple):
+    """The arrays: ``entries`` is of :data:`SAMPLED`; one number each for the limit and the keys held."""
+
+    entries: npt.NDArray[Any]
+    limit: npt.NDArray[np.uint64]
+    kept: npt.NDArray[np.int64]
+
+
+class HotKeys(NamedTuple):
+    """The arrays: ``entries`` is of :data:`HOT`; one number each for the floor, the keys held, the tuples counted."""
+
+    entries: npt.NDArray[Any]
+    floor: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64]
+    tuples: npt.NDArray[np.int64]
+
+
+@inlined
+def most_entries(places: int) -> int:
+    """Keys a table of so many places holds at most."""
+    return places - (places >> 2) - 1
+
+
+@inlined
+def _find(entries: npt.NDArray[Any], code: np.int64) -> int:
+    """Where a table has ``code``, or the empty place where it would go."""
+    places = len(entries)
+    at = place(mix(code), places)
+    while entries[at].count != 0 and entries[at].code != code:
+        at += 1
+        if at == places:
+            at = 0
+    return at
+
+
+@kernel
+def _close_gap(entries: npt.NDArray[Any], gap: int) -> None:
+    """Empty a place and pull back the entries that linear probing pushed past it."""
+    places = len(entries)
+    at = gap
+    while True:
+        at += 1
+        if at == places:
+            at = 0
+        if entries[at].count == 0:
+            break
+        home = place(mix(entries[at].code), places)
+        if (at - home) % places >= (at - gap) % places:
+            entries[gap] = entries[at]
+            gap = at
+    entries[gap].count = 0
+
+
+@kernel
+def _drop_above(entries: npt.NDArray[Any], limit: np.uint64) -> int:
+    """Drop the keys of a sample above a limit; return how many."""
+    salt = salt_of(SAMPLE_SEED)
+    dropped = 0
+    at = 0
+    while at < len(entries):
+        if entries[at].count != 0 and scatter(entries[at].code, salt) > limit:
+            _close_gap(entries, at)
+            dropped += 1
+        else:
+            at += 1
+    return dropped
+
+
+@inlined
+def lower(limit: np.uint64) -> np.uint64:
+    """The next limit."""
+    return limit - (limit >> _LESS)
+
+
+@kernel
+def sample(s: KeySample, codes: npt.NDArray[np.int64]) -> None:
+    """Count each code that is in the sample. O(1) each."""
+    salt = salt_of(SAMPLE_SEED)
+    limit = s.limit[0]
+    kept = s.kept[0]
+    most = most_entries(len(s.entries))
+    for i in range(len(codes)):
+        code = codes[i]
+        if scatter(code, salt) > limit:
+            continue
+        at = _find(s.entries, code)
+        if s.entries[at].count == 0:
+            s.entries[at].code = code
+            kept += 1
+        s.entries[at].count += 1
+        while kept > most:
+            limit = lower(limit)
+            kept -= _drop_above(s.entries, limit)
+    s.limit[0] = limit
+    s.kept[0] = kept
+
+
+@kernel
+def fill(entries: npt.NDArray[Any], given: npt.NDArray[Any]) -> None:
+    """Hold these entries, no two of one code, and nothing else."""
+    for at in range(len(entries)):
+        entries[at].count = 0
+    for i in range(len(given)):
+        entries[_find(entries, given[i].code)] = given[i]
+
+
+@kernel
+def _raise(entries: npt.NDArray[Any], kept: int) -> tuple[int, np.int64]:
+    """Drop at least half of the hot keys, those that came least; return how many are left, and the floor."""
+    reach = np.empty(kept, np.int64)
+    held = np.empty(kept, entries.dtype)
+    found = 0
+    for at in range(len(entries)):
+        if entries[at].count != 0:
+            held[found] = entries[at]
+            reach[found] = np.int64(entries[at].count) + entries[at].missed
+            found += 1
+    reach.sort()
+    floor = reach[kept // 2]
+    left = 0
+    for i in range(kept):
+        if np.int64(held[i].count) + held[i].missed > floor:
+            held[left] = held[i]
+            left += 1
+    fill(entries, held[:left])
+    return left, floor
+
+
+@kernel
+def count(h: HotKeys, codes: npt.NDArray[np.int64]) -> None:
+    """Count each code, letting in some of those that are not there. O(1) each on average."""
+    floor = h.floor[0]
+    kept = h.kept[0]
+    first = h.tuples[0]
+    most = len(h.entries) // 2  # most codes are not here, and looking for them has to end soon
+    for i in range(len(codes)):
+        code = codes[i]
+        at = _find(h.entries, code)
+        if h.entries[at].count == 0:
+            if floor > 0 and mix(first + i) >= _ENTERS:
+                continue
+            if kept == most:
+                kept, floor = _raise(h.entries, kept)
+                at = _find(h.entries, code)
+            h.entries[at].code = code
+            h.entries[at].missed = np.int32(floor)
+            kept += 1
+        h.entries[at].count += 1
+    h.floor[0] = floor
+    h.kept[0] = kept
+    h.tuples[0] = first + len(codes)
