@@ -1,0 +1,98 @@
+"""How often the keys of a stream come, from the most frequent to the least, in few numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.core.search import lowest
+from millrace.datasets.zipf import harmonic
+
+Floats = npt.NDArray[np.float64]
+
+_MOST_SKEW = 8.0
+_COMPARED = 128
+
+
+class Frequencies(NamedTuple):
+    """A rank-frequency curve in buckets: so many keys, each with this probability; most probable first.
+
+    ``keys`` may be fractions: they are estimates. ``keys @ probability`` is 1, unless there are no keys at all.
+
+    Examples
+    --------
+    One key has half of the stream, a thousand share the rest:
+
+    >>> curve = Frequencies(np.array([1.0, 1000.0]), np.array([0.5, 0.0005]))
+    >>> curve.top_share(1), curve.top_share(101), curve.top_share(5000)
+    (0.5, 0.55, 1.0)
+    """
+
+    keys: Floats
+    probability: Floats
+
+    @staticmethod
+    def of(keys: Floats, weight: Floats) -> Frequencies:
+        """The curve of buckets in any order whose keys have these weights."""
+        there = np.flatnonzero((keys > 0) & (weight > 0))
+        keys, weight = keys[there].astype(np.float64), weight[there].astype(np.float64)
+        order = np.argsort(-weight, kind="stable")
+        keys, weight = keys[order], weight[order]
+        return Frequencies(keys, weight / (keys @ weight) if len(keys) else weight)
+
+    @property
+    def ranks(self) -> Floats:
+        """The rank of the last key of each bucket."""
+        return np.cumsum(self.keys)
+
+    def top_share(self, h: float) -> float:
+        """The share of the stream that belongs to its ``h`` most frequent keys."""
+        if len(self.keys) == 0:
+            return 0.0
+        ends = np.concatenate([[0.0], self.ranks])
+        shares = np.concatenate([[0.0], np.cumsum(self.keys * self.probability)])
+        return float(np.interp(h, ends, shares / shares[-1]))
+
+    def skew(self) -> float:
+        """The exponent of the Zipf distribution over as many keys that is most likely to give this curve.
+
+        That is the exponent under which the mean of ``log(rank)`` is that of the curve.
+        """
+        if self.ranks[-1:].sum() < 1.5:
+            return 0.0
+        keys = round(float(self.ranks[-1]))
+        logs = np.array([math.lgamma(rank + 1) for rank in np.concatenate([[0.0], self.ranks])])
+        mean_log = float(self.probability @ np.diff(logs))
+
+        def unlikely(skew: float) -> float:
+            return skew * mean_log + math.log(harmonic(keys, skew))
+
+        return lowest(unlikely, 0.0, _MOST_SKEW, 40)
+
+    def distance(self, other: Frequencies) -> float:
+        """The largest difference of two curves' :meth:`top_share`, from 0 to 1."""
+        if len(self.keys) == 0 or len(other.keys) == 0:
+            return float(len(self.keys) != len(other.keys))
+        ranks = np.concatenate([self.ranks, other.ranks])
+        return max(abs(self.top_share(rank) - other.top_share(rank)) for rank in _some(ranks))
+
+    def misfit(self, skew: float) -> float:
+        """The largest difference between :meth:`top_share` and that of a Zipf distribution, from 0 to 1."""
+        if len(self.keys) == 0:
+            return 0.0
+        keys = max(1, round(float(self.ranks[-1])))
+        total = harmonic(keys, skew)
+        ranks = [min(keys, max(1, round(rank))) for rank in _some(self.ranks)]
+        return max(abs(self.top_share(rank) - harmonic(rank, skew) / total) for rank in ranks)
+
+
+def _some(ranks: Floats) -> list[float]:
+    """At most so many of the ranks, spread evenly over their logarithms, the first and the last among them."""
+    ordered = np.unique(ranks)
+    if len(ordered) > _COMPARED:
+        wanted = np.geomspace(ordered[0], ordered[-1], _COMPARED)
+        ordered = ordered[np.unique(np.searchsorted(ordered, wanted).clip(0, len(ordered) - 1))]
+    return [float(rank) for rank in ordered]
