@@ -136,6 +136,12 @@ class StreamStatistics:
         hot = hot[np.argsort(-counts[hot], kind="stable")]
         return codes[hot], counts[hot] / max(1, self.weight)
 
+    def _others(self, hot: Codes) -> npt.NDArray[Any]:
+        """What the sample has of the keys that are not hot."""
+        held = _held(self._sample.entries)
+        others: npt.NDArray[Any] = held[~np.isin(held["code"], hot)]
+        return others
+
     def _counted(self) -> tuple[Codes, Floats]:
         """All keys that are counted by name, and how often they came, estimated."""
         if self._whole:
@@ -163,9 +169,8 @@ class StreamStatistics:
         return self._curve
 
     def _fitted(self) -> Frequencies:
-        _, shares = self.hot_keys()
-        counts = _held(self._sample.entries)["count"]
-        counts = counts[counts < self._least].astype(np.int64)
+        codes, shares = self.hot_keys()
+        counts = self._others(codes)["count"].astype(np.int64)
         hot, numbers = np.unique(shares * self.weight, return_counts=True)
         if len(counts) == 0:
             return Frequencies.of(numbers.astype(np.float64), hot)
@@ -193,8 +198,7 @@ class StreamStatistics:
         Hot keys stand for themselves, the others of the sample for all that are not hot.
         """
         codes, shares = self.hot_keys()
-        held = _held(self._sample.entries)
-        held = held[held["count"] < self._least]
+        held = self._others(codes)
         counts = held["count"].astype(np.float64)
         rest = max(0.0, 1 - float(shares.sum())) if len(shares) else 1.0
         weights = np.concatenate([shares, counts * (rest / counts.sum()) if len(counts) else counts])
@@ -264,7 +268,7 @@ class StreamStatistics:
         scattered(np.ascontiguousarray(entries["code"]), sketches.SAMPLE_SEED, words)
         limit = min(limit, self._sample.limit[0])
         while (words <= limit).sum() > most_entries(len(self._sample.entries)):
-            limit = sketches.lower(limit)
+            limit = np.uint64(sketches.lower(limit))
         kept = entries[words <= limit]
         sketches.fill(self._sample.entries, kept)
         self._sample.limit[0], self._sample.kept[0] = limit, len(kept)

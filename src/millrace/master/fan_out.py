@@ -1,0 +1,154 @@
+"""How many master rows a key has, and how many of a stream's keys have any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.core.errors import ConfigError
+from millrace.kernels import bitfilter
+
+if TYPE_CHECKING:
+    from millrace.master.store import MasterStore
+
+Codes = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_BLOCK_ROWS = 65_536
+_MOST_CODES = 65_536
+
+
+@dataclass(frozen=True)
+class FanOut:
+    """Rows of a master and its distinct keys; the mean and the largest number of rows that a key has."""
+
+    rows: int
+    keys: int
+    mean: float
+    largest: int
+
+
+def fan_out(store: MasterStore) -> FanOut:
+    """Rows per key of a store. Its manifest knows, so nothing is read.
+
+    >>> import tempfile, pyarrow as pa
+    >>> from millrace.master.store import MasterStore
+    >>> store = MasterStore.build(pa.table({"k": [1, 2, 2, 2]}), tempfile.mkdtemp() + "/m", key="k")
+    >>> fan_out(store)
+    FanOut(rows=4, keys=2, mean=2.0, largest=3)
+    """
+    m = store.manifest
+    return FanOut(m.rows, m.keys, m.rows / m.keys if m.keys else 0.0, m.largest_group)
+
+
+@dataclass(frozen=True)
+class Matches:
+    """What a stream finds in a master.
+
+    Parameters
+    ----------
+    share
+        The share of its tuples that have a match.
+    rows
+        Master rows that a tuple meets on average, those without a match counted as 0.
+    exact
+        Whether every row that could match was considered. If not, both are estimates.
+    """
+
+    share: float
+    rows: float
+    exact: bool
+
+
+def matches(store: MasterStore, codes: Codes, shares: Floats | None = None, *, sample: int = 1 << 24) -> Matches:
+    """Which share of a stream has a match, and how many.
+
+    Parameters
+    ----------
+    codes
+        Different keys of the stream, such as those of ``StreamStatistics.weighted_keys``; at most 65 536.
+    shares
+        What each key stands for; all for the same if not given.
+    sample
+        Without an index, rows of the master that are looked at: all if there are no more, else those of about so many
+        rows' pages, drawn by chance (always the same). With an index every key is looked up.
+
+    Notes
+    -----
+    Of a sample of the rows, ``rows`` is found without bias. ``share`` is too if keys are unique; otherwise it is
+    ``rows`` divided by the rows that keys have on average in this master.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa
+    >>> from millrace.master.store import MasterStore
+    >>> store = MasterStore.build(pa.table({"k": [1, 2, 2, 2]}), tempfile.mkdtemp() + "/m", key="k")
+    >>> matches(store, np.array([1, 2, 3, 4]), np.array([0.25, 0.5, 0.25, 0.0]))
+    Matches(share=0.75, rows=1.75, exact=True)
+    """
+    different = len(np.unique(codes))
+    if different > _MOST_CODES or different != len(codes):
+        raise ConfigError(
+            f"codes: expected at most {_MOST_CODES:,}, no two the same; got {len(codes):,}, {different:,} different"
+        )
+    if shares is not None and (len(shares) != len(codes) or (shares < 0).any()):
+        raise ConfigError(f"shares: expected {len(codes):,}, none below 0; got {len(shares):,}")
+    if sample < 1:
+        raise ConfigError(f"sample: expected at least one row; got {sample}")
+    weights = np.ones(len(codes)) if shares is None else shares
+    total = float(weights.sum())
+    if total == 0 or store.rows == 0:
+        return Matches(0.0, 0.0, True)
+    counts, looked_at = _looked_up(store, codes) if store.indexed else _scanned(store, codes, sample)
+    rows = float(weights @ counts) / total / looked_at
+    if looked_at == 1:
+        share = float(weights @ (counts > 0)) / total
+    else:
+        share = min(1.0, rows / fan_out(store).mean)
+    return Matches(share, rows, looked_at == 1)
+
+
+def _looked_up(store: MasterStore, codes: Codes) -> tuple[npt.NDArray[np.int64], float]:
+    """Rows of each code, by the index; from codes alone nobody knows the shard."""
+    counts = np.zeros(len(codes), np.int64)
+    for shard in range(store.shards):
+        counts += store.index(shard).ranges_of(np.ascontiguousarray(codes))[1]
+    return counts, 1.0
+
+
+def _scanned(store: MasterStore, codes: Codes, sample: int) -> tuple[npt.NDArray[np.int64], float]:
+    """Rows of each code in some pages, and the share of all rows that they have."""
+    order = np.argsort(codes)
+    ordered = codes[order]
+    bits = np.zeros(bitfilter.filter_words(len(codes)), np.uint64)
+    bitfilter.fill(bits, ordered)
+    passed = np.empty(_BLOCK_ROWS, np.int32)
+    found = np.zeros(len(codes), np.int64)
+    looked_at = 0
+    for shard, first, stop in _pages(store, sample):
+        looked_at += stop - first
+        for begin in range(first, stop, _BLOCK_ROWS):
+            block = store.codes(shard)[begin : min(stop, begin + _BLOCK_ROWS)]
+            some = block[passed[: bitfilter.candidates(bits, block, passed)]]
+            at = np.minimum(np.searchsorted(ordered, some), len(ordered) - 1)
+            found += np.bincount(at[ordered[at] == some], minlength=len(codes))
+    counts = np.empty(len(codes), np.int64)
+    counts[order] = found
+    return counts, looked_at / store.rows
+
+
+def _pages(store: MasterStore, sample: int) -> list[tuple[int, int, int]]:
+    """Pages as shard, first row and end: all, or as many by chance as have about so many rows, but one at least."""
+    size = store.manifest.page_rows
+    pages = [
+        (number, first, min(shard.rows, first + size))
+        for number, shard in enumerate(store.manifest.shards)
+        for first in range(0, shard.rows, size)
+    ]
+    if store.rows <= sample:
+        return pages
+    drawn = np.random.default_rng(0).permutation(len(pages))[: max(1, sample // size)]
+    return [pages[i] for i in np.sort(drawn)]
