@@ -13,8 +13,8 @@ by the tuple's number: rare keys mostly pass by, and frequent ones miss a few tu
     not in the table:             times it came  <=  floor
 
 Until the table has been full for the first time both are certain and nothing is missed; then the right side of both
-may be exceeded by chance, by ``k * ENTRY`` tuples with probability ``exp(-k)``. The floor is at most two tuples in
-every ``most_entries`` that were let in.
+may be exceeded by chance, by ``k * ENTRY`` tuples with probability ``exp(-k)``. Whenever the floor rises by one, half
+of the keys there lose what a tuple has brought them: it is at most ``2 * tuples / most keys``, mostly far less.
 
 References
 ----------
@@ -71,7 +71,7 @@ class HotKeys(NamedTuple):
 
 @inlined
 def most_entries(places: int) -> int:
-    """Keys a table of so many places holds at most."""
+    """Keys a sample with so many places holds at most."""
     return places - (places >> 2) - 1
 
 

@@ -78,8 +78,9 @@ def matches(store: MasterStore, codes: Codes, shares: Floats | None = None, *, s
 
     Notes
     -----
-    Of a sample of the rows, ``rows`` is found without bias. ``share`` is too if keys are unique; otherwise it is
-    ``rows`` divided by the rows that keys have on average in this master.
+    Where only some rows are looked at, it is chance which of the few frequent keys are met. So every key counts the
+    same then, as if frequent keys had as many rows as others; and ``share`` is ``rows`` divided by the rows of a key of
+    the master on average.
 
     Examples
     --------
@@ -103,12 +104,10 @@ def matches(store: MasterStore, codes: Codes, shares: Floats | None = None, *, s
     if total == 0 or store.rows == 0:
         return Matches(0.0, 0.0, True)
     counts, looked_at = _looked_up(store, codes) if store.indexed else _scanned(store, codes, sample)
-    rows = float(weights @ counts) / total / looked_at
     if looked_at == 1:
-        share = float(weights @ (counts > 0)) / total
-    else:
-        share = min(1.0, rows / fan_out(store).mean)
-    return Matches(share, rows, looked_at == 1)
+        return Matches(float(weights @ (counts > 0)) / total, float(weights @ counts) / total, True)
+    rows = float(counts.mean()) / looked_at
+    return Matches(min(1.0, rows / fan_out(store).mean), rows, False)
 
 
 def _looked_up(store: MasterStore, codes: Codes) -> tuple[npt.NDArray[np.int64], float]:
