@@ -16,7 +16,7 @@ from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, Schem
 from millrace.datasets import ZipfSampler
 from millrace.datasets.zipf import harmonic
 from millrace.rows import statistics as statistics_module
-from millrace.rows.frequencies import Frequencies
+from millrace.rows.rank_curve import RankCurve
 from millrace.rows.statistics import LEAST_BYTES, StreamStatistics
 
 Codes = npt.NDArray[np.int64]
@@ -364,14 +364,14 @@ def test_any_kind_of_array_of_codes() -> None:
 @pytest.mark.parametrize("skew", [0.0, 0.3, 1.0, 2.5])
 def test_the_skew_of_an_exact_curve(skew: float) -> None:
     ranks = np.arange(1, 10_001, dtype=np.float64)
-    curve = Frequencies.of(np.ones(10_000), ranks**-skew)
+    curve = RankCurve.of(np.ones(10_000), ranks**-skew)
     assert curve.skew() == pytest.approx(skew, abs=1e-3)
     assert curve.misfit(curve.skew()) < 1e-3
     assert curve.misfit(skew + 1) > 0.1
 
 
 def test_buckets_come_in_any_order() -> None:
-    curve = Frequencies.of(np.array([10.0, 0.0, 2.0, 5.0]), np.array([1.0, 9.0, 4.0, 0.0]))
+    curve = RankCurve.of(np.array([10.0, 0.0, 2.0, 5.0]), np.array([1.0, 9.0, 4.0, 0.0]))
     assert curve.keys.tolist() == [2, 10]
     assert curve.probability.tolist() == pytest.approx([4 / 18, 1 / 18])
     assert [curve.top_share(h) for h in (0, 1, 2, 7, 12, 99)] == pytest.approx([0, 4 / 18, 8 / 18, 13 / 18, 1, 1])

@@ -25,7 +25,7 @@ from millrace.core.sizes import format_size, parse_size
 from millrace.kernels import sketches
 from millrace.kernels.sampling import scattered
 from millrace.kernels.sketches import ALL, ENTRY, HOT, SAMPLED, HotKeys, KeySample, most_entries
-from millrace.rows.frequencies import Floats, Frequencies
+from millrace.rows.rank_curve import Floats, RankCurve
 from millrace.rows.spectrum import EXACT, rates_of
 
 Codes = npt.NDArray[np.int64]
@@ -90,7 +90,7 @@ class StreamStatistics:
         self.weight = 0
         """Tuples remembered: fewer than were observed after :meth:`decay`."""
         self._decays = 0
-        self._curve: Frequencies | None = None
+        self._curve: RankCurve | None = None
 
     def observe(self, codes: Codes) -> None:
         """Take in the key codes of some tuples. Tuples without a key have no code and are left out."""
@@ -156,7 +156,7 @@ class StreamStatistics:
         """How often a hot key came at least."""
         return EXACT if self._whole else max(EXACT, _CERTAIN * int(self._hot.floor[0]))
 
-    def frequencies(self) -> Frequencies:
+    def frequencies(self) -> RankCurve:
         """The rank-frequency curve of the stream: numbers of keys, and the probability of each; they add up to 1.
 
         Hot keys have the probabilities that were measured. The others are known by the sample, whose keys were counted
@@ -168,14 +168,14 @@ class StreamStatistics:
             self._curve = self._fitted()
         return self._curve
 
-    def _fitted(self) -> Frequencies:
+    def _fitted(self) -> RankCurve:
         codes, shares = self.hot_keys()
         counts = self._others(codes)["count"].astype(np.int64)
         hot, numbers = np.unique(shares * self.weight, return_counts=True)
         if len(counts) == 0:
-            return Frequencies.of(numbers.astype(np.float64), hot)
+            return RankCurve.of(numbers.astype(np.float64), hot)
         keys, rates = rates_of(counts, self._share, len(shares), self.weight - float(numbers @ hot))
-        return Frequencies.of(np.concatenate([numbers, keys]), np.concatenate([hot, rates]))
+        return RankCurve.of(np.concatenate([numbers, keys]), np.concatenate([hot, rates]))
 
     def top_share(self, h: float) -> float:
         """The share of the stream that belongs to its ``h`` most frequent keys."""

@@ -17,7 +17,7 @@ _MOST_SKEW = 8.0
 _COMPARED = 128
 
 
-class Frequencies(NamedTuple):
+class RankCurve(NamedTuple):
     """A rank-frequency curve in buckets: so many keys, each with this probability; most probable first.
 
     ``keys`` may be fractions: they are estimates. ``keys @ probability`` is 1, unless there are no keys at all.
@@ -26,7 +26,7 @@ class Frequencies(NamedTuple):
     --------
     One key has half of the stream, a thousand share the rest:
 
-    >>> curve = Frequencies(np.array([1.0, 1000.0]), np.array([0.5, 0.0005]))
+    >>> curve = RankCurve(np.array([1.0, 1000.0]), np.array([0.5, 0.0005]))
     >>> curve.top_share(1), curve.top_share(101), curve.top_share(5000)
     (0.5, 0.55, 1.0)
     """
@@ -35,13 +35,13 @@ class Frequencies(NamedTuple):
     probability: Floats
 
     @staticmethod
-    def of(keys: Floats, weight: Floats) -> Frequencies:
+    def of(keys: Floats, weight: Floats) -> RankCurve:
         """The curve of buckets in any order whose keys have these weights."""
         there = np.flatnonzero((keys > 0) & (weight > 0))
         keys, weight = keys[there].astype(np.float64), weight[there].astype(np.float64)
         order = np.argsort(-weight, kind="stable")
         keys, weight = keys[order], weight[order]
-        return Frequencies(keys, weight / (keys @ weight) if len(keys) else weight)
+        return RankCurve(keys, weight / (keys @ weight) if len(keys) else weight)
 
     @property
     def ranks(self) -> Floats:
@@ -72,7 +72,7 @@ class Frequencies(NamedTuple):
 
         return lowest(unlikely, 0.0, _MOST_SKEW, 40)
 
-    def distance(self, other: Frequencies) -> float:
+    def distance(self, other: RankCurve) -> float:
         """The largest difference of two curves' :meth:`top_share`, from 0 to 1."""
         if len(self.keys) == 0 or len(other.keys) == 0:
             return float(len(self.keys) != len(other.keys))
