@@ -36,7 +36,7 @@ class Batched(Access):
 
     paged = True
 
-    def __init__(self, around: Surroundings, *, batch: int = 1024) -> None:
+    def __init__(self, around: Surroundings, *, batch: int = 8192) -> None:
         super().__init__(around)
         if not isinstance(batch, int) or batch < 1:
             raise ConfigError(f"batch: expected a whole number of at least 1; got {batch!r}")

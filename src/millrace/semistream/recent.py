@@ -19,6 +19,9 @@ from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.frequency import Counts, FrequencyCache
 
 
+_AT_ONCE = 16  # a full cache lets go of this part of its rows at a time, for finding the oldest takes a sort
+
+
 class RecentCache(FrequencyCache):
     """Every key that is looked up enters; the least recently used go. ``hits`` is when a group was last used."""
 
@@ -63,6 +66,7 @@ class RecentCache(FrequencyCache):
         enter = int(np.searchsorted(np.cumsum(sizes), most, side="right"))
         surplus = len(self.rows) + int(sizes[:enter].sum()) - most
         if surplus > 0:
+            surplus = max(surplus, most // _AT_ONCE)
             heads, rows = self.rows.groups()
             oldest = np.argsort(self.rows.marks["hits"][heads], kind="stable")
             gone = int(np.searchsorted(np.cumsum(rows[oldest]), surplus)) + 1
