@@ -25,6 +25,14 @@ class BudgetTooSmallError(ConfigError):
         self.minimum = minimum
 
 
+class OutOfReachError(ConfigError):
+    """What is asked for cannot be had in any way; ``nearest`` is the nearest that can."""
+
+    def __init__(self, message: str, nearest: float) -> None:
+        super().__init__(message)
+        self.nearest = nearest
+
+
 class BudgetExceededError(MillraceError, MemoryError):
     """A reservation was asked for that the budget cannot give. Nothing was allocated."""
 

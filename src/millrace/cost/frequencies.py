@@ -1,0 +1,205 @@
+"""How often the keys of a stream come, in a form in which a hundred million keys cost no more than a hundred.
+
+Keys are put into buckets of about equal frequency: every one of the most frequent keys has a bucket of its own, the
+others share buckets whose frequencies differ by a few per cent. What a model needs is then a sum over some 150 buckets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.core.errors import ConfigError
+from millrace.cost.roots import increasing_root
+
+Floats = npt.NDArray[np.float64]
+RowsPerKey = Sequence[tuple[int, float]]
+"""Shares of the keys that have so many master rows."""
+
+ONE_ROW: RowsPerKey = ((1, 1.0),)
+"""Every key has one row."""
+
+_SINGLE = 48
+_RATIO = 1.12
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+@dataclass(frozen=True)
+class Split:
+    """Who is cached."""
+
+    keys: float
+    rows: float
+    """Master rows of the cached keys."""
+    share: float
+    """Share of the stream that has them."""
+
+
+class Frequencies:
+    """Shares of the stream by key.
+
+    Parameters
+    ----------
+    counts
+        Keys in each bucket; they need not be whole numbers.
+    each
+        Share of the stream that a key of the bucket has, most frequent first. Together all have 1.
+
+    Examples
+    --------
+    >>> zipf = Frequencies.zipf(1.0, 100_000_000)
+    >>> len(zipf.counts) < 250, round(zipf.share(zipf.hottest(1_000_000)), 3)
+    (True, 0.758)
+    """
+
+    def __init__(self, counts: npt.ArrayLike, each: npt.ArrayLike) -> None:
+        self.counts: Floats = np.asarray(counts, np.float64)
+        self.each: Floats = np.asarray(each, np.float64)
+        total = float((self.counts * self.each).sum())
+        if not math.isclose(total, 1.0, rel_tol=1e-6):
+            raise ConfigError(f"frequencies: expected shares that add up to 1; got {total:g}")
+
+    @classmethod
+    def zipf(cls, skew: float, keys: int) -> Frequencies:
+        """The key of rank r has a share in proportion to r**-skew; 0 is uniform."""
+        if not (isinstance(skew, int | float) and skew >= 0 and math.isfinite(skew)):
+            raise ConfigError(f"skew: expected a finite number of at least 0; got {skew!r}")
+        firsts = _bucket_starts(_checked_keys(keys))
+        counts = np.diff(firsts)
+        middle = _area(firsts[1:] - 0.5, skew) - _area(firsts[:-1] - 0.5, skew)
+        masses = np.where(counts == 1, firsts[:-1] ** -float(skew), middle)
+        return cls(counts, masses / masses.sum() / counts)
+
+    @classmethod
+    def uniform(cls, keys: int) -> Frequencies:
+        """All keys come equally often."""
+        return cls([_checked_keys(keys)], [1 / keys])
+
+    @classmethod
+    def measured(cls, counts: npt.ArrayLike, keys: int | None = None) -> Frequencies:
+        """From how often each key came in a sample of the stream, and how many keys there are.
+
+        As many tuples as came with a key of their own would come with an unseen key next time (Good and Turing), so
+        that share is given to the keys that were not seen, equally. Without ``keys`` there are none of those.
+
+        >>> measured = Frequencies.measured([5, 3, 1, 1], keys=10)
+        >>> measured.counts.tolist(), measured.each.round(3).tolist()
+        ([1.0, 1.0, 2.0, 6.0], [0.4, 0.24, 0.08, 0.033])
+        """
+        seen = np.asarray(counts)
+        seen = seen[seen > 0]
+        if not len(seen):
+            raise ConfigError("frequencies: expected counts of at least one key; got none")
+        unseen = 0 if keys is None else keys - len(seen)
+        if unseen < 0:
+            raise ConfigError(f"frequencies: counts of {len(seen):,} keys, but there are only {keys:,}")
+        tuples = float(seen.sum())
+        new = float((seen == 1).sum()) / tuples if unseen else 0.0
+        new = min(new, unseen / (unseen + len(seen)))  # no unseen key is more frequent than those seen on average
+        values, numbers = np.unique(seen, return_counts=True)
+        each, keys_of = values[::-1] / tuples * (1 - new), numbers[::-1].astype(np.float64)
+        if unseen:
+            each, keys_of = np.append(each, new / unseen), np.append(keys_of, unseen)
+        return cls(keys_of, each)
+
+    # sums
+
+    @property
+    def keys(self) -> float:
+        return float(self.counts.sum())
+
+    def share(self, kept: Floats) -> float:
+        """Share of the stream, if of each bucket's keys this part is kept."""
+        return float((self.counts * self.each * kept).sum())
+
+    def expected(self, tuples: float) -> Floats:
+        """Tuples that come for a key of each bucket, of so many in all."""
+        return self.each * tuples
+
+    def concentration(self) -> float:
+        """The chance that two tuples have the same key."""
+        return float((self.counts * self.each**2).sum())
+
+    # which keys
+
+    def hottest(self, keys: float) -> Floats:
+        """Of each bucket's keys the part that is among the most frequent ``keys``."""
+        before = np.concatenate(([0.0], np.cumsum(self.counts)[:-1]))
+        part: Floats = np.clip((keys - before) / self.counts, 0.0, 1.0)
+        return part
+
+    def noticed(self, keys: float, tuples: float) -> Floats:
+        """As :meth:`hottest`, for who knows the keys by counting them in ``tuples`` tuples.
+
+        A key is kept if its count, which is Poisson distributed, is high enough; how high is what keeps ``keys``.
+        """
+        if keys >= self.keys:
+            return np.ones_like(self.each)
+        if keys <= 0:
+            return np.zeros_like(self.each)
+        mean = self.expected(tuples)
+
+        def left_out(least: float) -> float:
+            return -float((self.counts * at_least(least, mean)).sum())
+
+        return at_least(increasing_root(left_out, -keys, 1e-3, float(mean[0]) * 2 + 50, 1e-4), mean)
+
+    def balanced(self, tuples: float, v_R: float, v_S: float, rows: RowsPerKey = ONE_ROW) -> Split:
+        """Who is cached by the inequality: keys whose m rows take less than the tuples of a cycle, m · v_R < n · v_S.
+
+        ``tuples`` come in a cycle. A key without rows takes nothing, and is cached if it comes once a cycle.
+        """
+        waiting = self.expected(tuples) * v_S
+        keys = cached_rows = share = 0.0
+        for m, part in rows:
+            inside = np.where((m * v_R < waiting) & (waiting >= v_S), part, 0.0)
+            keys += float((self.counts * inside).sum())
+            cached_rows += m * float((self.counts * inside).sum())
+            share += self.share(inside)
+        return Split(keys, cached_rows, min(1.0, share))
+
+    def without(self, kept: Floats) -> Frequencies:
+        """The frequencies of what is left of the stream when these parts of the buckets are answered elsewhere."""
+        left = 1 - self.share(kept)
+        if left <= 1e-12:
+            raise ConfigError("frequencies: nothing is left of the stream")
+        stays = kept < 1
+        return Frequencies((self.counts * (1 - kept))[stays], self.each[stays] / left)
+
+
+def at_least(least: float, mean: Floats) -> Floats:
+    """The chance that a Poisson number of this mean is at least ``least``, which need not be whole.
+
+    By Wilson and Hilferty's approximation of the gamma distribution; good to about 0.005.
+
+    >>> at_least(7, np.array([2.0, 7.0, 20.0])).round(2).tolist()
+    [0.0, 0.55, 1.0]
+    """
+    ratio = np.cbrt(np.maximum(mean, 1e-300) / least)
+    chance: Floats = 0.5 * (1 + _erf(3 * math.sqrt(least) * (ratio - 1 + 1 / (9 * least)) / math.sqrt(2)))
+    return np.where(mean > 0, chance, 0.0)
+
+
+def _checked_keys(keys: int) -> int:
+    if isinstance(keys, bool) or not isinstance(keys, int) or keys < 1:
+        raise ConfigError(f"keys: expected a whole number of at least 1; got {keys!r}")
+    return keys
+
+
+def _bucket_starts(keys: int) -> Floats:
+    """First ranks of the buckets, and one past the last."""
+    starts = list(range(1, min(keys, _SINGLE) + 1))
+    while starts[-1] < keys and len(starts) >= _SINGLE:
+        starts.append(min(keys, int(starts[-1] * _RATIO) + 1))
+    return np.array([*dict.fromkeys(starts), keys + 1], np.float64)
+
+
+def _area(x: Floats, skew: float) -> Floats:
+    """The area under t**-skew from 1 to x: a sum over ranks is the area from half before to half after them."""
+    logarithm = np.log(x)
+    area: Floats = logarithm if skew == 1 else np.expm1((1 - skew) * logarithm) / (1 - skew)
+    return area

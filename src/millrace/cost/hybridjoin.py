@@ -1,0 +1,43 @@
+"""HYBRIDJOIN's cost model: one page of d tuples is loaded for the oldest tuple and serves all who wait for it.
+
+References
+----------
+M. A. Naeem, G. Dobbie, G. Weber: HYBRIDJOIN for near-real-time data warehousing. IJDWM 7(4), 2011. How many tuples
+leave with a page is measured in the paper; here it comes from :mod:`page_loads <millrace.cost.page_loads>`.
+"""
+
+from __future__ import annotations
+
+from millrace.cost.frequencies import Frequencies
+from millrace.cost.page_loads import PageLoads
+from millrace.cost.symbols import Disk, Sizes, UnitCosts
+
+
+def h_S(sizes: Sizes, M: float) -> float:
+    """Tuples that may wait in M bytes, beside one page."""
+    return (M - sizes.v_P) / sizes.q
+
+
+def memory(sizes: Sizes, h_S: float) -> float:
+    """Bytes in which h_S tuples may wait."""
+    return sizes.v_P + h_S * sizes.q
+
+
+def alpha(sizes: Sizes) -> float:
+    """The hash table's share of what is left beside the page; the queue has the rest."""
+    return sizes.f * sizes.v_S / sizes.q
+
+
+def c_loop(sizes: Sizes, costs: UnitCosts, disk: Disk, w: float) -> float:
+    """Seconds of a step that loads one page with which w tuples leave."""
+    return disk.c_IO(sizes.v_P) + sizes.per_page * costs.c_H + w * (costs.c_O + costs.waiting)
+
+
+def mu(w: float, c_loop: float) -> float:
+    """Tuples per second."""
+    return w / c_loop
+
+
+def w(sizes: Sizes, frequencies: Frequencies, h_S: float) -> float:
+    """Tuples that leave with a page, on average, while h_S wait."""
+    return PageLoads(frequencies, sizes.R_t, sizes.per_page).per_load(h_S)

@@ -1,0 +1,93 @@
+"""MESHJOIN's cost model, and R-MESHJOIN's: b is in pages, as in the paper.
+
+References
+----------
+N. Polyzotis, S. Skiadopoulos, P. Vassiliadis, A. Simitsis, N. Frantzell: Supporting streaming updates in an active data
+warehouse. ICDE 2007, section 3.2. The closed forms for b are ours; the paper leaves them to "standard calculus".
+M. A. Naeem, G. Dobbie, G. Weber, S. Alam: R-MESHJOIN for near-real-time data warehousing. DOLAP 2010; its formulas are
+reconstructed.
+
+Erratum: the paper's text and its table swap the names of I/Os per tuple and per second.
+"""
+
+from __future__ import annotations
+
+import math
+
+from millrace.core.errors import OutOfReachError
+from millrace.cost.symbols import Disk, Sizes, UnitCosts
+
+
+def memory(sizes: Sizes, b: float, w: float, l: float = 1) -> float:  # noqa: E741  (the papers' l)
+    """Equation 1: bytes of both buffers, the queue and the hash table; R-MESHJOIN's with ``l`` loads a step."""
+    k = sizes.N_R / (l * b)
+    return b * sizes.v_P + w * sizes.v_S + w * k * sizes.q
+
+
+def c_loop(sizes: Sizes, costs: UnitCosts, disk: Disk, b: float, w: float, l: float = 1) -> float:  # noqa: E741
+    """Equation 2: seconds of a step with ``l`` loads of b pages and w new tuples."""
+    probing = b * sizes.per_page * (costs.c_H + sizes.sigma * costs.c_O)
+    return l * (disk.c_IO(b * sizes.v_P) + probing) + w * costs.waiting
+
+
+def mu(w: float, c_loop: float) -> float:
+    """Equation 3: tuples per second."""
+    return w / c_loop
+
+
+def ios_per_tuple(b: float, w: float) -> float:
+    """Equation 4: page reads for a tuple of the stream."""
+    return b / w
+
+
+def ios_per_second(b: float, c_loop: float) -> float:
+    """Equation 4: page reads in a second."""
+    return b / c_loop
+
+
+def keeps_up(rate: float, w: float, c_loop: float) -> bool:
+    """Equation 5: whether a stream of ``rate`` tuples per second is joined exactly."""
+    return rate * c_loop <= w
+
+
+def w_for(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float, b: float) -> float:
+    """Equation 6, solved for w: tuples of a step that keep up with ``rate``."""
+    return _g(costs, rate) * (disk.seek + _a(sizes, costs, disk) * b)
+
+
+def w_in(sizes: Sizes, M: float, b: float) -> float:
+    """Equation 1, solved for w: tuples of a step in M bytes."""
+    return (M - b * sizes.v_P) / (sizes.v_S + sizes.N_R * sizes.q / b)
+
+
+def b_for_least_memory(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float) -> float:
+    """The b with which ``rate`` takes the least memory; exact.
+
+    With g = rate / (1 - rate · B) and w = g · (seek + a · b), equation 1 is a multiple of b plus one of 1/b.
+    """
+    g = _g(costs, rate)
+    growing = sizes.v_P + g * _a(sizes, costs, disk) * sizes.v_S
+    return math.sqrt(g * disk.seek * sizes.N_R * sizes.q / growing)
+
+
+def b_for_highest_rate(sizes: Sizes, costs: UnitCosts, disk: Disk, M: float) -> float:
+    """The b with which M bytes give the highest rate, leaving out the stream buffer; R's size does not matter."""
+    a = _a(sizes, costs, disk)
+    seek_bytes = disk.seek * sizes.v_P
+    return (-seek_bytes + math.sqrt(seek_bytes**2 + a * seek_bytes * M)) / (a * sizes.v_P)
+
+
+def _a(sizes: Sizes, costs: UnitCosts, disk: Disk) -> float:
+    """Seconds for one more page of a load."""
+    return disk.transfer(sizes.v_P) + sizes.per_page * (costs.c_H + sizes.sigma * costs.c_O)
+
+
+def _g(costs: UnitCosts, rate: float) -> float:
+    most = math.inf if costs.waiting == 0 else 1 / costs.waiting
+    if rate >= most:
+        raise OutOfReachError(
+            f"rate: {rate:,.0f} tuples/s cannot be reached with any memory: reading, adding and removing a tuple takes "
+            f"{costs.waiting:.3g} s, so the limit is {most:,.0f} tuples/s",
+            most,
+        )
+    return rate / (1 - rate * costs.waiting)

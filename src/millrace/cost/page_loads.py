@@ -1,0 +1,66 @@
+"""How many tuples leave with a page when the page of the oldest waiting tuple is loaded next.
+
+The keys are scattered over pages of d rows, so page i has a share p_i of the stream that is the sum of d shares drawn
+at random. Time is counted in tuples that arrive. A tuple takes T arrivals from the end of the queue to its head; with a
+queue of thousands, T hardly varies. After a load of page i nobody waits for it; its next tuple comes after 1/p_i
+arrivals on average, reaches the head T later, and the page is loaded again. So
+
+    loads of page i per arrival          1 / (T + 1/p_i)  =  p_i / (1 + x_i),          x_i = p_i · T
+    tuples that leave with it            1 + x_i
+    tuples that wait for it on average   (x_i + x_i²/2) / (1 + x_i)  =  x_i/2 + x_i / (1 + x_i) / 2
+
+(it has somebody waiting for T of T + 1/p_i arrivals: the first, and half of the x_i that follow on average). With
+
+    G(T)  =  Σ x_i / (1 + x_i)           the pages that somebody waits for
+
+the number who wait is h_S = (T + G(T)) / 2, which gives T, and T / G(T) tuples leave with a page on average.
+
+G needs the distribution of p_i only through its Laplace transform, for x / (1 + x) = ∫ e^-s (1 - e^-sx) ds:
+
+    G(T)  =  P ∫ e^-s (1 - E[e^(-s·T·p)]^d) ds,         P pages, p the share of a key drawn at random
+
+so no page is ever looked at: a sum over buckets of keys at each of a few places s is enough. With v² = e^-s, v runs
+from 0 to 1 and the integrand is nearly a polynomial in v, which Gauss and Legendre's places suit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millrace.cost.frequencies import Frequencies
+from millrace.cost.roots import increasing_root
+
+_NODES, _LENGTHS = np.polynomial.legendre.leggauss(24)
+_PLACES = -2 * np.log((1 + _NODES) / 2)
+_WEIGHTS = _LENGTHS * (1 + _NODES) / 2
+
+
+class PageLoads:
+    """A master of ``rows`` rows in pages of ``d``, one row to a key; rows that no tuple asks for are among them.
+
+    >>> loads = PageLoads(Frequencies.uniform(100_000), 100_000, 100)
+    >>> round(loads.per_load(10_000), 2)  # 1,000 pages: about 2 · h_S / P
+    20.05
+    """
+
+    def __init__(self, frequencies: Frequencies, rows: float, d: float) -> None:
+        self._frequencies = frequencies
+        self._rows, self._d = max(rows, frequencies.keys), d
+        self.pages = rows / d
+
+    def wanted(self, T: float) -> float:
+        """G: pages that somebody waits for."""
+        f = self._frequencies
+        absent = -np.expm1(-np.outer(_PLACES * T, f.each)) @ f.counts / self._rows
+        with np.errstate(divide="ignore"):
+            touched = -np.expm1(self._d * np.log1p(-np.minimum(absent, 1.0)))
+        return self.pages * float(_WEIGHTS @ touched)
+
+    def span(self, h_S: float) -> float:
+        """T: tuples that arrive while one goes through a queue of h_S."""
+        return increasing_root(lambda T: T + self.wanted(T), 2 * h_S, h_S, 2 * h_S, 1e-6)
+
+    def per_load(self, h_S: float) -> float:
+        """Tuples that leave with a page on average."""
+        T = self.span(h_S)
+        return T / self.wanted(T)

@@ -1,0 +1,121 @@
+"""The papers' symbols, each defined once: sizes in bytes, unit costs in seconds, rates in tuples per second.
+
+The papers give unit costs in nanoseconds and multiply by 1e-9; here they are seconds, and the factor is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from millrace.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a problem consists of."""
+
+    R_t: int
+    """Tuples of R."""
+    v_R: float
+    """Bytes of a tuple of R."""
+    v_S: float
+    """Bytes of a tuple of S."""
+    v_P: float = 8192.0
+    """Bytes of a page of R."""
+    v_Q: float = 4.0
+    """Bytes of a node of the queue: a pointer in MESHJOIN and SSBJ, 12 with a key and two links in HYBRIDJOIN."""
+    f: float = 1.0
+    """Fudge factor: bytes a hash table takes for every byte of its tuples."""
+    sigma: float = 1.0
+    """Result tuples for every tuple of R that probes the hash table."""
+
+    def __post_init__(self) -> None:
+        for name in ("R_t", "v_R", "v_S", "v_P", "f"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}: expected a number above 0; got {getattr(self, name)!r}")
+
+    @property
+    def N_R(self) -> float:
+        """Pages of R."""
+        return self.R_t * self.v_R / self.v_P
+
+    @property
+    def per_page(self) -> float:
+        """Tuples of R on a page: v_P / v_R."""
+        return self.v_P / self.v_R
+
+    @property
+    def q(self) -> float:
+        """Bytes of a waiting tuple: its place in the hash table and in the queue."""
+        return self.v_Q + self.f * self.v_S
+
+
+@dataclass(frozen=True)
+class UnitCosts:
+    """Seconds for one of each; all zero where only the disk counts."""
+
+    c_H: float = 0.0
+    """Looking up a tuple in a hash table."""
+    c_O: float = 0.0
+    """Making a result tuple."""
+    c_E: float = 0.0
+    """Removing a tuple from hash table and queue."""
+    c_S: float = 0.0
+    """Reading a tuple from the stream buffer."""
+    c_A: float = 0.0
+    """Appending a tuple to hash table and queue."""
+    c_F: float = 0.0
+    """Comparing the frequency of a disk tuple with the threshold."""
+    c_B: float = 0.0
+    """Switching a disk tuple into the cache."""
+
+    @property
+    def waiting(self) -> float:
+        """What a tuple costs that waits: MESHJOIN's c_E + c_S + c_A."""
+        return self.c_E + self.c_S + self.c_A
+
+    @property
+    def hit(self) -> float:
+        """What a tuple costs that the cache answers."""
+        return self.c_S + self.c_H + self.c_O
+
+
+@dataclass(frozen=True)
+class Disk:
+    """c_IO as a straight line: ``seek`` seconds, then ``bandwidth`` bytes a second."""
+
+    seek: float
+    bandwidth: float
+
+    def __post_init__(self) -> None:
+        if not (self.seek >= 0 and self.bandwidth > 0):
+            raise ConfigError(f"disk: expected seek ≥ 0 and bandwidth > 0; got {self.seek} and {self.bandwidth}")
+
+    def c_IO(self, nbytes: float) -> float:
+        """Seconds to go somewhere and read ``nbytes`` there.
+
+        >>> Disk(seek=0.008, bandwidth=50e6).c_IO(1_000_000)
+        0.028
+        """
+        return self.seek + self.transfer(nbytes)
+
+    def transfer(self, nbytes: float) -> float:
+        """Seconds to go on reading for ``nbytes``."""
+        return nbytes / self.bandwidth
+
+    @classmethod
+    def measured(cls, nbytes: Sequence[float], seconds: Sequence[float]) -> Disk:
+        """The line through reads of so many bytes that took so many seconds, by least squares.
+
+        >>> Disk.measured([0, 1e6, 2e6], [0.01, 0.02, 0.03])
+        Disk(seek=0.01, bandwidth=100000000.0)
+        """
+        if len(nbytes) != len(seconds) or len(set(nbytes)) < 2:
+            raise ConfigError("disk: expected seconds for reads of at least two lengths")
+        slope, seek = np.polyfit(np.asarray(nbytes, float), np.asarray(seconds, float), 1)
+        if slope <= 0:
+            raise ConfigError("disk: longer reads took no longer than short ones; measure longer ones")
+        return cls(max(0.0, round(float(seek), 12)), round(1 / float(slope), 3))
