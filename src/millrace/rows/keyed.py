@@ -122,7 +122,12 @@ class KeyedRows:
         """What a row costs on average, everything included."""
         rows = len(self)
         heap = (self.arena.heap_bytes - self.arena.heap.dead) / rows if rows else 0.0
-        return self.slot_bytes + _LOAD * _DIRECTORY_BYTES + heap
+        return self.fixed_row_bytes + heap
+
+    @property
+    def fixed_row_bytes(self) -> float:
+        """What a row costs without its heap bytes."""
+        return self.slot_bytes + _LOAD * _DIRECTORY_BYTES
 
     def make_room(self, rows: int, heap_bytes: int = 0, *, exact: bool = False) -> bool:
         """Reserve memory for more rows; False if the budget cannot give it. Nothing is touched before.

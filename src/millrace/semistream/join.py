@@ -25,6 +25,7 @@ from millrace.core.operator import StreamOperator
 from millrace.core.sizes import format_size, parse_size
 from millrace.core.space import HeapSpace, Space
 from millrace.core.spec import JoinSpec, On
+from millrace.cost.plan import LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, plan, rows_by_share
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.rows.arena import Slots
@@ -36,6 +37,7 @@ from millrace.semistream import snapshots
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.algorithms import Algorithm
 from millrace.semistream.algorithms import algorithm as named
+from millrace.semistream.cache import Cache
 from millrace.semistream.conditions import Condition
 from millrace.semistream.explain import explained
 from millrace.semistream.loop import PIECE, cut
@@ -57,14 +59,6 @@ class Unchanged(Enum):
 
 
 UNCHANGED = Unchanged.UNCHANGED
-
-_LOAD_ROW_BYTES = 8  # a key code
-_PAGE_ROWS = 256  # rows of a page that is found through the index
-_PAIR_BYTES = 8
-_LOAD_SHARE = 1 / 8
-_PAIR_SHARE = 1 / 100
-_MATCH_SHARE = 1 / 100
-_MOST_MATCHES = 16_384
 
 
 class SemiStreamJoin(OrderedLoop, StreamOperator):
@@ -215,7 +209,8 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         return WaitingRoom.least_bytes(WAITING, None) + OrderBuffer.least_bytes(stream)
 
     def _check_least(self, b: int, room: int) -> None:
-        least = b * _LOAD_ROW_BYTES + 16 * _PAIR_BYTES + room + 1024 + 3 * Sieve.least_bytes(self._lanes, LEAST_MATCHES)
+        least = b * LOAD_ROW_BYTES + LEAST_PAIRS * PAIR_BYTES + room + 1024
+        least += 3 * Sieve.least_bytes(self._lanes, LEAST_MATCHES)
         if self.budget.total < least:
             raise BudgetTooSmallError(
                 f"memory: {format_size(self.budget.total)} is too little for {self.algorithm.name} with b={b}; "
@@ -248,17 +243,12 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         residual = self.where if self.search is None else self.search.rest
         judging = 0 if residual is None else Residual.least_bytes(residual, stream, store.schema)
         self._check_least(self._b or 1, self._least_room(stream, code_column) + judging)
-        total = self.budget.total
-        by_share = max(1, int(total * _LOAD_SHARE) // _LOAD_ROW_BYTES)
         paged = self.algorithm.paged
-        self.b = min(self._b or (min(_PAGE_ROWS, by_share) if paged else by_share), max(1, store.rows))
-        step_rows = max(self.b, min(by_share, store.rows)) if paged else self.b
-        pairs = max(16, min(PIECE, int(total * _PAIR_SHARE) // _PAIR_BYTES))
-        self._pair_bytes = pairs * _PAIR_BYTES
-        self._load = self.budget.reserve("load", step_rows * _LOAD_ROW_BYTES + self._pair_bytes)
+        sizes = plan(self.budget.total, store.rows, paged=paged, b=self._b, threads=self._lanes.threads)
+        self.b, self._pair_bytes, matches = sizes.b, sizes.pair_bytes, sizes.matches
+        self._load = self.budget.reserve("load", sizes.load_bytes)
         one_match_settles = spec.how in ("semi", "anti")
         self._single = store.unique or (one_match_settles and store.coder.exact and self.where is None)
-        matches = max(LEAST_MATCHES, min(_MOST_MATCHES, int(total * _MATCH_SHARE) // (8 * self._lanes.threads)))
         self._numbered = NumberedRows(store)
         if self.ordered:
             several = spec.emits_master and not self._single
@@ -266,7 +256,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             self._order = OrderBuffer(stream, self.budget, self._space, rows_per_key)
             code_column = None
         waiting = WAITING if self.ordered else stream
-        sized = (waiting, self.budget, self._space, self._lanes, store.rows, matches, pairs)
+        sized = (waiting, self.budget, self._space, self._lanes, store.rows, matches, sizes.pairs)
         if self.search is not None:
             self._single = False
             self._room = OpenRoom(self.search, store, *sized, self._leave_early and one_match_settles)
@@ -296,7 +286,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             self.b,
             self._w,
             self._metrics,
-            step_rows,
+            sizes.step_rows,
             self._numbered if self.ordered else None,
         )
         self._access, self._cache = self.algorithm.make(self._around, self._options)
@@ -308,6 +298,11 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
     def access(self) -> Access:
         """The policy that decides which master rows come next."""
         return self._access
+
+    @property
+    def cache(self) -> Cache:
+        """The policy that decides who is answered at once."""
+        return self._cache
 
     @property
     def waits(self) -> bool:
@@ -406,10 +401,9 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             self._check_least(b or 1, self._least_room(pa.schema([]), None))
             self._b = b
             return
-        by_share = max(1, int(self.budget.total * _LOAD_SHARE) // _LOAD_ROW_BYTES)
-        rows = min(b or by_share, max(1, self.store.rows))
+        rows = min(b or rows_by_share(self.budget.total), max(1, self.store.rows))
         self._check_least(rows, self._least_room(self._stream_schema, None))
-        nbytes = rows * _LOAD_ROW_BYTES + self._pair_bytes
+        nbytes = rows * LOAD_ROW_BYTES + self._pair_bytes
         if not self._load.try_resize(nbytes):
             self._room.rows.trim()
             if self._order is not None:

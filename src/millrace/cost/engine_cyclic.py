@@ -1,0 +1,122 @@
+"""The engine's joins that let the whole master pass by: MESHJOIN, R-MESHJOIN and SSBJ."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from millrace.cost.crowding import filled
+from millrace.cost.engine import Prediction, Room, Situation
+from millrace.cost.frequencies import Floats, Frequencies, at_least
+from millrace.cost.plan import Plan, plan
+from millrace.cost.roots import increasing_root
+
+_RESERVE = 0.01  # of the budget is kept free for the cache to grow into
+_SWITCHING = 16 * 8
+_COUNTED_TURNS = 3  # hits are halved every turn: as good as counting for so long
+
+
+def predict(situation: Situation, algorithm: str, memory: int, b: int | None, loads_per_step: int) -> Prediction:
+    sizes = plan(memory, situation.rows, paged=False, b=b, threads=situation.threads)
+    turn = _Turn(situation, sizes, loads_per_step)
+    free = memory - sizes.load_bytes
+    if algorithm != "ssbj":
+        return turn.prediction(algorithm, memory, turn.settled(free, situation.frequencies))
+    free -= situation.threads * _SWITCHING + 8
+    if situation.rows * situation.cached_bytes * 1.02 + 16 * situation.tuple_bytes + 65_536 <= free:
+        return _in_memory(situation, memory, sizes)
+
+    def short(tuples: float) -> float:
+        """How many more tuples come in a turn than the room lets in if it is they who decide what is cached."""
+        return tuples - turn.balanced(free, memory, tuples).tuples
+
+    most = 16.0
+    while short(most) < 0 and most < 1e15:
+        most *= 8
+    tuples = increasing_root(short, 0.0, 1.0, most, 1e-5)
+    return turn.prediction(algorithm, memory, turn.balanced(free, memory, tuples))
+
+
+class _Settled:
+    """What happens in a turn of the wheel."""
+
+    def __init__(self, misses: float, hit_share: float, room: Room, cached: float) -> None:
+        self.misses, self.hit_share, self.room, self.cached = misses, hit_share, room, cached
+        self.tuples = misses / (1 - hit_share)
+
+
+class _Turn:
+    """A turn of the wheel in loads of b rows."""
+
+    def __init__(self, situation: Situation, sizes: Plan, loads_per_step: int) -> None:
+        self._situation, self._sizes = situation, sizes
+        self.loads = -(-situation.rows // sizes.b)
+        self.steps = -(-self.loads // loads_per_step)
+        step_rows = sizes.b * loads_per_step
+        self._last = (situation.rows - (self.steps - 1) * step_rows) / step_rows
+
+    def settled(self, free: float, frequencies: Frequencies, hit_share: float = 0.0, cached: float = 0.0) -> _Settled:
+        """With ``free`` bytes for those who wait, whose keys have these frequencies."""
+        s, k = self._situation, self.steps
+        room = Room.fitting(s, self._sizes, free, lambda capacity: min(k + 1, capacity / s.stay))
+        quota = room.capacity / s.stay / (k + 1)
+        quota = math.floor(quota) if quota >= 1 else quota
+        used = filled(frequencies, k, self._last) if s.leave_early else 1.0
+        return _Settled(k * quota * used, hit_share, room, cached)
+
+    def balanced(self, free: float, memory: int, tuples: float) -> _Settled:
+        """With the cache that SSBJ has if so many tuples come in a turn."""
+        s = self._situation
+        kept = balanced(s, tuples)
+        share = min(s.frequencies.share(kept), 1 - 1e-9)
+        cached = float((s.frequencies.counts * kept).sum()) * s.cached_bytes
+        rest = s.frequencies.without(np.minimum(kept, 1 - 1e-9))
+        return self.settled(max(free - cached - _RESERVE * memory, 0.0), rest, share, cached)
+
+    def seconds(self, settled: _Settled, switching: bool) -> float:
+        """Seconds of the turn."""
+        s, costs = self._situation, self._situation.costs
+        reading = s.disk.transfer(s.rows * s.read_bytes) + s.disk.seek * (self.loads if s.every_load_seeks else 1)
+        probing = s.rows * (costs.c_H + (costs.c_B if switching else 0.0))
+        hits = (settled.tuples - settled.misses) * costs.hit
+        return reading + probing + hits + settled.misses * (costs.waiting + costs.c_O)
+
+    def prediction(self, algorithm: str, memory: int, settled: _Settled) -> Prediction:
+        seconds = self.seconds(settled, algorithm == "ssbj")
+        parts = {"load": float(self._sizes.load_bytes), **settled.room.parts(self._situation)}
+        if algorithm == "ssbj":
+            parts["cache"] = settled.cached
+        return Prediction(
+            algorithm,
+            memory,
+            self._sizes.b,
+            None,
+            c_loop=seconds / self.steps,
+            w=settled.tuples / self.steps,
+            hit_share=settled.hit_share,
+            mean_wait=seconds / 2,
+            worst_wait=seconds,
+            waiting=settled.misses / self.steps * self._situation.stay * (self.steps + 1),
+            parts=parts,
+        )
+
+
+def balanced(situation: Situation, tuples: float) -> Floats:
+    """Of each bucket's keys the part that SSBJ has in its cache when so many tuples come in a turn.
+
+    A key of n tuples a turn enters in a turn in which enough wait for it, and leaves when an average over its last
+    turns says so. Between always and never, it is inside for a part of the time: enters / (enters + leaves).
+    """
+    n = situation.frequencies.expected(tuples)
+    worth = situation.cached_bytes / (situation.tuple_bytes * situation.stay)
+    enters = at_least(max(2, int(worth) + 1), n)
+    leaves = 1 - at_least(_COUNTED_TURNS * worth + 1, _COUNTED_TURNS * n)
+    return enters / np.maximum(enters + leaves, 1e-300)
+
+
+def _in_memory(situation: Situation, memory: int, sizes: Plan) -> Prediction:
+    """All of the master is in the cache."""
+    cached = situation.rows * situation.cached_bytes
+    parts = {"load": float(sizes.load_bytes), "cache": cached}
+    return Prediction("ssbj", memory, sizes.b, None, situation.costs.hit, 1.0, 1.0, 0.0, 0.0, 0.0, parts)

@@ -1,0 +1,126 @@
+"""The engine's joins that load the page of the oldest tuple: HYBRIDJOIN, CACHEJOIN and SSCJ.
+
+A step loads the pages of the n oldest tuples. While S tuples enter between two steps, the oldest of a page waits for T
+of them, give or take S/2, and h_S - S/2 wait on average; see :mod:`page_loads <millrace.cost.page_loads>` for T and G.
+So S · G / T different pages are loaded in a step, and n of the oldest tuples wait for them: the first of each page, and
+those that came for the same page within S/2 of it on average:
+
+    n  =  S · G / T  +  S² · (T - G) / (2 · T²)
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from millrace.cost.engine import Prediction, Room, Situation
+from millrace.cost.frequencies import Floats, Frequencies, at_least
+from millrace.cost.page_loads import PageLoads
+from millrace.cost.plan import plan
+from millrace.cost.roots import increasing_root
+from millrace.cost.symbols import Disk
+
+_PART_OF_ROOM = 64  # a step frees at most about this part of the room
+_ENTRY_BYTES, _INDEX_PAGE = 12, 8192
+_COUNTED_ROOMS = 3  # uses are halved once a room full of tuples has come: as good as counting for so long
+_BUSY = 0.01  # share of the cached keys that may change in a hundred loads before the threshold goes up
+_ROUNDS = 12
+
+
+def predict(situation: Situation, algorithm: str, memory: int, b: int | None, cache_share: float | None) -> Prediction:
+    s = situation
+    sizes = plan(memory, s.rows, paged=True, b=b, threads=s.threads)
+    cache = int((cache_share or 0.0) * memory)
+    free = memory - sizes.load_bytes - cache
+    kept: Floats = np.zeros_like(s.frequencies.each)
+    hit_share, entering, span, wanted = 0.0, 0.0, 2 * free / s.tuple_bytes, s.rows / sizes.b
+    for _ in range(_ROUNDS):
+        steps = span / entering + 1 if entering else 2.0 * _PART_OF_ROOM
+        room, before = Room.fitting(s, sizes, free, lambda h: min(steps, h)), entering  # noqa: B023
+        if cache:
+            in_stream = 1 / (1 - hit_share)  # tuples of the stream for one that enters the room
+            rows = cache / s.cached_bytes
+            if algorithm == "sscj":
+                kept = s.frequencies.noticed(rows, _COUNTED_ROOMS * room.capacity * in_stream)
+            else:
+                kept = _random_victims(s.frequencies, rows, span * in_stream, wanted)
+            hit_share = min(s.frequencies.share(kept), 1 - 1e-9)
+        pages = PageLoads(s.frequencies.without(np.minimum(kept, 1 - 1e-9)), s.rows, sizes.b)
+        span = pages.span(max(room.capacity - entering / 2, 1.0))
+        wanted = pages.wanted(span)
+        looked_up = _looked_up(room.capacity / _PART_OF_ROOM * wanted / span, sizes.step_rows // sizes.b)
+        entering = _entering(looked_up, span, wanted)
+        if abs(entering - before) <= 1e-3 * entering:
+            break
+    loads = entering * wanted / span
+    costs = s.costs
+    reading = loads * (s.disk.c_IO(sizes.b * s.read_bytes) + sizes.b * (costs.c_H + (costs.c_F if cache else 0.0)))
+    tuples = entering / (1 - hit_share)
+    seconds = _index(s.disk, s.rows, looked_up) + reading
+    seconds += entering * (costs.waiting + costs.c_O) + (tuples - entering) * costs.hit
+    parts = {"load": float(sizes.load_bytes), **room.parts(s)}
+    if cache:
+        parts["cache"] = float(cache)
+    return Prediction(
+        algorithm,
+        memory,
+        sizes.b,
+        cache_share,
+        c_loop=seconds,
+        w=tuples,
+        hit_share=hit_share,
+        mean_wait=(room.capacity - entering / 2) / entering * seconds,
+        worst_wait=(span + entering / 2) / entering * seconds,
+        waiting=room.capacity,
+        parts=parts,
+    )
+
+
+def _looked_up(enough: float, most: int) -> float:
+    """n: tuples whose pages are looked up in a step; the engine rounds down what goes up and down."""
+    return max(1.0, min(float(most), enough - 0.5))
+
+
+def _entering(looked_up: float, span: float, wanted: float) -> float:
+    """S: the n above, solved for it."""
+    each, more = wanted / span, (span - wanted) / (2 * span**2)
+    if more <= 0:
+        return looked_up / each
+    return (-each + math.sqrt(each**2 + 4 * more * looked_up)) / (2 * more)
+
+
+def _index(disk: Disk, rows: int, looked_up: float) -> float:
+    """Seconds to read the pages of the index that so many keys are on, in one sweep.
+
+    What lies between two of them is read along where that is quicker than going there.
+    """
+    pages = max(1.0, rows * _ENTRY_BYTES / _INDEX_PAGE)
+    different = pages * -math.expm1(looked_up * math.log1p(-1 / pages)) if pages > 1 else 1.0
+    gap = disk.transfer(max(0.0, pages / (different + 1) - 1) * _INDEX_PAGE)
+    between = gap * -math.expm1(-disk.seek / gap) if gap else 0.0
+    return disk.c_IO(different * _INDEX_PAGE) + (different - 1) * between
+
+
+def _random_victims(frequencies: Frequencies, rows: float, tuples: float, wanted: float) -> Floats:
+    """Of each bucket's keys the part that is in CACHEJOIN's cache; ``tuples`` come while a page is away.
+
+    A key enters when its page comes and enough wait for it, and leaves by chance. So it is inside for
+    enters / (enters + leaves) of the time; leaving is as likely for all, as likely as fills the cache. How many are
+    enough goes up until few enough keys change.
+    """
+    if rows >= frequencies.keys:
+        return np.ones_like(frequencies.each)
+    waiting = frequencies.expected(tuples)
+    kept: Floats = np.zeros_like(frequencies.each)
+    for threshold in range(1, 1_000):
+        enters = at_least(threshold, waiting) / wanted  # a page is loaded once in so many loads
+
+        def left_out(leaves: float, enters: Floats = enters) -> float:
+            return -float((frequencies.counts * enters / (enters + leaves)).sum())
+
+        leaves = math.exp(increasing_root(lambda log: left_out(math.exp(log)), -rows, -40.0, 5.0, 1e-6))
+        kept = enters / (enters + leaves)
+        if 100 * leaves <= _BUSY:
+            break
+    return kept

@@ -1,0 +1,65 @@
+"""How a join divides its budget before the first tuple comes: the load's buffer and the buffers of index pairs.
+
+The engine asks this for its sizes, and the model of the engine asks it for the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LOAD_ROW_BYTES = 8
+"""A key code."""
+PAGE_ROWS = 256
+"""Rows of a page that is found through the index."""
+PAIR_BYTES = 8
+LEAST_PAIRS = 16
+LEAST_MATCHES = 16
+
+_LOAD_SHARE = 1 / 8
+_PAIR_SHARE = 1 / 100
+_MATCH_SHARE = 1 / 100
+_MOST_PAIRS = 65_536
+_MOST_MATCHES = 16_384
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes that do not change while a join runs."""
+
+    b: int
+    """Master rows per load, or of a page."""
+    step_rows: int
+    """Master rows in memory in one step."""
+    pairs: int
+    """Index pairs handled at a time."""
+    matches: int
+    """Matching master rows handled at a time by each thread."""
+
+    @property
+    def load_bytes(self) -> int:
+        return self.step_rows * LOAD_ROW_BYTES + self.pair_bytes
+
+    @property
+    def pair_bytes(self) -> int:
+        return self.pairs * PAIR_BYTES
+
+
+def rows_by_share(total: int) -> int:
+    """Master rows per load, if nobody says how many: an eighth of the budget."""
+    return max(1, int(total * _LOAD_SHARE) // LOAD_ROW_BYTES)
+
+
+def plan(total: int, rows: int, *, paged: bool, b: int | None = None, threads: int = 1) -> Plan:
+    """The sizes for ``total`` bytes and a master of ``rows`` rows; ``b`` if the user has fixed it.
+
+    >>> plan(2_480_000, 2_000_000, paged=False)
+    Plan(b=38750, step_rows=38750, pairs=3100, matches=3100)
+    >>> plan(2_480_000, 2_000_000, paged=True, threads=2)
+    Plan(b=256, step_rows=38750, pairs=3100, matches=1550)
+    """
+    by_share = rows_by_share(total)
+    b = min(b or (min(PAGE_ROWS, by_share) if paged else by_share), max(1, rows))
+    step_rows = max(b, min(by_share, rows)) if paged else b
+    pairs = max(LEAST_PAIRS, min(_MOST_PAIRS, int(total * _PAIR_SHARE) // PAIR_BYTES))
+    matches = max(LEAST_MATCHES, min(_MOST_MATCHES, int(total * _MATCH_SHARE) // (8 * threads)))
+    return Plan(b, step_rows, pairs, matches)
