@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.bench import claims, disk, drift, family, peers, scaling, spark
+from millrace.bench import claims, cost, disk, drift, family, peers, scaling, spark
 
 _SMALL: dict[str, dict[str, Any]] = {
     "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
@@ -19,6 +19,7 @@ _SMALL: dict[str, dict[str, Any]] = {
     "family": {"rows": 50_000, "shares": (5,), "skews": (1.0,), "seconds": 0.1, "warm_seconds": 0.2, "tuples": 200_000},
     "drift": {"rows": 20_000, "period": 100_000, "moves": 1, "window": 10_000},
     "claims": {"scale": 0.01, "seeds": (11,)},
+    "cost": {"rows": 50_000, "shares": (2, 5, 10), "skews": (1.0,), "algorithms": ("meshjoin", "hybridjoin")},
     "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 2, "memory": "8MB", "warm_seconds": 1.0},
 }
 _FULL: dict[str, dict[str, Any]] = {
@@ -32,6 +33,7 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
     "family": family.run,
     "drift": drift.run,
     "claims": claims.run,
+    "cost": cost.run,
     "spark": spark.run,
 }
 

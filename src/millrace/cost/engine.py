@@ -20,6 +20,7 @@ from millrace.core.errors import BudgetTooSmallError, ConfigError, one_of
 from millrace.core.sizes import format_size
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.plan import LEAST_MATCHES, LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, Plan
+from millrace.cost.roots import increasing_root
 from millrace.cost.symbols import Disk, UnitCosts
 
 CHUNK_BYTES = 256
@@ -153,14 +154,13 @@ class Room:
         engine does: by what it holds, and in ``tuple_bytes``.
         """
         finders = situation.threads * 8 * plan.matches
-        capacity = free / situation.tuple_bytes
-        for _ in range(12):
-            queue, bits = CHUNK_BYTES * chunks(capacity), finders + filter_bytes(capacity)
-            fits = max(1.0, (free - queue - bits) / situation.tuple_bytes)
-            if abs(fits - capacity) < 1e-3 * capacity:
-                break
-            capacity = min(fits, (fits + capacity) / 2)
-        return cls(fits, queue, bits)
+
+        def used(tuples: float) -> float:
+            beside = CHUNK_BYTES * chunks(tuples) + finders + filter_bytes(tuples)
+            return tuples * situation.tuple_bytes + beside
+
+        fits = increasing_root(used, free, 1.0, max(1.0, free / situation.tuple_bytes), 1e-6, 1e-4 * max(free, 1.0))
+        return cls(fits, CHUNK_BYTES * chunks(fits), finders + filter_bytes(fits))
 
     def parts(self, situation: Situation) -> dict[str, float]:
         """Bytes by part of the budget."""

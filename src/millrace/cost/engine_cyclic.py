@@ -14,6 +14,7 @@ from millrace.cost.roots import increasing_root
 
 _RESERVE = 0.01  # of the budget is kept free for the cache to grow into
 _SWITCHING = 16 * 8
+_MOST_TUPLES = 46.0  # the logarithm of more than come in any turn
 _COUNTED_TURNS = 3  # hits are halved every turn: as good as counting for so long
 
 
@@ -27,14 +28,11 @@ def predict(situation: Situation, algorithm: str, memory: int, b: int | None, lo
     if situation.rows * situation.cached_bytes * 1.02 + 16 * situation.tuple_bytes + 65_536 <= free:
         return _in_memory(situation, memory, sizes)
 
-    def short(tuples: float) -> float:
-        """How many more tuples come in a turn than the room lets in if it is they who decide what is cached."""
-        return tuples - turn.balanced(free, memory, tuples).tuples
+    def short(log_tuples: float) -> float:
+        """By how much more tuples come in a turn than the room lets in, if it is they who decide what is cached."""
+        return log_tuples - math.log(turn.balanced(free, memory, math.exp(log_tuples)).tuples)
 
-    most = 16.0
-    while short(most) < 0 and most < 1e15:
-        most *= 8
-    tuples = increasing_root(short, 0.0, 1.0, most, 1e-5)
+    tuples = math.exp(increasing_root(short, 0.0, 0.0, _MOST_TUPLES, 1e-6, 1e-4))
     return turn.prediction(algorithm, memory, turn.balanced(free, memory, tuples))
 
 

@@ -2,10 +2,13 @@
 
 A step loads the pages of the n oldest tuples. While S tuples enter between two steps, the oldest of a page waits for T
 of them, give or take S/2, and h_S - S/2 wait on average; see :mod:`page_loads <millrace.cost.page_loads>` for T and G.
-So S · G / T different pages are loaded in a step, and n of the oldest tuples wait for them: the first of each page, and
-those that came for the same page within S/2 of it on average:
+From the oldest tuple on, one in T/G arrivals was the first of its page, and a page that is loaded has a share
+q = (T - G) / (T · G) of the stream on average. So the n oldest tuples go back D arrivals, with a = G/T and
 
-    n  =  S · G / T  +  S² · (T - G) / (2 · T²)
+    n  =  1  +  a · D  +  q · D  +  a · q · D² / 2
+
+for the oldest, further pages, and those that came later for the same pages; a step loads 1 + a · D pages, and T/G
+tuples leave with each.
 """
 
 from __future__ import annotations
@@ -34,10 +37,12 @@ def predict(situation: Situation, algorithm: str, memory: int, b: int | None, ca
     cache = int((cache_share or 0.0) * memory)
     free = memory - sizes.load_bytes - cache
     kept: Floats = np.zeros_like(s.frequencies.each)
-    hit_share, entering, span, wanted = 0.0, 0.0, 2 * free / s.tuple_bytes, s.rows / sizes.b
+    entering, span, wanted = 0.0, 2 * free / s.tuple_bytes, s.rows / sizes.b
+    hit_share = min(s.frequencies.share(s.frequencies.hottest(cache / s.cached_bytes)), 1 - 1e-9) if cache else 0.0
     for _ in range(_ROUNDS):
         steps = span / entering + 1 if entering else 2.0 * _PART_OF_ROOM
-        room, before = Room.fitting(s, sizes, free, lambda h: min(steps, h)), entering  # noqa: B023
+        room = Room.fitting(s, sizes, free, lambda h: min(steps, h))  # noqa: B023
+        before, hits_before = entering, hit_share
         if cache:
             in_stream = 1 / (1 - hit_share)  # tuples of the stream for one that enters the room
             rows = cache / s.cached_bytes
@@ -50,10 +55,10 @@ def predict(situation: Situation, algorithm: str, memory: int, b: int | None, ca
         span = pages.span(max(room.capacity - entering / 2, 1.0))
         wanted = pages.wanted(span)
         looked_up = _looked_up(room.capacity / _PART_OF_ROOM * wanted / span, sizes.step_rows // sizes.b)
-        entering = _entering(looked_up, span, wanted)
-        if abs(entering - before) <= 1e-3 * entering:
+        loads = _loads(looked_up, span, wanted)
+        entering = loads * span / wanted
+        if abs(entering - before) <= 1e-3 * entering and abs(hit_share - hits_before) <= 1e-3 * (1 - hit_share):
             break
-    loads = entering * wanted / span
     costs = s.costs
     reading = loads * (s.disk.c_IO(sizes.b * s.read_bytes) + sizes.b * (costs.c_H + (costs.c_F if cache else 0.0)))
     tuples = entering / (1 - hit_share)
@@ -82,12 +87,12 @@ def _looked_up(enough: float, most: int) -> float:
     return max(1.0, min(float(most), enough - 0.5))
 
 
-def _entering(looked_up: float, span: float, wanted: float) -> float:
-    """S: the n above, solved for it."""
-    each, more = wanted / span, (span - wanted) / (2 * span**2)
-    if more <= 0:
-        return looked_up / each
-    return (-each + math.sqrt(each**2 + 4 * more * looked_up)) / (2 * more)
+def _loads(looked_up: float, span: float, wanted: float) -> float:
+    """1 + a · D, from the n above."""
+    a, q = wanted / span, (span - wanted) / (span * wanted)
+    more = looked_up - 1
+    back = more / a if q * more < 1e-9 * a else (math.sqrt((a + q) ** 2 + 2 * a * q * more) - (a + q)) / (a * q)
+    return 1 + a * back
 
 
 def _index(disk: Disk, rows: int, looked_up: float) -> float:
@@ -116,10 +121,10 @@ def _random_victims(frequencies: Frequencies, rows: float, tuples: float, wanted
     for threshold in range(1, 1_000):
         enters = at_least(threshold, waiting) / wanted  # a page is loaded once in so many loads
 
-        def left_out(leaves: float, enters: Floats = enters) -> float:
-            return -float((frequencies.counts * enters / (enters + leaves)).sum())
+        def left_out(log_leaves: float, enters: Floats = enters) -> float:
+            return -math.log(float(frequencies.counts @ (enters / (enters + math.exp(log_leaves)))) + 1e-300)
 
-        leaves = math.exp(increasing_root(lambda log: left_out(math.exp(log)), -rows, -40.0, 5.0, 1e-6))
+        leaves = math.exp(increasing_root(left_out, -math.log(rows), -40.0, 5.0, 1e-6, 1e-3))
         kept = enters / (enters + leaves)
         if 100 * leaves <= _BUSY:
             break

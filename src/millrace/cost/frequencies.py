@@ -23,8 +23,8 @@ RowsPerKey = Sequence[tuple[int, float]]
 ONE_ROW: RowsPerKey = ((1, 1.0),)
 """Every key has one row."""
 
-_SINGLE = 48
-_RATIO = 1.12
+_SINGLE = 32
+_RATIO = 1.18
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,12 @@ class Frequencies:
             return np.zeros_like(self.each)
         mean = self.expected(tuples)
 
-        def left_out(least: float) -> float:
-            return -float((self.counts * at_least(least, mean)).sum())
+        def left_out(log_least: float) -> float:
+            return -math.log(max(float(self.counts @ at_least(math.exp(log_least), mean)), 1e-300))
 
-        return at_least(increasing_root(left_out, -keys, 1e-3, float(mean[0]) * 2 + 50, 1e-4), mean)
+        border = float(mean[np.searchsorted(np.cumsum(self.counts), keys)])
+        low, high = math.log(border / 8 + 1e-3), math.log(border * 8 + 50)
+        return at_least(math.exp(increasing_root(left_out, -math.log(keys), low, high, 1e-6, 1e-3)), mean)
 
     def balanced(self, tuples: float, v_R: float, v_S: float, rows: RowsPerKey = ONE_ROW) -> Split:
         """Who is cached by the inequality: keys whose m rows take less than the tuples of a cycle, m · v_R < n · v_S.

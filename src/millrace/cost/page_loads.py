@@ -58,7 +58,8 @@ class PageLoads:
 
     def span(self, h_S: float) -> float:
         """T: tuples that arrive while one goes through a queue of h_S."""
-        return increasing_root(lambda T: T + self.wanted(T), 2 * h_S, h_S, 2 * h_S, 1e-6)
+        least = max(h_S, 2 * h_S - self.pages)  # somebody waits for at most all pages, and at most one for each tuple
+        return increasing_root(lambda T: T + self.wanted(T), 2 * h_S, least, 2 * h_S, 1e-6, 1e-4 * h_S)
 
     def per_load(self, h_S: float) -> float:
         """Tuples that leave with a page on average."""
