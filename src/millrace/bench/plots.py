@@ -11,7 +11,13 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter
 
-_COLOURS = {"ssbj": "#1f6f8b", "meshjoin": "#99a8b2", "duckdb": "#e0a030"}
+_COLOURS = {
+    "ssbj": "#1f6f8b",
+    "meshjoin": "#99a8b2",
+    "duckdb": "#e0a030",
+    "hybridjoin": "#b5651d",
+    "sscj": "#5b8c3a",
+}
 _LABELS = {"ssbj": "Millrace ssbj", "meshjoin": "Millrace meshjoin", "duckdb": "DuckDB, one join per batch"}
 
 
@@ -121,7 +127,33 @@ def _drift(result: dict[str, Any]) -> Any:
     return figure
 
 
-_PICTURES = {"peers": _peers, "scaling": _scaling, "disk": _disk, "family": _family, "drift": _drift}
+def _cost(result: dict[str, Any]) -> Any:
+    """Measured points on predicted lines, a panel for each skew."""
+    skews = sorted({p["skew"] for p in result["points"]})
+    figure, panels = plt.subplots(1, len(skews), figsize=(3.7 * len(skews), 3.4), sharey=True, squeeze=False)
+    for axes, skew in zip(panels[0], skews, strict=True):
+        mine = [p for p in result["points"] if p["skew"] == skew]
+        for name, disk in dict.fromkeys((p["algorithm"], p["disk"]) for p in mine):
+            points = [p for p in mine if (p["algorithm"], p["disk"]) == (name, disk)]
+            shares = [p["share"] for p in points]
+            kept = all(p["leave_early"] for p in points)
+            style, label = ("-", name) if kept else ("--", f"{name}, {disk}, whole turns")
+            axes.loglog(shares, [p["predicted"]["rate"] for p in points], style, color=_COLOURS[name], label=label)
+            measured = [p["measured"]["rate"] for p in points]
+            axes.loglog(shares, measured, "o" if kept else "s", color=_COLOURS[name], markersize=4)
+        axes.set_title(f"skew {skew:g}")
+        axes.set_xlabel("memory, % of the master")
+        axes.set_xticks(
+            sorted({p["share"] for p in mine}), [f"{share:g}" for share in sorted({p["share"] for p in mine})]
+        )
+        axes.minorticks_off()
+    panels[0][0].set_ylabel("tuples per second of device time")
+    panels[0][-1].legend(frameon=False, fontsize=7)
+    figure.suptitle(f"lines predicted, points measured; {result['rows'] / 1e6:g} M rows, hdd-2013 model unless said")
+    return figure
+
+
+_PICTURES = {"peers": _peers, "scaling": _scaling, "disk": _disk, "family": _family, "drift": _drift, "cost": _cost}
 
 if __name__ == "__main__":
     for path in draw(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])):
