@@ -191,7 +191,8 @@ class BalancedCache(Cache):
         self._migration.begin_cycle(cycle)
         grown = max(0, self.nbytes - self._bytes_at_cycle) / self.around.budget.total
         self._bytes_at_cycle = self.nbytes
-        self._reserve_share = min(_MOST_RESERVE, max(_LEAST_RESERVE, 1.5 * grown))
+        if cycle > 1:  # before the first turn nothing could grow, and what the room takes now it hardly gives back
+            self._reserve_share = min(_MOST_RESERVE, max(_LEAST_RESERVE, 1.5 * grown))
 
     def begin_step(self) -> None:
         if self._absent:
