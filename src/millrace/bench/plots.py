@@ -148,8 +148,9 @@ def _cost(result: dict[str, Any]) -> Any:
         )
         axes.minorticks_off()
     panels[0][0].set_ylabel("tuples per second of device time")
-    panels[0][-1].legend(frameon=False, fontsize=7)
-    figure.suptitle(f"lines predicted, points measured; {result['rows'] / 1e6:g} M rows, hdd-2013 model unless said")
+    panels[0][-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    setting = f"{result['rows'] / 1e6:g} M rows, hdd-2013 model unless said"
+    figure.suptitle(f"lines predicted, points measured; {setting}", y=1.03)
     return figure
 
 
