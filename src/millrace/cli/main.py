@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli import algorithms, demo, embedded, generate, join, master, run
+from millrace.cli import algorithms, demo, embedded, generate, join, master, run, tune
 from millrace.cli.display import ErrorsInOneLine, out
 
 _EXAMPLE = """From nothing to an enriched stream:
@@ -59,4 +59,5 @@ app.add_typer(generate.app, name="generate")
 app.add_typer(master.app, name="master")
 app.command("join")(join.join)
 app.command("run")(run.run)
+app.command("tune")(tune.tune)
 app.command("algorithms")(algorithms.algorithms)

@@ -1,0 +1,66 @@
+"""``millrace tune``: which algorithm, which parameters, what to expect of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millrace.cli.display import err, say, say_json
+
+
+def tune(
+    store: Annotated[Path, typer.Argument(help="The master: a store made by `millrace master build`.")],
+    memory: Annotated[str | None, typer.Option(help="What there is: bytes, `64MB`, or `1%` of the master.")] = None,
+    rate: Annotated[float | None, typer.Option(help="What is wanted instead: tuples per second.")] = None,
+    skew: Annotated[float, typer.Option(help="Zipf exponent of the stream's keys; 0 if all come equally often.")] = 1.0,
+    keys: Annotated[int | None, typer.Option(help="Keys that the stream has; as many as master rows.")] = None,
+    disk: Annotated[str, typer.Option(help="`none` for this machine as it is, or a model of a disk.")] = "none",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw predicted rates over memory into this PNG.")] = None,
+) -> None:
+    """Predict service rates, choose the algorithm and its parameters, and say why not the others.
+
+    Give **--memory** to ask for the highest rate, or **--rate** to ask for the least memory:
+
+        millrace tune customers --memory 1% --skew 1
+
+        millrace tune customers --rate 200000 --disk hdd-2013
+
+    On this machine as it is, unit costs are measured first, which takes some seconds; a modelled disk needs none.
+    """
+    from millrace.core.errors import ConfigError
+    from millrace.cost.frequencies import Frequencies
+    from millrace.cost.symbols import Disk, UnitCosts
+    from millrace.master.device import Device
+    from millrace.master.store import MasterStore
+    from millrace.semistream.calibration import calibrate
+    from millrace.semistream.choice import choose
+
+    if (memory is None) == (rate is None):
+        raise ConfigError("tune: expected --memory (for the highest rate) or --rate (for the least memory)")
+    master = MasterStore.open(store)
+    device = Device(disk)
+    measured: Disk | None = None
+    costs: UnitCosts | None = None
+    if device.disk is None:
+        with err().status("measuring unit costs on this machine"):
+            found = calibrate(master)
+        measured, costs = found.disk, found.costs
+    frequencies = Frequencies.zipf(skew, keys or max(1, master.manifest.keys))
+    choice = choose(
+        master, frequencies=frequencies, memory=memory, rate=rate, device=device, disk=measured, costs=costs
+    )
+    if json:
+        say_json(choice.as_dict())
+    else:
+        say(choice.explain())
+    if plot is not None:
+        from millrace.cli.tune_plot import draw
+
+        draw(plot, choice, lambda m: choose(
+            master, frequencies=frequencies, memory=m, device=device, disk=measured, costs=costs
+        ))  # fmt: skip
+        if not json:
+            say(f"drawn: {plot}")

@@ -1,0 +1,209 @@
+"""Which algorithm, with which options: every one that can join the master is predicted, and the best is taken.
+
+The best has the highest service rate for a memory, or takes the least memory for a rate. Algorithms that have no model
+are not considered; one that cannot join this master says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.core.errors import BudgetTooSmallError, ConfigError, OutOfReachError
+from millrace.core.sizes import format_size, parse_size
+from millrace.core.spec import On
+from millrace.cost import tuner
+from millrace.cost.engine import PREDICTED, Prediction, Situation
+from millrace.cost.frequencies import Frequencies
+from millrace.cost.symbols import Disk, UnitCosts
+from millrace.master.device import Device
+from millrace.master.store import MasterStore
+from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.join import SemiStreamJoin
+from millrace.semistream.situation import situation_of
+
+_SIZED_WITH = "5%"  # a budget to look at tuples and rows with
+_STREAM = (("sid", pa.int64()), ("quantity", pa.int32()), ("price", pa.float32()))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm that was considered."""
+
+    algorithm: str
+    prediction: Prediction | None
+    """None if it cannot do what is asked for."""
+    why_not: str
+    """Empty for the best."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and what was not."""
+
+    best: Prediction
+    flat: tuple[int, int]
+    """Sizes of loads or pages whose rate is within 5 % of the best."""
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments of the join."""
+        found: dict[str, Any] = {"algorithm": self.best.algorithm, "memory": self.best.memory, "b": self.best.b}
+        if self.best.cache_share is not None:
+            found["cache_share"] = self.best.cache_share
+        return found
+
+    def explain(self) -> str:
+        """The choice, its budget, what to expect, and why not the others; to read."""
+        best = self.best
+        least, greatest = self.flat
+        lines = [
+            f"{best.algorithm}: {ALGORITHMS[best.algorithm].summary}",
+            f"  memory {format_size(best.memory)}, b = {best.b:,} rows (from {least:,} to {greatest:,} about as good)",
+        ]
+        if best.cache_share is not None:
+            lines[-1] += f", cache_share = {best.cache_share:g}"
+        for part, nbytes in sorted(best.parts.items(), key=lambda item: -item[1]):
+            lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / best.memory:6.1%}")
+        lines += [
+            f"  {best.rate:,.0f} tuples/s predicted, {best.hit_share:.0%} of them answered by the cache",
+            f"  a step takes {_seconds(best.c_loop)} for {best.w:,.0f} tuples; who waits, waits for "
+            f"{_seconds(best.mean_wait)} on average and never longer than {_seconds(best.worst_wait)}",
+            "not chosen:",
+        ]
+        lines += [f"  {other.algorithm:>10}: {other.why_not}" for other in self.candidates if other.why_not]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        best = self.best
+        return {
+            "algorithm": best.algorithm,
+            "parameters": {name: value for name, value in self.options.items() if name not in ("algorithm", "memory")},
+            "memory": best.memory,
+            "parts": {part: round(nbytes) for part, nbytes in best.parts.items()},
+            "rate": best.rate,
+            "hit_share": best.hit_share,
+            "wait": {"mean": best.mean_wait, "worst": best.worst_wait},
+            "step": {"seconds": best.c_loop, "tuples": best.w},
+            "as_good": {"b": list(self.flat)},
+            "alternatives": [
+                {
+                    "algorithm": other.algorithm,
+                    "rate": other.prediction and other.prediction.rate,
+                    "memory": other.prediction and other.prediction.memory,
+                    "why_not": other.why_not,
+                }
+                for other in self.candidates
+                if other.why_not
+            ],
+        }
+
+
+def choose(
+    master: MasterStore,
+    *,
+    frequencies: Frequencies,
+    memory: str | int | None = None,
+    rate: float | None = None,
+    device: Device,
+    disk: Disk | None = None,
+    costs: UnitCosts | None = None,
+    on: On | None = None,
+    stream: pa.Schema | None = None,
+    columns: Sequence[str] | None = None,
+    algorithms: Sequence[str] = PREDICTED,
+) -> Choice:
+    """The best algorithm for a memory, or for a rate.
+
+    Parameters
+    ----------
+    frequencies
+        How often the keys of the stream come.
+    memory, rate
+        One of them: what there is, or what is wanted.
+    device
+        What is read from; a modelled disk is predicted.
+    disk, costs
+        What reading and computing take, where they were measured.
+    on, stream, columns
+        As in the join. Without a stream's schema its tuples have the key and 16 bytes more.
+    """
+    if (memory is None) == (rate is None):
+        raise ConfigError("memory, rate: expected one of them")
+    if rate is not None and not rate > 0:
+        raise ConfigError(f"rate: expected tuples per second above 0; got {rate!r}")
+    nbytes = None if memory is None else parse_size(memory, of=master.nbytes)
+    on = list(master.key) if on is None else on
+    stream = _stream_like(master) if stream is None else stream
+    found: dict[str, tuple[Prediction, Situation]] = {}
+    refused: dict[str, str] = {}
+    impossible: list[OutOfReachError | BudgetTooSmallError] = []
+    for name in algorithms:
+        try:
+            sized = SemiStreamJoin(
+                master, on, algorithm=name, memory=max(nbytes or 0, parse_size(_SIZED_WITH, of=master.nbytes), 65_536),
+                columns=columns, device=device,
+            )  # fmt: skip
+            sized.bind(stream)
+            situation = situation_of(sized, frequencies, disk=disk, costs=costs)
+            if nbytes is not None:
+                found[name] = tuner.for_memory(situation, name, nbytes), situation
+            else:
+                assert rate is not None
+                found[name] = tuner.for_rate(situation, name, rate), situation
+        except (OutOfReachError, BudgetTooSmallError) as error:
+            impossible.append(error)
+            refused[name] = str(error)
+        except ConfigError as error:
+            refused[name] = str(error)
+    if not found:
+        raise _nearest(impossible, refused)
+    best, situation = (
+        max(found.values(), key=lambda pair: pair[0].rate)
+        if rate is None
+        else min(found.values(), key=lambda pair: pair[0].memory)
+    )
+    candidates = [Candidate(name, None, why) for name, why in refused.items()]
+    for name, (prediction, _) in found.items():
+        candidates.append(Candidate(name, prediction, _why_not(prediction, best, by_rate=rate is None)))
+    return Choice(best, tuner.flat_region(situation, best), tuple(candidates))
+
+
+def _nearest(
+    impossible: list[OutOfReachError | BudgetTooSmallError], refused: dict[str, str]
+) -> OutOfReachError | BudgetTooSmallError | ConfigError:
+    """Of all that cannot do it, who comes nearest."""
+    fast = [error for error in impossible if isinstance(error, OutOfReachError)]
+    small = [error for error in impossible if isinstance(error, BudgetTooSmallError)]
+    if fast:
+        return max(fast, key=lambda error: error.nearest)
+    if small:
+        return min(small, key=lambda error: error.minimum)
+    return ConfigError("; ".join(f"{name}: {why}" for name, why in refused.items()))
+
+
+def _why_not(prediction: Prediction, best: Prediction, *, by_rate: bool) -> str:
+    if prediction is best:
+        return ""
+    if by_rate:
+        return f"{prediction.rate:,.0f} tuples/s, {prediction.rate / best.rate:.2f}x of the best"
+    return f"needs {format_size(prediction.memory)}, {prediction.memory / best.memory:.2f}x of the least"
+
+
+def _stream_like(master: MasterStore) -> pa.Schema:
+    """A stream with the master's key and a few numbers."""
+    fields = [master.schema.field(name) for name in master.key]
+    taken = set(master.schema.names)
+    return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in _STREAM if name not in taken)])
+
+
+def _seconds(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
