@@ -116,6 +116,7 @@ def choose(
     on: On | None = None,
     stream: pa.Schema | None = None,
     columns: Sequence[str] | None = None,
+    suffix: str | None = None,
     algorithms: Sequence[str] = PREDICTED,
 ) -> Choice:
     """The best algorithm for a memory, or for a rate.
@@ -130,7 +131,7 @@ def choose(
         What is read from; a modelled disk is predicted.
     disk, costs
         What reading and computing take, where they were measured.
-    on, stream, columns
+    on, stream, columns, suffix
         As in the join. Without a stream's schema its tuples have the key and 16 bytes more.
     """
     if (memory is None) == (rate is None):
@@ -147,7 +148,7 @@ def choose(
         try:
             sized = SemiStreamJoin(
                 master, on, algorithm=name, memory=max(nbytes or 0, parse_size(_SIZED_WITH, of=master.nbytes), 65_536),
-                columns=columns, device=device,
+                columns=columns, suffix=suffix, device=device,
             )  # fmt: skip
             sized.bind(stream)
             situation = situation_of(sized, frequencies, disk=disk, costs=costs)

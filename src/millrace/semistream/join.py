@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,9 @@ from millrace.rows.keyed import Codes, holds_its_code
 from millrace.rows.sieve import LEAST_MATCHES, Sieve
 from millrace.semistream import snapshots
 from millrace.semistream.access import Access, Surroundings
-from millrace.semistream.algorithms import Algorithm
+from millrace.semistream.algorithms import ALGORITHMS, Algorithm
 from millrace.semistream.algorithms import algorithm as named
+from millrace.semistream.auto import AUTO, Auto, Decision
 from millrace.semistream.cache import Cache
 from millrace.semistream.conditions import Condition
 from millrace.semistream.explain import explained
@@ -61,6 +63,22 @@ class Unchanged(Enum):
 UNCHANGED = Unchanged.UNCHANGED
 
 
+@dataclass(frozen=True)
+class Past:
+    """What was, before the algorithm changed."""
+
+    cycles: float = 0.0
+    longest_wait: int = 0
+    removal_shifts: int = 0
+    admitted_keys: int = 0
+    evicted_keys: int = 0
+
+    @classmethod
+    def of(cls, m: JoinMetrics, longest_wait: int) -> Past:
+        gone = m.evicted_keys + m.cached_keys
+        return cls(m.cycles, longest_wait, m.removal_shifts, m.admitted_keys, gone)
+
+
 class SemiStreamJoin(OrderedLoop, StreamOperator):
     """Join a stream with a master store.
 
@@ -78,7 +96,8 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         ``compare`` and ``predicate``.
     algorithm
         A name from the table of algorithms, or an ``Algorithm`` of your own; by default ``"ssbj"``, or ``"meshjoin"``
-        without ``on``.
+        without ``on``. ``"auto"``: the join chooses, and chooses again when the stream turns out to be different; see
+        :mod:`millrace.semistream.auto`.
     memory
         The budget: bytes, ``"64MB"``, or ``"1%"`` of the master. It covers the cache, the waiting tuples, their index
         and queue, and the buffer of a load. Batches on their way in and out (at most about 8 MB each) are not in it.
@@ -156,7 +175,11 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         else:
             self.spec = JoinSpec.of(on, how, columns, suffix).in_order_of(self.store.key)  # type: ignore[arg-type]
         self.spec.master_columns(self.store.schema)
-        self.algorithm = named(("ssbj" if self.spec.stream_key else "meshjoin") if algorithm is None else algorithm)
+        if algorithm == AUTO and (options or b is not None):
+            given = ", ".join([*options, *(["b"] if b is not None else [])])
+            raise ConfigError(f"{given}: algorithm='auto' chooses options itself; name an algorithm to set them")
+        usual = "ssbj" if self.spec.stream_key else "meshjoin"
+        self.algorithm = named(usual if algorithm is None or algorithm == AUTO else algorithm)
         if not self.spec.stream_key:
             self.algorithm.check_keyless()
         self.algorithm.check_options(options)
@@ -165,6 +188,8 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ConfigError(f"{name}: expected a whole number of at least 1; got {value!r}")
         self.budget = MemoryBudget(parse_size(memory, of=self.store.nbytes))
+        self.auto = Auto(self.budget.total) if algorithm == AUTO else None
+        """Who chooses the algorithm, if the user does not."""
         if device is not None and not isinstance(device, Device):
             raise ConfigError(f"device: expected a Device, such as Device('hdd-2007'); got {device!r}")
         self.device = device or Device()
@@ -181,6 +206,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         self._metrics = JoinMetrics(budget_bytes=self.budget.total)
         self._lanes = Lanes(threads or os.cpu_count() or 1)
         self._step = self._arrivals = 0
+        self._past = Past()
         self._finished = False
         self._schema: pa.Schema | None = None
         self._output: Output
@@ -243,6 +269,18 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         residual = self.where if self.search is None else self.search.rest
         judging = 0 if residual is None else Residual.least_bytes(residual, stream, store.schema)
         self._check_least(self._b or 1, self._least_room(stream, code_column) + judging)
+        self._code_column, self._judged = code_column, residual
+        if self.auto is not None:
+            self._follow(self.auto.begin(self, stream))
+        self._wire(stream)
+        self._schema = stream
+        return self._output.schema
+
+    def _wire(self, stream: pa.Schema) -> None:
+        """Divide the budget and make the parts of the algorithm."""
+        store, spec, residual, code_column = self.store, self.spec, self._judged, self._code_column
+        if self.auto is not None and self.auto.nbytes:
+            self.budget.reserve("statistics", self.auto.nbytes)
         paged = self.algorithm.paged
         sizes = plan(self.budget.total, store.rows, paged=paged, b=self._b, threads=self._lanes.threads)
         self.b, self._pair_bytes, matches = sizes.b, sizes.pair_bytes, sizes.matches
@@ -291,8 +329,36 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         )
         self._access, self._cache = self.algorithm.make(self._around, self._options)
         self._last_cycle = 0
-        self._schema = stream
-        return self._output.schema
+
+    # another algorithm
+
+    def _follow(self, decision: Decision) -> None:
+        options = dict(decision.options)
+        self.algorithm = named(decision.algorithm)
+        self._b, self._options = options.pop("b", None), options
+
+    def _reconsidered(self, auto: Auto) -> Batches:
+        """Go on with another algorithm, once those who wait have been answered by this one."""
+        decision = auto.reconsider(self, self._stream_schema)
+        if decision is not None:
+            yield from self._drain()
+            yield from self._output.flush()
+            self._become(decision)
+
+    def _become(self, decision: Decision) -> None:
+        """Nobody waits: begin with another algorithm, an empty cache and the whole budget."""
+        assert not len(self._room)
+        self._past = Past.of(self.metrics, self.k)
+        peak = self.budget.peak
+        self.budget = MemoryBudget(self.budget.total)
+        self._follow(decision)
+        self._wire(self._stream_schema)
+        self.budget.peak = max(peak, self.budget.peak)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options that the algorithm runs with, where they are not its own defaults."""
+        return {**({} if self._b is None else {"b": self._b}), **self._options}
 
     @property
     def access(self) -> Access:
@@ -312,7 +378,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
     @property
     def k(self) -> int:
         """Steps that no tuple waits longer than: the loads of one turn, where the master passes by in turns."""
-        return self._access.longest_wait
+        return max(self._access.longest_wait, self._past.longest_wait)
 
     @property
     def bound(self) -> bool:
@@ -360,7 +426,13 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         self.bind(batch.schema)
         cuts = (batch.slice(at, PIECE) for at in range(0, len(batch), PIECE))
         pieces = (plain_batch(cut, self._stream_schema) for cut in cuts)
-        return self._guarded(rows for piece in pieces for rows in self._take_in(self._thinned(piece)))
+        return self._guarded(self._pushed(pieces))
+
+    def _pushed(self, pieces: Iterable[pa.RecordBatch]) -> Batches:
+        for piece in pieces:
+            yield from self._take_in(self._thinned(piece))
+            if self.auto is not None and self.auto.due:
+                yield from self._reconsidered(self.auto)
 
     def step(self) -> Batches:
         self.bind(self._stream_schema)
@@ -385,6 +457,8 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             if not isinstance(value, Unchanged | None) and (not isinstance(value, int) or value < 1):
                 raise ConfigError(f"{name}: expected a whole number of at least 1, or None; got {value!r}")
         name = self.algorithm.name
+        if self.auto is not None and not isinstance(b, Unchanged):
+            raise ConfigError("b: algorithm='auto' chooses it itself; name an algorithm to set it")
         if self.algorithm.at_once and not (isinstance(b, Unchanged) and isinstance(w, Unchanged)):
             raise ConfigError(f"retune: {name} answers tuples as they come; it has no b and no w")
         if not isinstance(b, Unchanged):
@@ -452,13 +526,13 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         if self._schema is not None:
             m.waiting = len(self._room) if self._order is None else len(self._order)
             m.held_back = m.waiting - len(self._room)
-            m.cycles = self._access.cycles
+            m.cycles = self._past.cycles + self._access.cycles
             m.steps_per_cycle = self.k
-            m.removal_shifts = self._room.removal_shifts
+            m.removal_shifts = self._past.removal_shifts + self._room.removal_shifts
             if self._cache.rows is not None:
                 m.cached_keys, m.cached_rows = self._cache.rows.keys, len(self._cache.rows)
-            m.admitted_keys = getattr(self._cache, "admitted_keys", 0)
-            m.evicted_keys = getattr(self._cache, "evicted_keys", 0)
+            m.admitted_keys = self._past.admitted_keys + getattr(self._cache, "admitted_keys", 0)
+            m.evicted_keys = self._past.evicted_keys + getattr(self._cache, "evicted_keys", 0)
         return m
 
     def explain(self) -> str:
@@ -520,6 +594,9 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
     def _check_same_join(self, progress: Progress) -> None:
         if progress.store != self.store.manifest.snapshot:
             raise StateError("restore: the snapshot was taken of a join with another master")
+        theirs, _, _ = progress.join.partition(",")
+        if self.auto is not None and theirs in ALGORITHMS and theirs != self.algorithm.name:
+            self._become(Decision(theirs, {}, "the snapshot was taken of it"))
         if progress.join != self._kind:
             theirs = progress.join
             raise StateError(f"restore: the snapshot is of another kind of join: {theirs}; this one is {self._kind}")

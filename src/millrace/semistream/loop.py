@@ -32,6 +32,7 @@ from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices, shape_of
 from millrace.rows.keyed import Codes, KeyedRows
 from millrace.semistream.access import Access
+from millrace.semistream.auto import Auto
 from millrace.semistream.cache import Cache
 from millrace.semistream.direct import Direct
 from millrace.semistream.open_room import OpenRoom
@@ -66,6 +67,8 @@ class JoinLoop:
     _cache: Cache
     shedding: Shedding | None = None
     """Which tuples are dropped; None if none are."""
+    auto: Auto | None = None
+    """Who looks at the stream to choose the algorithm."""
 
     def _drain(self) -> Batches:
         while len(self._room):
@@ -78,6 +81,8 @@ class JoinLoop:
         """Answer from the cache who can be answered; the others wait."""
         codes, valid = self._codes(batch.columns)
         self._metrics.tuples_in += len(batch)
+        if self.auto is not None:
+            self.auto.observe(codes, valid)
         found = self._cache.look_up(codes)
         if valid is not None:
             found[~valid] = ABSENT  # a null key matches nothing

@@ -57,6 +57,8 @@ class OrderedLoop(JoinLoop):
             return
         codes, valid = self._codes(batch.columns)
         self._metrics.tuples_in += len(batch)
+        if self.auto is not None:
+            self.auto.observe(codes, valid)
         if isinstance(self._access, Direct):
             yield from self._pass_looked_up(self._access, batch, codes, valid)
             return

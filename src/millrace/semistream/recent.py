@@ -18,7 +18,6 @@ from millrace.rows.keyed import Codes
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.frequency import Counts, FrequencyCache
 
-
 _AT_ONCE = 16  # a full cache lets go of this part of its rows at a time, for finding the oldest takes a sort
 
 

@@ -1,0 +1,131 @@
+"""``algorithm="auto"``: the join chooses its algorithm, looks at the stream, and chooses again.
+
+On the machine as it is, what was measured decides: with an index rows are looked up as tuples come, without one the
+wheel turns and frequent keys are cached, which becomes a join in memory once the master fits. On a modelled disk the
+cost model decides. It has to know how often the keys come; until enough have come to tell, they are taken to be
+moderately skewed. After that the stream is looked at again and again, ever more seldom but at least once in a million
+tuples, and each time old tuples count for half as much, so that a stream that changes is noticed.
+
+A change costs a drain: those who wait are answered by the algorithm they came to, then the other begins with an empty
+cache. So it has to promise a good deal more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.cost.frequencies import Frequencies
+from millrace.rows.keyed import Codes
+from millrace.rows.statistics import LEAST_BYTES, StreamStatistics
+
+if TYPE_CHECKING:
+    from millrace.semistream.choice import Choice
+    from millrace.semistream.join import SemiStreamJoin
+
+AUTO = "auto"
+
+_STATISTICS = 65_536
+_SHARE = 25  # of the budget, at most, goes to statistics
+_ENOUGH = 50_000  # tuples, to tell how often keys come
+_LONGER, _SELDOM = 1.5, 1_000_000
+_WORTHWHILE = 1.25
+_ASSUMED_SKEW = 0.75
+
+
+class Decision(NamedTuple):
+    """What a join is to run with."""
+
+    algorithm: str
+    options: dict[str, Any]
+    why: str
+
+
+class Auto:
+    """Chooses for one join."""
+
+    def __init__(self, memory: int) -> None:
+        self.nbytes = min(_STATISTICS, memory // _SHARE)
+        """What knowing the stream takes of the budget."""
+        if self.nbytes < LEAST_BYTES:
+            self.nbytes = 0
+        self._statistics = StreamStatistics(self.nbytes) if self.nbytes else None
+        self._pause = self._next = _ENOUGH
+        self.why = ""
+        """Why the join runs with what it does."""
+
+    def observe(self, codes: Codes, valid: npt.NDArray[np.bool_] | None) -> None:
+        """Tuples have come with these keys."""
+        if self._statistics is not None:
+            self._statistics.observe(codes if valid is None else codes[valid])
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to choose again."""
+        return self._statistics is not None and self._statistics.tuples >= self._next
+
+    def begin(self, join: SemiStreamJoin, stream: pa.Schema) -> Decision:
+        """The first choice, when only the columns of the stream are known."""
+        decision = self._measured(join) or self._best(join, stream, self._assumed(join))[0]
+        self.why = decision.why
+        return decision
+
+    def reconsider(self, join: SemiStreamJoin, stream: pa.Schema) -> Decision | None:
+        """Another choice, if the stream as it came promises more with it."""
+        assert self._statistics is not None
+        self._pause = min(int(self._pause * _LONGER), _SELDOM)
+        self._next = self._statistics.tuples + self._pause
+        if self._measured(join) is not None:
+            return None
+        decision, choice = self._best(join, stream, Frequencies(*self._statistics.frequencies()))
+        self._statistics.decay()
+        current = next((c.prediction for c in choice.candidates if c.algorithm == join.algorithm.name), None)
+        if current is not None and choice.best.rate < _WORTHWHILE * current.rate:
+            return None
+        if (decision.algorithm, decision.options) == (join.algorithm.name, join.options):
+            return None
+        self.why = decision.why
+        return decision
+
+    def _measured(self, join: SemiStreamJoin) -> Decision | None:
+        """What is known to be best on a machine as it is; None on a modelled disk."""
+        if not join.spec.stream_key:
+            return Decision("meshjoin", {}, "without a key every tuple has to meet every row")
+        if join.device.disk is not None:
+            return None
+        spares = join.shedding is not None and join.shedding.spare_hits
+        if join.store.indexed and not spares:
+            return Decision("lookup", {}, "the master has an index, and no disk is modelled")
+        why = "who has to wait must be known" if spares else "the master has no index"
+        return Decision("ssbj", {}, why)
+
+    def _assumed(self, join: SemiStreamJoin) -> Frequencies:
+        return Frequencies.zipf(_ASSUMED_SKEW, max(1, join.store.manifest.keys))
+
+    def _best(self, join: SemiStreamJoin, stream: pa.Schema, frequencies: Frequencies) -> tuple[Decision, Choice]:
+        from millrace.semistream.choice import choose
+
+        spec = join.spec
+        choice = choose(
+            join.store,
+            frequencies=frequencies,
+            memory=join.budget.total - self.nbytes,
+            device=join.device,
+            on=dict(zip(spec.stream_key, spec.master_key, strict=True)),
+            stream=stream,
+            columns=spec.columns,
+            suffix=spec.suffix,
+        )
+        best = choice.best
+        options: dict[str, Any] = {"b": best.b}
+        if best.cache_share is not None:
+            options["cache_share"] = best.cache_share
+        why = f"{best.rate:,.0f} tuples/s predicted"
+        others = [c.prediction for c in choice.candidates if c.why_not and c.prediction is not None]
+        if others:
+            second = max(others, key=lambda p: p.rate)
+            why += f", {best.rate / second.rate:.2f}x of {second.algorithm}"
+        return Decision(best.algorithm, options, why), choice

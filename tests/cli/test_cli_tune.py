@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+import millrace as mr
+from millrace.core.errors import ConfigError
+from millrace.cost.frequencies import Frequencies
+from millrace.datasets import synthetic_master
+from millrace.semistream.calibration import calibrate
+from millrace.semistream.choice import choose
+
+ROWS = 50_000
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> mr.MasterStore:
+    return mr.MasterStore.build(synthetic_master(ROWS), tmp_path_factory.mktemp("m") / "s", "key")
+
+
+def test_the_most_for_a_memory(cli: Callable[..., Result], store: mr.MasterStore, tmp_path: Path) -> None:
+    said = cli("tune", store.path, "--memory", "2%", "--disk", "hdd-2013", "--plot", tmp_path / "rates.png")
+    assert said.exit_code == 0, said.output
+    assert "ssbj: " in said.output
+    assert "not chosen:" in said.output
+    assert (tmp_path / "rates.png").stat().st_size > 5_000
+    found = json.loads(cli("tune", store.path, "--memory", "2%", "--disk", "hdd-2013", "--json").output)
+    assert found["algorithm"] == "ssbj"
+    assert found["memory"] == round(0.02 * store.nbytes)
+    assert sum(found["parts"].values()) <= found["memory"]
+    assert found["as_good"]["b"][0] <= found["parameters"]["b"] <= found["as_good"]["b"][1]
+    others = {other["algorithm"]: other["rate"] for other in found["alternatives"]}
+    assert set(others) == {"meshjoin", "r-meshjoin", "hybridjoin", "cachejoin", "sscj"}
+    assert max(others.values()) <= found["rate"]
+
+
+def test_the_least_for_a_rate(cli: Callable[..., Result], store: mr.MasterStore) -> None:
+    found = json.loads(cli("tune", store.path, "--rate", 100_000, "--disk", "hdd-2013", "--json").output)
+    assert found["rate"] >= 100_000
+    assert all(o["memory"] is None or o["memory"] >= found["memory"] for o in found["alternatives"])
+    more = json.loads(cli("tune", store.path, "--rate", 200_000, "--disk", "hdd-2013", "--json").output)
+    assert more["memory"] > found["memory"]
+
+
+def test_a_master_without_an_index(store: mr.MasterStore, tmp_path: Path) -> None:
+    bare = mr.MasterStore.build(store.to_table(), tmp_path / "bare", "key", index=False)
+    choice = choose(bare, frequencies=Frequencies.zipf(1, ROWS), memory="2%", device=mr.Device("hdd-2013"))
+    why = {c.algorithm: c.why_not for c in choice.candidates}
+    assert "needs an index" in why["hybridjoin"]
+    assert why[choice.best.algorithm] == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--disk", "hdd-2013"], "expected --memory"),
+        (["--memory", "1%", "--rate", "5"], "expected --memory"),
+        (["--memory", "10", "--disk", "hdd-2013"], "the least is"),
+        (["--rate", "-5", "--disk", "hdd-2013"], "above 0"),
+        (["--memory", "1%", "--disk", "floppy"], "floppy"),
+        (["--memory", "1%", "--disk", "nvme", "--skew", "-1"], "skew"),
+    ],
+)
+def test_what_cannot_be(cli: Callable[..., Result], store: mr.MasterStore, arguments: list[str], words: str) -> None:
+    said = cli("tune", store.path, *arguments)
+    assert said.exit_code == 1
+    assert words in said.output.replace("\n", " ")
+
+
+def test_unit_costs_of_this_machine(store: mr.MasterStore, tmp_path: Path) -> None:
+    found = calibrate(store, seconds=0.2)
+    assert found.costs.c_H > 0
+    assert found.costs.waiting > 0
+    assert found.costs.hit > 0
+    assert found.disk.seek >= 0
+    assert all(spread >= 0 for spread in found.spread.values())
+    small = mr.MasterStore.build(synthetic_master(100), tmp_path / "small", "key")
+    with pytest.raises(ConfigError, match="has 100 rows"):
+        calibrate(small)

@@ -1,0 +1,133 @@
+"""``algorithm="auto"``: what is chosen, and that a change of mind loses and repeats nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import millrace as mr
+from millrace.core.errors import ConfigError
+from millrace.datasets import synthetic_master, zipf_stream
+from millrace.semistream import auto
+from millrace.semistream.auto import Auto, Decision
+from millrace.testing import conformance
+from millrace.testing.cases import JoinCase
+from millrace.testing.conformance import Subject
+from millrace.testing.strategies import examples, join_cases
+
+ROWS = 20_000
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> mr.MasterStore:
+    return mr.MasterStore.build(synthetic_master(ROWS), tmp_path_factory.mktemp("m") / "s", "key")
+
+
+def driven(join: mr.SemiStreamJoin, tuples: int, skew: float = 1.0, seed: int = 1) -> int:
+    rows = 0
+    for batch in zipf_stream(ROWS, skew, batch_rows=5_000, batches=tuples // 5_000, seed=seed):
+        rows += sum(len(out) for out in join.push(batch))
+        join.check_invariants()
+    return rows
+
+
+def test_an_index_is_used_where_no_disk_is_modelled(store: mr.MasterStore, tmp_path: Path) -> None:
+    join = mr.SemiStreamJoin(store, "key", algorithm="auto", memory="300kB")
+    assert driven(join, 60_000) == 60_000
+    assert join.algorithm.name == "lookup"
+    assert "auto, now lookup" in join.explain()
+    assert "has an index" in join.explain()
+    bare = mr.MasterStore.build(store.to_table(), tmp_path / "bare", "key", index=False)
+    join = mr.SemiStreamJoin(bare, "key", algorithm="auto", memory="300kB")
+    driven(join, 5_000)
+    assert join.algorithm.name == "ssbj"
+
+
+def test_without_a_key_all_rows_pass(store: mr.MasterStore) -> None:
+    near = mr.band("sid", "a1", below=1, above=1)
+    join = mr.SemiStreamJoin(store, where=near, algorithm="auto", memory="300kB", columns=["label"])
+    list(join.push(next(iter(zipf_stream(ROWS, 1.0, batch_rows=10, batches=1)))))
+    assert join.algorithm.name == "meshjoin"
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["any order", "ordered"])
+def test_a_stream_that_turns_out_to_be_skewed_gets_a_cache(
+    tmp_path: Path, ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "_ENOUGH", 8_000)
+    rows = 200_000
+    store = mr.MasterStore.build(synthetic_master(rows), tmp_path / "s", "key")
+    device = mr.Device("hdd-2013")
+    join = mr.SemiStreamJoin(store, "key", algorithm="auto", memory="0.5%", device=device, ordered=ordered)
+    got, chosen = [], []
+    for skew, batches in ((0.2, 4), (1.3, 12)):
+        for batch in zipf_stream(rows, skew, batch_rows=5_000, batches=batches, seed=2):
+            got += [row for out in join.push(batch) for row in out["sid"].to_pylist()]
+        join.check_invariants()
+        chosen.append(join.algorithm.name)
+    assert chosen == ["r-meshjoin", "ssbj"]
+    assert "tuples/s predicted" in join.explain()
+    got += [row for out in join.finish() for row in out["sid"].to_pylist()]
+    came = [*range(20_000), *range(60_000)]
+    assert got == came if ordered else sorted(got) == sorted(came)
+    m = join.metrics
+    assert m.tuples_in == m.matched == 80_000
+    assert m.admitted_keys - m.evicted_keys == m.cached_keys
+    assert m.peak_bytes <= m.budget_bytes
+
+
+def test_what_auto_does_not_take(store: mr.MasterStore) -> None:
+    with pytest.raises(ConfigError, match="b: algorithm='auto' chooses options itself"):
+        mr.SemiStreamJoin(store, "key", algorithm="auto", b=5)
+    with pytest.raises(ConfigError, match="cache_share: algorithm='auto'"):
+        mr.SemiStreamJoin(store, "key", algorithm="auto", cache_share=0.5)
+    with pytest.raises(ConfigError, match="b: algorithm='auto' chooses it itself"):
+        mr.SemiStreamJoin(store, "key", algorithm="auto").retune(b=5)
+
+
+# a change of mind at any moment
+
+
+class Fickle(Auto):
+    """Wants another algorithm after every piece."""
+
+    def __init__(self, memory: int) -> None:
+        super().__init__(memory)
+        self._turn = 0
+
+    due = True
+
+    def begin(self, join: mr.SemiStreamJoin, stream: pa.Schema) -> Decision:
+        return Decision("ssbj", {}, "it was asked first")
+
+    def reconsider(self, join: mr.SemiStreamJoin, stream: pa.Schema) -> Decision:
+        able = [name for name, a in mr.ALGORITHMS.items() if a.many or join.store.unique]
+        if not join.spec.stream_key:
+            able = [name for name in able if mr.ALGORITHMS[name].keyless]
+        self._turn += 1
+        return Decision(able[self._turn * 5 % len(able)], {}, "why not")
+
+
+def fickle(store: mr.MasterStore, **arguments: Any) -> mr.SemiStreamJoin:
+    arguments.pop("b", None)
+    join = mr.SemiStreamJoin(store, **{**arguments, "algorithm": "auto"})
+    join.auto = Fickle(join.budget.total)
+    return join
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["any order", "ordered"])
+@examples(25)
+@given(case=join_cases())
+def test_a_join_that_changes_all_the_time_is_exact(ordered: bool, case: JoinCase) -> None:
+    conformance.check_run(Subject("ssbj", {"ordered": ordered}, join=fickle), case)
+
+
+@examples(10)
+@given(case=join_cases(), stop=st.integers(0, 8))
+def test_a_restored_join_goes_on_with_what_the_snapshot_was_taken_of(case: JoinCase, stop: int) -> None:
+    conformance.check_snapshot(Subject("ssbj", join=fickle), case, stop)
