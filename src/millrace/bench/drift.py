@@ -28,8 +28,8 @@ POINTS = 5.0
 def run(
     directory: Path,
     *,
-    rows: int = 2_000_000,
-    memory: str = "5%",
+    rows: int = 500_000,
+    memory: str = "2%",
     period: int = 1_000_000,
     moves: int = 3,
     window: int = 50_000,

@@ -73,7 +73,9 @@ def memory_for(
 ) -> Prediction:
     """The least memory for a rate with these options; the join's own defaults if none are given."""
     least = least_memory(situation, b or 1)
-    most = most or max(2 * least, int(2 * situation.rows * max(situation.read_bytes, situation.cached_bytes)))
+    most = most or max(
+        2 * least, int(2 * situation.rows * max(situation.read_bytes, situation.cached_bytes, situation.tuple_bytes))
+    )
     if most < least:
         predict(situation, algorithm, most, b=b, cache_share=cache_share)  # says so
 

@@ -15,7 +15,7 @@ from millrace.semistream.batched import Batched
 from millrace.semistream.cache import Cache, NoCache
 from millrace.semistream.cyclic import Cyclic, Repeated
 from millrace.semistream.direct import Direct, PerTuple
-from millrace.semistream.frequency import FrequencyCache, LeastFrequentCache, OccupancyCache
+from millrace.semistream.frequency import FrequencyCache, LeastFrequentCache, OccupancyCache, TurnCache
 from millrace.semistream.fullest import Fullest
 from millrace.semistream.indexed import Oldest
 from millrace.semistream.page_cache import RecentPages, UsefulPages
@@ -139,7 +139,7 @@ ALGORITHMS = {
         ),
         Algorithm(
             "cmeshjoin",
-            FrequencyCache,
+            TurnCache,
             Cyclic,
             "as meshjoin behind a cache of the keys that most tuples waited for",
             many=False,

@@ -6,6 +6,7 @@ are not considered; one that cannot join this master says why.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,7 @@ class Choice:
         for part, nbytes in sorted(best.parts.items(), key=lambda item: -item[1]):
             lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / best.memory:6.1%}")
         lines += [
-            f"  {best.rate:,.0f} tuples/s predicted, {best.hit_share:.0%} of them answered by the cache",
+            f"  {_per_second(best.rate)} predicted, {best.hit_share:.0%} of the tuples answered by the cache",
             f"  a step takes {_seconds(best.c_loop)} for {best.w:,.0f} tuples; who waits, waits for "
             f"{_seconds(best.mean_wait)} on average and never longer than {_seconds(best.worst_wait)}",
             "not chosen:",
@@ -86,7 +87,7 @@ class Choice:
             "parameters": {name: value for name, value in self.options.items() if name not in ("algorithm", "memory")},
             "memory": best.memory,
             "parts": {part: round(nbytes) for part, nbytes in best.parts.items()},
-            "rate": best.rate,
+            "rate": _finite(best.rate),
             "hit_share": best.hit_share,
             "wait": {"mean": best.mean_wait, "worst": best.worst_wait},
             "step": {"seconds": best.c_loop, "tuples": best.w},
@@ -94,7 +95,7 @@ class Choice:
             "alternatives": [
                 {
                     "algorithm": other.algorithm,
-                    "rate": other.prediction and other.prediction.rate,
+                    "rate": other.prediction and _finite(other.prediction.rate),
                     "memory": other.prediction and other.prediction.memory,
                     "why_not": other.why_not,
                 }
@@ -169,6 +170,10 @@ def choose(
         if rate is None
         else min(found.values(), key=lambda pair: pair[0].memory)
     )
+    if master.indexed:
+        refused["lookup"] = (
+            "has no model; it answers tuples as they come, and is what auto uses where no disk is modelled"
+        )
     candidates = [Candidate(name, None, why) for name, why in refused.items()]
     for name, (prediction, _) in found.items():
         candidates.append(Candidate(name, prediction, _why_not(prediction, best, by_rate=rate is None)))
@@ -192,7 +197,8 @@ def _why_not(prediction: Prediction, best: Prediction, *, by_rate: bool) -> str:
     if prediction is best:
         return ""
     if by_rate:
-        return f"{prediction.rate:,.0f} tuples/s, {prediction.rate / best.rate:.2f}x of the best"
+        part = "" if math.isinf(best.rate) else f", {prediction.rate / best.rate:.2f}x of the best"
+        return _per_second(prediction.rate) + part
     return f"needs {format_size(prediction.memory)}, {prediction.memory / best.memory:.2f}x of the least"
 
 
@@ -201,6 +207,15 @@ def _stream_like(master: MasterStore) -> pa.Schema:
     fields = [master.schema.field(name) for name in master.key]
     taken = set(master.schema.names)
     return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in _STREAM if name not in taken)])
+
+
+def _per_second(rate: float) -> str:
+    return "as many tuples/s as the processor can" if math.isinf(rate) else f"{rate:,.0f} tuples/s"
+
+
+def _finite(rate: float) -> float | None:
+    """None where nothing takes any time: JSON has no infinity."""
+    return None if math.isinf(rate) else rate
 
 
 def _seconds(seconds: float) -> str:

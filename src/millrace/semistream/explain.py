@@ -20,9 +20,9 @@ def explained(join: SemiStreamJoin) -> str:
         f"  memory {format_size(budget.total)}"
         + (f" = {budget.total / store.nbytes:.1%} of the master" if store.nbytes else ""),
     ]
-    if join.auto is not None and join.auto.why:
-        lines[0] = f"auto, now {lines[0]}"
-        lines.append(f"  chosen because {join.auto.why}")
+    if join.auto is not None:
+        lines[0] = f"auto, now {lines[0]}" if join.bound else "auto: the algorithm is chosen with the first batch"
+        lines += [f"  chosen because {join.auto.why}"] if join.auto.why else []
     if join.shedding is not None:
         lines.append(f"  {join.shedding}; {join.metrics.shed:,} tuples shed so far")
     if not join.bound:

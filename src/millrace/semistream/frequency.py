@@ -39,6 +39,7 @@ Counts = npt.NDArray[np.int32]
 
 _CONTROL_LOADS = 100
 _NEARLY_FULL = 0.95
+_UNUSED = 0.4  # share of the cached keys
 _BUSY, _QUIET = 0.01, 0.001  # shares of the cached keys that change between two looks at the threshold
 
 
@@ -194,9 +195,19 @@ class FrequencyCache(Cache):
         fits = int(np.searchsorted(cost, free, side="right"))
         if fits == len(wanted) or not len(self.rows):
             return np.arange(fits)
-        victims = self.victims(wanted[fits:])
+        victims = self._checked(self.victims(wanted[fits:]))
         self._remove(victims)
         return np.arange(fits + len(victims))
+
+    def _checked(self, victims: Slots) -> Slots:
+        """Victims as a policy of the user's own may name them, each once."""
+        named = np.unique(np.asarray(victims, np.int64)) if victims is not None else None
+        if named is None or not np.isin(named, self.heads()).all():
+            raise ConfigError(
+                f"{type(self).__name__}.victims: expected slots out of heads(), the oldest of each cached key; "
+                f"got {victims!r}"
+            )
+        return named.astype(np.int32)
 
     def _first_use(self, tuples: Counts) -> Counts:
         """What a key begins with that so many tuples waited for."""
@@ -223,6 +234,31 @@ class FrequencyCache(Cache):
     def check_invariants(self) -> None:
         self.rows.check_invariants()
         assert (self.rows.marks["state"][self.rows.live()] == 0).all(), "a cached row answers nobody"
+
+
+class TurnCache(FrequencyCache):
+    """CMESHJOIN's: keys of no use go first, and the threshold comes down while there are many, as after a move.
+
+    Tuples are counted as they are met, so a hundred loads are some turns, in which keys at the border come and go as
+    long as there are any: without this the threshold would only ever go up.
+    """
+
+    def _unused(self) -> Slots:
+        heads = self.heads()
+        unused: Slots = heads[self.rows.marks["hits"][heads] == 0]
+        return unused
+
+    def victims(self, wanted: Counts) -> Slots:
+        unused = self._unused()
+        if len(unused) < len(wanted):
+            return super().victims(wanted)
+        return self._random.choice(unused, len(wanted), replace=False)
+
+    def _move_threshold(self) -> None:
+        if self._moves and self.full and len(self._unused()) > _UNUSED * self.rows.keys:
+            self.threshold = max(1, self.threshold // 2)
+        else:
+            super()._move_threshold()
 
 
 class LeastFrequentCache(FrequencyCache):

@@ -170,6 +170,8 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             raise ConfigError(f"where: expected a condition, such as band(…) or compare(…); got {where!r}")
         self.where = where
         self.search: Search | None = None
+        if on is None and where is None:
+            raise ConfigError("on: expected the key column, several, or a mapping; or where= to join without a key")
         if on is None and where is not None:
             self.spec = JoinSpec.without_key(how, columns, suffix)
         else:

@@ -18,6 +18,7 @@ from millrace.rows.keyed import Codes
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.frequency import Counts, FrequencyCache
 
+_MOST_NEW = 4  # those who enter together take at most this part of the cache, the most wanted first
 _AT_ONCE = 16  # a full cache lets go of this part of its rows at a time, for finding the oldest takes a sort
 
 
@@ -62,7 +63,7 @@ class RecentCache(FrequencyCache):
 
     def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         most = int(self._limit / self.row_bytes)
-        enter = int(np.searchsorted(np.cumsum(sizes), most, side="right"))
+        enter = int(np.searchsorted(np.cumsum(sizes), max(1, most // _MOST_NEW), side="right"))
         surplus = len(self.rows) + int(sizes[:enter].sum()) - most
         if surplus > 0:
             surplus = max(surplus, most // _AT_ONCE)
