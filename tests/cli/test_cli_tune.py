@@ -34,8 +34,8 @@ def test_the_most_for_a_memory(cli: Callable[..., Result], store: mr.MasterStore
     assert sum(found["parts"].values()) <= found["memory"]
     assert found["as_good"]["b"][0] <= found["parameters"]["b"] <= found["as_good"]["b"][1]
     others = {other["algorithm"]: other["rate"] for other in found["alternatives"]}
-    assert set(others) == {"meshjoin", "r-meshjoin", "hybridjoin", "cachejoin", "sscj"}
-    assert max(others.values()) <= found["rate"]
+    assert set(others) == {"meshjoin", "r-meshjoin", "hybridjoin", "cachejoin", "sscj", "lookup"}
+    assert max(rate for rate in others.values() if rate) <= found["rate"]
 
 
 def test_the_least_for_a_rate(cli: Callable[..., Result], store: mr.MasterStore) -> None:
@@ -44,6 +44,19 @@ def test_the_least_for_a_rate(cli: Callable[..., Result], store: mr.MasterStore)
     assert all(o["memory"] is None or o["memory"] >= found["memory"] for o in found["alternatives"])
     more = json.loads(cli("tune", store.path, "--rate", 200_000, "--disk", "hdd-2013", "--json").output)
     assert more["memory"] > found["memory"]
+
+
+@pytest.mark.parametrize("rate", [1, 100, 3_000, 20_000, 1_000_000])
+def test_any_rate_that_can_be_had(store: mr.MasterStore, rate: float) -> None:
+    choice = choose(store, frequencies=Frequencies.zipf(1, ROWS), rate=rate, device=mr.Device("hdd-2013"))
+    assert choice.best.rate >= rate
+
+
+def test_all_of_the_master_in_memory(cli: Callable[..., Result], store: mr.MasterStore) -> None:
+    arguments = ("tune", store.path, "--memory", "40MB", "--disk", "hdd-2013")
+    assert "as many tuples/s as the processor can" in cli(*arguments).output
+    found = json.loads(cli(*arguments, "--json").output, parse_constant=lambda text: pytest.fail(text))
+    assert found["rate"] is None
 
 
 def test_a_master_without_an_index(store: mr.MasterStore, tmp_path: Path) -> None:
@@ -63,6 +76,7 @@ def test_a_master_without_an_index(store: mr.MasterStore, tmp_path: Path) -> Non
         (["--rate", "-5", "--disk", "hdd-2013"], "above 0"),
         (["--memory", "1%", "--disk", "floppy"], "floppy"),
         (["--memory", "1%", "--disk", "nvme", "--skew", "-1"], "skew"),
+        (["--memory", "1%", "--disk", "nvme", "--keys", "0"], "keys"),
     ],
 )
 def test_what_cannot_be(cli: Callable[..., Result], store: mr.MasterStore, arguments: list[str], words: str) -> None:
@@ -81,3 +95,5 @@ def test_unit_costs_of_this_machine(store: mr.MasterStore, tmp_path: Path) -> No
     small = mr.MasterStore.build(synthetic_master(100), tmp_path / "small", "key")
     with pytest.raises(ConfigError, match="has 100 rows"):
         calibrate(small)
+    with pytest.raises(ConfigError, match="seconds"):
+        calibrate(store, seconds=float("nan"))

@@ -375,3 +375,16 @@ def test_buckets_come_in_any_order() -> None:
     assert curve.keys.tolist() == [2, 10]
     assert curve.probability.tolist() == pytest.approx([4 / 18, 1 / 18])
     assert [curve.top_share(h) for h in (0, 1, 2, 7, 12, 99)] == pytest.approx([0, 4 / 18, 8 / 18, 13 / 18, 1, 1])
+
+
+@pytest.mark.parametrize("key", range(0, 400, 7))
+def test_what_is_forgotten_and_what_is_left_add_up(key: int) -> None:
+    seen = StreamStatistics()
+    seen.observe(np.full(63, key))
+    for _ in range(3):
+        seen.decay()
+        seen.check_invariants()
+        seen.observe(np.full(64, key))
+        codes, shares = seen.hot_keys()
+        assert codes.tolist() == [key]
+        assert shares.tolist() == [1.0]

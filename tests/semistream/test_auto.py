@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.core.errors import ConfigError
+from millrace.core.errors import ConfigError, StateError
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.semistream import auto
 from millrace.semistream.auto import Auto, Decision
@@ -88,6 +88,51 @@ def test_what_auto_does_not_take(store: mr.MasterStore) -> None:
         mr.SemiStreamJoin(store, "key", algorithm="auto", cache_share=0.5)
     with pytest.raises(ConfigError, match="b: algorithm='auto' chooses it itself"):
         mr.SemiStreamJoin(store, "key", algorithm="auto").retune(b=5)
+
+
+@pytest.mark.parametrize("keys", [[], [None, None], [1]], ids=["empty", "nulls", "one row"])
+def test_masters_with_next_to_nothing_in_them(tmp_path: Path, keys: list[int | None]) -> None:
+    table = pa.table({"k": pa.array(keys, pa.int64()), "v": pa.array(["a"] * len(keys), pa.string())})
+    store = mr.MasterStore.build(table, tmp_path / "s", "k")
+    join = mr.SemiStreamJoin(store, "k", "left", algorithm="auto", memory="1MB", device=mr.Device("hdd-2013"))
+    out = pa.Table.from_batches(join.run([pa.record_batch({"k": [1, 2]})])).sort_by("k")
+    assert out["v"].to_pylist() == (["a", None] if 1 in keys else [None, None])
+
+
+def test_what_was_cached_is_counted_once(store: mr.MasterStore) -> None:
+    join = mr.SemiStreamJoin(store, "key", algorithm="auto", memory="300kB", device=mr.Device("hdd-2013"))
+    driven(join, 20_000)
+    list(join.finish())
+    for name in ("ssbj", "hybridjoin", "lookup", "sscj", "meshjoin"):
+        join._become(Decision(name, {}, "because"))
+        m = join.metrics
+        assert m.cached_keys == m.cached_rows == 0
+        assert m.admitted_keys == m.evicted_keys
+    assert len(join._space._maps) < 60, "what the others had is gone"  # type: ignore[attr-defined]
+
+
+def test_a_snapshot_of_another_join_changes_nothing(store: mr.MasterStore) -> None:
+    one = mr.SemiStreamJoin(store, "key", "left", algorithm="meshjoin", memory="300kB")
+    driven(one, 5_000)
+    auto_join = mr.SemiStreamJoin(store, "key", "inner", algorithm="auto", memory="300kB")
+    with pytest.raises(StateError, match="another kind of join"):
+        auto_join.restore(one.snapshot())
+    assert auto_join.algorithm.name == "lookup"
+    again = mr.SemiStreamJoin(store, "key", "left", algorithm="auto", memory="300kB")
+    again.restore(one.snapshot())
+    assert again.algorithm.name == "meshjoin"
+    assert "the snapshot was taken of it" in again.explain()
+    spares = mr.SemiStreamJoin(
+        store, "key", "left", algorithm="auto", memory="300kB", shed=mr.Shedding("random", 0.5, spare_hits=True)
+    )
+    looked_up = mr.SemiStreamJoin(store, "key", "left", algorithm="lookup", memory="300kB")
+    driven(looked_up, 5_000)
+    with pytest.raises(StateError, match="spare_hits"):
+        spares.restore(looked_up.snapshot())
+
+
+def test_explain_does_not_know_before_the_first_batch(store: mr.MasterStore) -> None:
+    assert "chosen with the first batch" in mr.SemiStreamJoin(store, "key", algorithm="auto").explain()
 
 
 # a change of mind at any moment

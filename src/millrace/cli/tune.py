@@ -48,7 +48,7 @@ def tune(
         with err().status("measuring unit costs on this machine"):
             found = calibrate(master)
         measured, costs = found.disk, found.costs
-    frequencies = Frequencies.zipf(skew, keys or max(1, master.manifest.keys))
+    frequencies = Frequencies.zipf(skew, max(1, master.manifest.keys) if keys is None else keys)
     choice = choose(
         master, frequencies=frequencies, memory=memory, rate=rate, device=device, disk=measured, costs=costs
     )

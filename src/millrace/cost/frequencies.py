@@ -58,6 +58,12 @@ class Frequencies:
     def __init__(self, counts: npt.ArrayLike, each: npt.ArrayLike) -> None:
         self.counts: Floats = np.asarray(counts, np.float64)
         self.each: Floats = np.asarray(each, np.float64)
+        if self.counts.shape != self.each.shape or self.counts.ndim != 1 or not len(self.counts):
+            raise ConfigError("frequencies: expected as many shares as numbers of keys, at least one of each")
+        if not (np.isfinite(self.counts).all() and (self.counts >= 0).all() and (self.each >= 0).all()):
+            raise ConfigError("frequencies: expected numbers of keys and shares of at least 0")
+        if (self.each[1:] > self.each[:-1] * (1 + 1e-6)).any():
+            raise ConfigError("frequencies: expected the most frequent keys first")
         total = float((self.counts * self.each).sum())
         if not math.isclose(total, 1.0, rel_tol=1e-6):
             raise ConfigError(f"frequencies: expected shares that add up to 1; got {total:g}")

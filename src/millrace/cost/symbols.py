@@ -72,6 +72,11 @@ class UnitCosts:
     c_B: float = 0.0
     """Switching a disk tuple into the cache."""
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 <= value < float("inf"):
+                raise ConfigError(f"{name}: expected seconds, at least 0; got {value!r}")
+
     @property
     def waiting(self) -> float:
         """What a tuple costs that waits: MESHJOIN's c_E + c_S + c_A."""

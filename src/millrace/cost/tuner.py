@@ -46,7 +46,10 @@ def for_rate(situation: Situation, algorithm: str, rate: float, *, most: int | N
         if best.rate <= (1 + _WORTHWHILE) * rate:
             break
         share = best.cache_share or _SHARE
-        better = memory_for(situation, algorithm, rate, most=found.memory, b=best.b, cache_share=share)
+        try:
+            better = memory_for(situation, algorithm, rate, most=found.memory, b=best.b, cache_share=share)
+        except (BudgetTooSmallError, OutOfReachError):
+            break  # the best b for this memory is too long for less
         found = min(found, better, key=lambda p: p.memory)
         best = _best_b(situation, found, found.b // 6, found.b * 6, _FINE)
     return found

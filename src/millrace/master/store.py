@@ -106,7 +106,7 @@ class MasterStore:
 
     @staticmethod
     def add_index(path: str | os.PathLike[str]) -> MasterStore:
-        """Write the index of a store that was built without one."""
+        """Write the index of a store that was built without one, and open it; stores opened before do not know it."""
         from millrace.master.build import add_index
 
         add_index(Path(path))

@@ -250,7 +250,8 @@ class StreamStatistics:
         held["missed"] = (held["missed"] + 1) // 2
         self._hot.floor[0] = (self._hot.floor[0] + 1) // 2
         self._take_hot(held)
-        self.weight //= 2
+        known = int(_held(self._sample.entries)["count"].sum(dtype=np.int64))
+        self.weight = known if self._whole else max(self.weight // 2, known, int(held["count"].sum(dtype=np.int64)))
         self._curve = None
 
     def _thinned(self, held: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

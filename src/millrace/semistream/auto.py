@@ -94,6 +94,8 @@ class Auto:
         """What is known to be best on a machine as it is; None on a modelled disk."""
         if not join.spec.stream_key:
             return Decision("meshjoin", {}, "without a key every tuple has to meet every row")
+        if not join.store.rows:
+            return Decision("ssbj", {}, "the master is empty")
         if join.device.disk is not None:
             return None
         spares = join.shedding is not None and join.shedding.spare_hits

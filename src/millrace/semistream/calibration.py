@@ -7,7 +7,7 @@ push into an empty room    c_S + c_A per tuple
 push of tuples that hit    c_S + c_H + c_O per tuple, the hit
 steps nobody waits for     c_H per master row, everything read
 steps with matches         c_E per tuple where nothing comes out (anti), c_E + c_O where rows do
-steps that fill a cache    c_B per master row over c_H (ssbj), c_F (sscj)
+steps that fill a cache    c_B per master row over c_H (ssbj); c_F is part of c_H here
 page loads                 c_IO of a page, beside its rows and matches
 =========================  =====================================================================
 
@@ -33,6 +33,7 @@ from millrace.semistream.join import SemiStreamJoin
 _PAYLOAD = pa.schema([("sid", pa.int64()), ("qty", pa.int32())])
 _TUPLES = 100_000
 _HOT = 5_000
+_LONGEST_LOAD = 250_000
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,10 @@ def calibrate(master: MasterStore, *, seconds: float = 12.0, seed: int = 0) -> C
     Parameters
     ----------
     master
-        With at least a few thousand rows. An index is used where there is one; without, ``c_F`` and the page's cost
-        are those of a scan.
+        With at least a few thousand rows. Without an index a page costs nothing beside its rows.
     """
+    if not isinstance(seconds, int | float) or not 0 < seconds <= 600:
+        raise ConfigError(f"seconds: expected a number above 0, at most 600; got {seconds!r}")
     if master.rows < 2_000:
         raise ConfigError(f"master: {master.path} has {master.rows:,} rows; at least 2,000 are needed to measure")
     return _Bench(master, seed).measured(seconds)
@@ -88,7 +90,6 @@ class _Bench:
             c_A=at["push"] - reading,
             c_E=at["c_E"],
             c_O=max(0.0, at["match"] - at["c_E"]),
-            c_F=max(0.0, at.get("c_F", 0.0)),
             c_B=max(0.0, at["ssbj row"] - at["c_H"]),
         )
         return Calibration(costs, Disk(max(0.0, at.get("page", 0.0)), float("inf")), spread)
@@ -127,8 +128,9 @@ class _Bench:
     def _waiting(self) -> None:
         """Tuples for rows of the first half of the wheel: the second half passes for nobody."""
         batch = self._stream(0, 0.5, self._tuples)
-        self._one_turn(self._join("meshjoin", "anti", w=2**31, b=max(1, self._master.rows // 8)), batch, "c_E")
-        self._one_turn(self._join("meshjoin", "inner", w=2**31, b=max(1, self._master.rows // 8)), batch, "match")
+        b = min(self._master.rows // 8, _LONGEST_LOAD)
+        self._one_turn(self._join("meshjoin", "anti", w=2**31, b=b), batch, "c_E")
+        self._one_turn(self._join("meshjoin", "inner", w=2**31, b=b), batch, "match")
 
     def _one_turn(self, join: SemiStreamJoin, batch: pa.RecordBatch, name: str) -> None:
         join.bind(batch.schema)
@@ -136,12 +138,12 @@ class _Bench:
         self._note("push", _timed(lambda: _run(join.push(batch))) / len(batch))
         rows, seconds, matches = {True: 0, False: 0}, {True: 0.0, False: 0.0}, 0
         for _ in range(join.k):
-            passed, left = join.metrics.probes, join.metrics.matched
+            passed, met = join.metrics.probes, join.metrics.waits.total
             taken = _timed(lambda: _run(join.step()))
-            busy = join.metrics.matched > left
+            busy = join.metrics.waits.total > met
             rows[busy] += join.metrics.probes - passed
             seconds[busy] += taken
-            matches += join.metrics.matched - left
+            matches += join.metrics.waits.total - met
         if rows[False]:
             self._note("c_H", seconds[False] / rows[False])
         self._note(name, max(0.0, seconds[True] - rows[True] * self._so_far("c_H")) / max(1, matches))

@@ -26,7 +26,7 @@ from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.situation import situation_of
 
-_SIZED_WITH = "5%"  # a budget to look at tuples and rows with
+_SIZED_WITH = 20  # a budget of this part of the master, to look at tuples and rows with
 _STREAM = (("sid", pa.int64()), ("quantity", pa.int32()), ("price", pa.float32()))
 
 
@@ -137,7 +137,7 @@ def choose(
     """
     if (memory is None) == (rate is None):
         raise ConfigError("memory, rate: expected one of them")
-    if rate is not None and not rate > 0:
+    if rate is not None and not (isinstance(rate, int | float) and 0 < rate < float("inf")):
         raise ConfigError(f"rate: expected tuples per second above 0; got {rate!r}")
     nbytes = None if memory is None else parse_size(memory, of=master.nbytes)
     on = list(master.key) if on is None else on
@@ -148,7 +148,7 @@ def choose(
     for name in algorithms:
         try:
             sized = SemiStreamJoin(
-                master, on, algorithm=name, memory=max(nbytes or 0, parse_size(_SIZED_WITH, of=master.nbytes), 65_536),
+                master, on, algorithm=name, memory=max(nbytes or 0, master.nbytes // _SIZED_WITH, 65_536),
                 columns=columns, suffix=suffix, device=device,
             )  # fmt: skip
             sized.bind(stream)

@@ -203,7 +203,8 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         if not self.spec.stream_key and (self.ordered or (self.shedding is not None and self.shedding.by == "key")):
             what = "ordered" if self.ordered else "shed"
             raise ConfigError(f"{what}: tuples are told apart by their keys, so on= has to name one")
-        self._options, self._space, self._output_rows = options, space or HeapSpace(), output_rows
+        self._options, self._given_space, self._output_rows = options, space, output_rows
+        self._space = space or HeapSpace()
         self._b, self._w, self._leave_early = b, w, leave_early
         self._metrics = JoinMetrics(budget_bytes=self.budget.total)
         self._lanes = Lanes(threads or os.cpu_count() or 1)
@@ -353,6 +354,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         self._past = Past.of(self.metrics, self.k)
         peak = self.budget.peak
         self.budget = MemoryBudget(self.budget.total)
+        self._space = self._given_space or HeapSpace()  # what the old one holds goes with it
         self._follow(decision)
         self._wire(self._stream_schema)
         self.budget.peak = max(peak, self.budget.peak)
@@ -531,8 +533,8 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             m.cycles = self._past.cycles + self._access.cycles
             m.steps_per_cycle = self.k
             m.removal_shifts = self._past.removal_shifts + self._room.removal_shifts
-            if self._cache.rows is not None:
-                m.cached_keys, m.cached_rows = self._cache.rows.keys, len(self._cache.rows)
+            rows = self._cache.rows
+            m.cached_keys, m.cached_rows = (0, 0) if rows is None else (rows.keys, len(rows))
             m.admitted_keys = self._past.admitted_keys + getattr(self._cache, "admitted_keys", 0)
             m.evicted_keys = self._past.evicted_keys + getattr(self._cache, "evicted_keys", 0)
         return m
@@ -591,17 +593,24 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
 
     @property
     def _kind(self) -> str:
-        return f"{self.algorithm.name}, {self.spec.how} {self.matching}"
+        return f"{self.algorithm.name}, {self._asked}"
+
+    @property
+    def _asked(self) -> str:
+        return f"{self.spec.how} {self.matching}"
 
     def _check_same_join(self, progress: Progress) -> None:
         if progress.store != self.store.manifest.snapshot:
             raise StateError("restore: the snapshot was taken of a join with another master")
-        theirs, _, _ = progress.join.partition(",")
-        if self.auto is not None and theirs in ALGORITHMS and theirs != self.algorithm.name:
-            self._become(Decision(theirs, {}, "the snapshot was taken of it"))
-        if progress.join != self._kind:
+        theirs, _, rest = progress.join.partition(", ")
+        if progress.join != self._kind and not (self.auto and theirs in ALGORITHMS and rest == self._asked):
             theirs = progress.join
             raise StateError(f"restore: the snapshot is of another kind of join: {theirs}; this one is {self._kind}")
+        if self.auto is not None and theirs != self.algorithm.name:
+            if ALGORITHMS[theirs].at_once and self.shedding is not None and self.shedding.spare_hits:
+                raise StateError(f"restore: the snapshot is of {theirs}, which cannot tell who has to wait: spare_hits")
+            self.auto.why = "the snapshot was taken of it"
+            self._become(Decision(theirs, {}, self.auto.why))
 
     def resume(self, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
         """Go on from there with these tuples waiting, oldest chunk first."""

@@ -63,15 +63,16 @@ class RecentCache(FrequencyCache):
 
     def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         most = int(self._limit / self.row_bytes)
-        enter = int(np.searchsorted(np.cumsum(sizes), max(1, most // _MOST_NEW), side="right"))
-        surplus = len(self.rows) + int(sizes[:enter].sum()) - most
+        order = np.lexsort((self._random.random(len(wanted)), -wanted))  # among equals nobody is preferred
+        enter = int(np.searchsorted(np.cumsum(sizes[order]), max(1, most // _MOST_NEW), side="right"))
+        surplus = len(self.rows) + int(sizes[order[:enter]].sum()) - most
         if surplus > 0:
             surplus = max(surplus, most // _AT_ONCE)
             heads, rows = self.rows.groups()
             oldest = np.argsort(self.rows.marks["hits"][heads], kind="stable")
             gone = int(np.searchsorted(np.cumsum(rows[oldest]), surplus)) + 1
             self._remove(heads[oldest[:gone]])
-        return np.arange(enter)
+        return order[:enter]
 
     def check_invariants(self) -> None:
         self.rows.check_invariants()
