@@ -171,7 +171,7 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
         self.where = where
         self.search: Search | None = None
         if on is None and where is None:
-            raise SchemaError("on: expected the key column, several, or a mapping, or where= to join without one; got None")
+            raise SchemaError("on: expected a column name, several, or a mapping, or where= without on; got None")
         if on is None and where is not None:
             self.spec = JoinSpec.without_key(how, columns, suffix)
         else:
