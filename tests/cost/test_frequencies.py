@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.core.errors import ConfigError
+from millrace.core.search import increasing_root
 from millrace.cost.frequencies import Frequencies, at_least
 from millrace.cost.page_loads import PageLoads
-from millrace.cost.roots import increasing_root
 from millrace.datasets import ZipfSampler
 
 KEYS = 30_000

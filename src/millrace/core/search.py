@@ -26,3 +26,36 @@ def lowest(f: Callable[[float], float], low: float, high: float, steps: int) -> 
             right = low + _GOLDEN * (high - low)
             at_right = f(right)
     return (low + high) / 2
+
+
+def increasing_root(
+    function: Callable[[float], float], value: float, low: float, high: float, within: float = 1e-9, close: float = 0.0
+) -> float:
+    """The x between ``low`` and ``high`` where an increasing function has this value; an end if it never has.
+
+    It is found to within this part of it, or where the function is this close to the value. By the Illinois rule: a
+    secant that gives the end that stays behind half its weight; every fourth time the middle, for functions with steps.
+
+    >>> round(increasing_root(lambda x: x * x, 2.0, 0.0, 10.0), 6)
+    1.414214
+    """
+    below, above = function(low) - value, function(high) - value
+    if below >= 0:
+        return low
+    if above <= 0:
+        return high
+    stayed = 0
+    for turn in range(1, 200):
+        if high - low <= within * max(abs(low), abs(high)):
+            break
+        middle = (low + high) / 2 if turn % 4 == 0 else (low * above - high * below) / (above - below)
+        at = function(middle) - value
+        if abs(at) <= close:
+            return middle
+        if at < 0:
+            low, below = middle, at
+            above, stayed = (above / 2, stayed - 1) if stayed < 0 else (above, -1)
+        else:
+            high, above = middle, at
+            below, stayed = (below / 2, stayed + 1) if stayed > 0 else (below, 1)
+    return (low + high) / 2

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millrace.core.errors import BudgetTooSmallError, ConfigError, one_of
+from millrace.core.search import increasing_root
 from millrace.core.sizes import format_size
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.plan import LEAST_MATCHES, LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, Plan
-from millrace.cost.roots import increasing_root
 from millrace.cost.symbols import Disk, UnitCosts
 
 CHUNK_BYTES = 256

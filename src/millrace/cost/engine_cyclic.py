@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
+from millrace.core.search import increasing_root
 from millrace.cost.crowding import filled
 from millrace.cost.engine import Prediction, Room, Situation
 from millrace.cost.frequencies import Floats, Frequencies, at_least
 from millrace.cost.plan import Plan, plan
-from millrace.cost.roots import increasing_root
 
 _RESERVE = 0.01  # of the budget is kept free for the cache to grow into
 _SWITCHING = 16 * 8

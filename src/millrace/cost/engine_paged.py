@@ -17,11 +17,11 @@ import math
 
 import numpy as np
 
+from millrace.core.search import increasing_root
 from millrace.cost.engine import Prediction, Room, Situation
 from millrace.cost.frequencies import Floats, Frequencies, at_least
 from millrace.cost.page_loads import PageLoads
 from millrace.cost.plan import plan
-from millrace.cost.roots import increasing_root
 from millrace.cost.symbols import Disk
 
 _PART_OF_ROOM = 64  # a step frees at most about this part of the room

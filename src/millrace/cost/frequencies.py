@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.core.errors import ConfigError
-from millrace.cost.roots import increasing_root
+from millrace.core.search import increasing_root
 
 Floats = npt.NDArray[np.float64]
 RowsPerKey = Sequence[tuple[int, float]]

@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from millrace.core.search import increasing_root
 from millrace.cost.frequencies import Frequencies
-from millrace.cost.roots import increasing_root
 
 _NODES, _LENGTHS = np.polynomial.legendre.leggauss(24)
 _PLACES = -2 * np.log((1 + _NODES) / 2)

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable
 
 from millrace.core.errors import BudgetTooSmallError, OutOfReachError
+from millrace.core.search import increasing_root
 from millrace.core.sizes import format_size
 from millrace.cost.engine import Prediction, Situation, least_memory, predict
-from millrace.cost.roots import increasing_root
 
 WITHIN = 0.05
 """How much less than the best is as good as the best."""

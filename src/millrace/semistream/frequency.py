@@ -201,8 +201,10 @@ class FrequencyCache(Cache):
 
     def _checked(self, victims: Slots) -> Slots:
         """Victims as a policy of the user's own may name them, each once."""
-        named = np.unique(np.asarray(victims, np.int64)) if victims is not None else None
-        if named is None or not np.isin(named, self.heads()).all():
+        named = np.unique(np.asarray([-1] if victims is None else victims, np.int64))
+        used = int(self.rows.map.state[multimap.HIGH])
+        there = not len(named) or (named[0] >= 0 and named[-1] < used)
+        if not there or (self.rows.oldest(self.rows.map.code[named]) != named).any():
             raise ConfigError(
                 f"{type(self).__name__}.victims: expected slots out of heads(), the oldest of each cached key; "
                 f"got {victims!r}"

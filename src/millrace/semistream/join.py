@@ -170,12 +170,12 @@ class SemiStreamJoin(OrderedLoop, StreamOperator):
             raise ConfigError(f"where: expected a condition, such as band(…) or compare(…); got {where!r}")
         self.where = where
         self.search: Search | None = None
-        if on is None and where is None:
-            raise SchemaError("on: expected a column name, several, or a mapping, or where= without on; got None")
-        if on is None and where is not None:
+        if on is not None:
+            self.spec = JoinSpec.of(on, how, columns, suffix).in_order_of(self.store.key)
+        elif where is not None:
             self.spec = JoinSpec.without_key(how, columns, suffix)
         else:
-            self.spec = JoinSpec.of(on, how, columns, suffix).in_order_of(self.store.key)  # type: ignore[arg-type]
+            raise SchemaError("on: expected a column name, several, or a mapping, or where= without on; got None")
         self.spec.master_columns(self.store.schema)
         if algorithm == AUTO and (options or b is not None):
             given = ", ".join([*options, *(["b"] if b is not None else [])])
