@@ -12,12 +12,14 @@ cache. So it has to promise a good deal more.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.core.metrics import JoinMetrics
 from millrace.cost.frequencies import Frequencies
 from millrace.rows.keyed import Codes
 from millrace.rows.statistics import LEAST_BYTES, StreamStatistics
@@ -42,6 +44,22 @@ class Decision(NamedTuple):
     algorithm: str
     options: dict[str, Any]
     why: str
+
+
+@dataclass(frozen=True)
+class Past:
+    """What was, before the algorithm changed."""
+
+    cycles: float = 0.0
+    longest_wait: int = 0
+    removal_shifts: int = 0
+    admitted_keys: int = 0
+    evicted_keys: int = 0
+
+    @classmethod
+    def of(cls, m: JoinMetrics, longest_wait: int) -> Past:
+        gone = m.evicted_keys + m.cached_keys
+        return cls(m.cycles, longest_wait, m.removal_shifts, m.admitted_keys, gone)
 
 
 class Auto:
