@@ -129,16 +129,17 @@ class KeyedRows:
         """What a row costs without its heap bytes."""
         return self.slot_bytes + _LOAD * _DIRECTORY_BYTES
 
-    def make_room(self, rows: int, heap_bytes: int = 0, *, exact: bool = False) -> bool:
+    def make_room(self, rows: int, heap_bytes: int = 0, *, exact: bool = False, slack: int = 0) -> bool:
         """Reserve memory for more rows; False if the budget cannot give it. Nothing is touched before.
 
-        Some more is reserved for those to come, unless ``exact``.
+        Some more is reserved for those to come, unless ``exact``. Bytes of rows that are gone are left where they are
+        while there are fewer than ``slack`` of them.
         """
         arena = self.arena
         slots = max(self._charged_slots, len(self) + rows)
         if slots > self.capacity:
             return False
-        if arena.heap.dead >= heap_bytes and arena.heap_bytes + heap_bytes > self._heap_limit:
+        if arena.heap.dead >= max(heap_bytes, slack) and arena.heap_bytes + heap_bytes > self._heap_limit:
             arena.compact_heap(self.live())
         ample = min(slots + slots // 8 + 16, self.capacity) if slots > self._charged_slots and not exact else slots
         for wanted in (ample, slots):

@@ -38,6 +38,7 @@ MARKS = {"hits": np.int32, "state": np.uint8}
 Counts = npt.NDArray[np.int32]
 
 _CONTROL_LOADS = 100
+_DEAD = 16  # one byte in so many may belong to rows that are gone, or every newcomer would move all bytes
 _NEARLY_FULL = 0.95
 _UNUSED = 0.4  # share of the cached keys
 _BUSY, _QUIET = 0.01, 0.001  # shares of the cached keys that change between two looks at the threshold
@@ -148,7 +149,7 @@ class FrequencyCache(Cache):
 
     @property
     def full(self) -> bool:
-        return self.nbytes >= _NEARLY_FULL * self._limit
+        return self._taken >= _NEARLY_FULL * self._limit
 
     def _move_threshold(self) -> None:
         if not self._moves:
@@ -179,7 +180,7 @@ class FrequencyCache(Cache):
         chosen = np.isin(load.codes[positions], codes[entering])
         positions, tuples = positions[chosen], tuples[chosen]
         columns = self.around.store.mapped(load.shard).take(self.around.columns, load.rows_at(positions))
-        if not self.rows.make_room(len(positions), Arena.heap_bytes_of(columns)):
+        if not self.rows.make_room(len(positions), Arena.heap_bytes_of(columns), slack=self._slack):
             return
         slots, _ = self.rows.insert(load.codes[positions], columns)
         self.rows.marks["state"][slots] = 0
@@ -191,13 +192,23 @@ class FrequencyCache(Cache):
     def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Which of the keys that want to enter may, the most wanted first; others have gone for them."""
         cost = np.cumsum(sizes) * self.row_bytes
-        free = self._limit - self.nbytes
+        free = self._limit - self._taken
         fits = int(np.searchsorted(cost, free, side="right"))
         if fits == len(wanted) or not len(self.rows):
             return np.arange(fits)
         victims = self._checked(self.victims(wanted[fits:]))
         self._remove(victims)
         return np.arange(fits + len(victims))
+
+    @property
+    def _taken(self) -> int:
+        """What the cache has, and what it will have when it has its slack."""
+        return self.nbytes + max(0, self._slack - self.rows.arena.heap.dead)
+
+    @property
+    def _slack(self) -> int:
+        """Bytes of rows that are gone, before what is left is moved together."""
+        return self.rows.arena.heap.end // _DEAD
 
     def _checked(self, victims: Slots) -> Slots:
         """Victims as a policy of the user's own may name them, each once."""
