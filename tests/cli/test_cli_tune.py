@@ -11,6 +11,8 @@ import millrace as mr
 from millrace.core.errors import ConfigError
 from millrace.cost.frequencies import Frequencies
 from millrace.datasets import synthetic_master
+from millrace.semistream import calibrated as calibrated_module
+from millrace.semistream.calibrated import calibrated, remembered, remembered_at
 from millrace.semistream.calibration import calibrate
 from millrace.semistream.choice import choose
 
@@ -87,13 +89,42 @@ def test_what_cannot_be(cli: Callable[..., Result], store: mr.MasterStore, argum
 
 def test_unit_costs_of_this_machine(store: mr.MasterStore, tmp_path: Path) -> None:
     found = calibrate(store, seconds=0.2)
-    assert found.costs.c_H > 0
-    assert found.costs.waiting > 0
-    assert found.costs.hit > 0
+    for memory, costs in zip(found.costs.memory, found.costs.costs, strict=True):
+        assert costs == found.costs.at(memory)
+        assert costs.waiting + costs.c_O + costs.c_R > 0
+        assert costs.c_L > 0
     assert found.disk.seek >= 0
+    assert "c_step" in found.explain()
     assert all(spread >= 0 for spread in found.spread.values())
     small = mr.MasterStore.build(synthetic_master(100), tmp_path / "small", "key")
     with pytest.raises(ConfigError, match="has 100 rows"):
         calibrate(small)
     with pytest.raises(ConfigError, match="seconds"):
         calibrate(store, seconds=float("nan"))
+
+
+def test_what_was_measured_is_remembered(
+    store: mr.MasterStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = calibrate(store, seconds=0.2)
+    times = iter([measured])
+    monkeypatch.setattr(calibrated_module, "calibrate", lambda _: next(times))
+    assert remembered(store, tmp_path) is None
+    first = calibrated(store, directory=tmp_path)
+    assert calibrated(store, directory=tmp_path) == first == measured
+    with pytest.raises(StopIteration):
+        calibrated(store, directory=tmp_path, again=True)
+    remembered_at(store, tmp_path).write_text("{")
+    assert remembered(store, tmp_path) is None
+    other = mr.MasterStore.build(synthetic_master(9_000), tmp_path / "other", "key")
+    assert remembered_at(other, tmp_path) != remembered_at(store, tmp_path)
+    assert remembered(store, tmp_path / "no" / "where") is None
+
+
+def test_where_nothing_can_be_remembered(
+    store: mr.MasterStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = calibrate(store, seconds=0.2)
+    monkeypatch.setattr(calibrated_module, "calibrate", lambda _: measured)
+    (tmp_path / "file").write_text("")
+    assert calibrated(store, directory=tmp_path / "file") == measured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from millrace.core.errors import BudgetTooSmallError, ConfigError
 from millrace.cost import engine, engine_paged, plan
 from millrace.cost.engine import PREDICTED, Situation, filter_bytes, least_memory, predict
 from millrace.cost.frequencies import Frequencies
+from millrace.cost.measured import MeasuredCosts
 from millrace.cost.symbols import Disk, UnitCosts
 from millrace.datasets import STREAM_SCHEMA, synthetic_master
 from millrace.kernels import index
@@ -101,7 +103,7 @@ def test_waits_are_as_predicted(store: mr.MasterStore) -> None:
 
 
 def test_unit_costs_slow_every_algorithm_down() -> None:
-    slow = UnitCosts(*[1e-6] * 7)
+    slow = UnitCosts(*[1e-6] * len(fields(UnitCosts)))
     for algorithm in PREDICTED:
         free, charged = (predict(faced(costs=costs), algorithm, 2_000_000) for costs in (UnitCosts(), slow))
         assert charged.rate < free.rate
@@ -116,6 +118,27 @@ def test_more_memory_is_faster_and_skew_helps_caches() -> None:
         even, skewed = (predict(faced(skew=skew), algorithm, 4_000_000) for skew in (0.0, 1.0))
         assert skewed.hit_share > 0.4 > 0.1 > even.hit_share
         assert skewed.rate > even.rate
+
+
+def test_a_look_up_reads_each_page_once() -> None:
+    """All pages in one go if the batch is large; a page and a seek for each of a few tuples."""
+    few, many = (predict(faced(batch=batch), "lookup", 1_000_000) for batch in (2, 10_000_000))
+    disk, rows = faced().disk, faced().rows
+    assert few.c_loop == pytest.approx(2 * disk.c_IO(8192), rel=0.1)
+    assert many.c_loop == pytest.approx(disk.c_IO(rows * faced().read_bytes), rel=0.1)
+    assert (few.worst_wait, few.b, few.parts) == (0.0, 0, {})
+
+
+def test_measured_costs_lie_between_those_of_the_nearest_budgets() -> None:
+    near, far = UnitCosts(c_H=1e-9, c_O=2e-7), UnitCosts(c_H=3e-9, c_O=4e-7)
+    costs = MeasuredCosts((1_000_000, 4_000_000), (near, far))
+    assert (costs.at(1), costs.at(1_000_000), costs.at(10**12)) == (near, near, far)
+    assert costs.at(2_000_000).c_O == pytest.approx(3e-7)
+    assert MeasuredCosts.from_plain(costs.to_plain()) == costs
+    slow, fast = (predict(faced(costs=c), "meshjoin", 4_000_000).rate for c in (costs, near))
+    assert slow < fast
+    with pytest.raises(ConfigError, match="ascending"):
+        MeasuredCosts((2, 1), (near, far))
 
 
 def test_loads_of_a_step_are_r_meshjoins_own_affair() -> None:

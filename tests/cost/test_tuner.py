@@ -46,7 +46,7 @@ def test_sscj_gets_a_cache_that_suits_the_stream() -> None:
     assert skewed.rate >= 0.95 * max(tried)
 
 
-@pytest.mark.parametrize("algorithm", PREDICTED)
+@pytest.mark.parametrize("algorithm", [name for name in PREDICTED if name != "lookup"])
 def test_rate_and_memory_are_two_sides_of_one_thing(algorithm: str) -> None:
     plain = predict(FACED, algorithm, 2_000_000)
     back = memory_for(FACED, algorithm, plain.rate)
@@ -57,6 +57,13 @@ def test_rate_and_memory_are_two_sides_of_one_thing(algorithm: str) -> None:
     assert tuned.memory <= back.memory
     again = predict(FACED, algorithm, tuned.memory, b=tuned.b, cache_share=tuned.cache_share or 0.3)
     assert again.rate == tuned.rate
+
+
+def test_memory_is_nothing_to_a_look_up() -> None:
+    rate = predict(FACED, "lookup", 2_000_000).rate
+    found = for_rate(FACED, "lookup", rate)
+    assert found.memory <= 1.1 * least_memory(FACED)
+    assert flat_region(FACED, found) == (0, 0)
 
 
 @settings(max_examples=15, deadline=None)

@@ -17,6 +17,7 @@ def tune(
     skew: Annotated[float, typer.Option(help="Zipf exponent of the stream's keys; 0 if all come equally often.")] = 1.0,
     keys: Annotated[int | None, typer.Option(help="Keys that the stream has; as many as master rows.")] = None,
     disk: Annotated[str, typer.Option(help="`none` for this machine as it is, or a model of a disk.")] = "none",
+    again: Annotated[bool, typer.Option("--again", help="Measure this machine again.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw predicted rates over memory into this PNG.")] = None,
 ) -> None:
@@ -28,14 +29,16 @@ def tune(
 
         millrace tune customers --rate 200000 --disk hdd-2013
 
-    On this machine as it is, unit costs are measured first, which takes some seconds; a modelled disk needs none.
+    On this machine as it is, unit costs are measured first, which takes up to 20 seconds, and remembered for masters
+    alike; **--again** measures them again, best while nothing else runs. A modelled disk needs none.
     """
     from millrace.core.errors import ConfigError
     from millrace.cost.frequencies import Frequencies
-    from millrace.cost.symbols import Disk, UnitCosts
+    from millrace.cost.measured import MeasuredCosts
+    from millrace.cost.symbols import Disk
     from millrace.master.device import Device
     from millrace.master.store import MasterStore
-    from millrace.semistream.calibration import calibrate
+    from millrace.semistream.calibrated import calibrated
     from millrace.semistream.choice import choose
 
     if (memory is None) == (rate is None):
@@ -43,10 +46,10 @@ def tune(
     master = MasterStore.open(store)
     device = Device(disk)
     measured: Disk | None = None
-    costs: UnitCosts | None = None
+    costs: MeasuredCosts | None = None
     if device.disk is None:
         with err().status("measuring unit costs on this machine"):
-            found = calibrate(master)
+            found = calibrated(master, again=again)
         measured, costs = found.disk, found.costs
     frequencies = Frequencies.zipf(skew, max(1, master.manifest.keys) if keys is None else keys)
     choice = choose(

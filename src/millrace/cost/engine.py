@@ -8,7 +8,8 @@ Where it differs from the papers' forms:
 - pages are loaded several in a step, and finding them reads the index;
 - caches know frequencies by counting, so keys near the border come and go.
 
-Rates are for a stream that always has a tuple, once the join has settled. Every key is taken to have one master row.
+Rates are for a stream that always has a tuple, once the join has settled. Every key is taken to have as many master
+rows as any other.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from millrace.core.errors import BudgetTooSmallError, ConfigError, one_of
 from millrace.core.search import increasing_root
 from millrace.core.sizes import format_size
 from millrace.cost.frequencies import Frequencies
+from millrace.cost.measured import MeasuredCosts
 from millrace.cost.plan import LEAST_MATCHES, LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, Plan
 from millrace.cost.symbols import Disk, UnitCosts
 
@@ -42,18 +44,28 @@ class Situation:
     disk: Disk
     frequencies: Frequencies
     cached_bytes: float = 0.0
-    """What a master row takes in the cache."""
-    costs: UnitCosts = field(default_factory=UnitCosts)
+    """What the master rows of a key take in the cache."""
+    costs: UnitCosts | MeasuredCosts = field(default_factory=UnitCosts)
     leave_early: bool = True
     """Whether a tuple leaves with its match."""
     every_load_seeks: bool = False
     """Whether the disk has to go back to the wheel's place at every load, as in the papers' models."""
     threads: int = 2
+    rows_per_key: float = 1.0
+    """Master rows of a key, on average."""
+    read_row_bytes: float = 0.0
+    """Bytes that are read of a row that is looked up; all that are read of it by a scan, if 0."""
+    batch: int = 10_000
+    """Stream tuples that come together."""
 
     def __post_init__(self) -> None:
         for name in ("rows", "read_bytes", "tuple_bytes"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}: expected a number above 0; got {getattr(self, name)!r}")
+
+    def unit_costs(self, memory: int) -> UnitCosts:
+        """Unit costs of a join with this budget."""
+        return self.costs.at(memory)
 
     @property
     def stay(self) -> float:
@@ -112,11 +124,11 @@ def predict(
     Parameters
     ----------
     algorithm
-        ``meshjoin``, ``r-meshjoin``, ``ssbj``, ``hybridjoin``, ``cachejoin`` or ``sscj``.
+        One of :data:`PREDICTED`.
     b, cache_share, l
         Options of the join, as it takes them; ``cache_share`` for ``cachejoin`` and ``sscj``, ``l`` for ``r-meshjoin``.
     """
-    from millrace.cost import engine_cyclic, engine_paged
+    from millrace.cost import engine_cyclic, engine_direct, engine_paged
 
     one_of("algorithm", algorithm, PREDICTED)
     least = least_memory(situation, min(b or 1, situation.rows))
@@ -128,13 +140,15 @@ def predict(
         )
     if algorithm in ("cachejoin", "sscj", "ssbj") and not situation.cached_bytes > 0:
         raise ConfigError(f"cached_bytes: {algorithm} caches rows; expected what one takes; got 0")
+    if algorithm == "lookup":
+        return engine_direct.predict(situation, memory)
     if algorithm in ("hybridjoin", "cachejoin", "sscj"):
         share = None if algorithm == "hybridjoin" else cache_share
         return engine_paged.predict(situation, algorithm, memory, b, share)
     return engine_cyclic.predict(situation, algorithm, memory, b, l if algorithm == "r-meshjoin" else 1)
 
 
-PREDICTED = ("meshjoin", "r-meshjoin", "ssbj", "hybridjoin", "cachejoin", "sscj")
+PREDICTED = ("meshjoin", "r-meshjoin", "ssbj", "hybridjoin", "cachejoin", "sscj", "lookup")
 """Algorithms that have a model."""
 
 

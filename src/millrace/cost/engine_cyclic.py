@@ -11,6 +11,7 @@ from millrace.cost.crowding import filled
 from millrace.cost.engine import Prediction, Room, Situation
 from millrace.cost.frequencies import Floats, Frequencies, at_least
 from millrace.cost.plan import Plan, plan
+from millrace.cost.symbols import UnitCosts
 
 _RESERVE = 0.01  # of the budget is kept free for the cache to grow into
 _SWITCHING = 16 * 8
@@ -20,13 +21,14 @@ _COUNTED_TURNS = 3  # hits are halved every turn: as good as counting for so lon
 
 def predict(situation: Situation, algorithm: str, memory: int, b: int | None, loads_per_step: int) -> Prediction:
     sizes = plan(memory, situation.rows, paged=False, b=b, threads=situation.threads)
-    turn = _Turn(situation, sizes, loads_per_step)
+    costs = situation.unit_costs(memory)
+    turn = _Turn(situation, costs, sizes, loads_per_step)
     free = memory - sizes.load_bytes
     if algorithm != "ssbj":
         return turn.prediction(algorithm, memory, turn.settled(free, situation.frequencies))
     free -= situation.threads * _SWITCHING + 8
     if situation.rows * situation.cached_bytes * 1.02 + 16 * situation.tuple_bytes + 65_536 <= free:
-        return _in_memory(situation, memory, sizes)
+        return _in_memory(situation, costs, memory, sizes)
 
     def short(log_tuples: float) -> float:
         """By how much more tuples come in a turn than the room lets in, if it is they who decide what is cached."""
@@ -39,49 +41,60 @@ def predict(situation: Situation, algorithm: str, memory: int, b: int | None, lo
 class _Settled:
     """What happens in a turn of the wheel."""
 
-    def __init__(self, misses: float, hit_share: float, room: Room, cached: float) -> None:
-        self.misses, self.hit_share, self.room, self.cached = misses, hit_share, room, cached
-        self.tuples = misses / (1 - hit_share)
+    def __init__(self, misses: float, met: float, room: Room) -> None:
+        self.misses, self.met, self.room = misses, met, room
+        self.tuples = misses
+        self.hit_share = self.cached = self.switched = 0.0
+
+    def with_cache(self, hit_share: float, cached: float, switched: float) -> _Settled:
+        """The same beside a cache of so many bytes, into which so many keys are switched."""
+        self.hit_share, self.cached, self.switched = hit_share, cached, switched
+        self.tuples = self.misses / (1 - hit_share)
+        return self
 
 
 class _Turn:
     """A turn of the wheel in loads of b rows."""
 
-    def __init__(self, situation: Situation, sizes: Plan, loads_per_step: int) -> None:
-        self._situation, self._sizes = situation, sizes
+    def __init__(self, situation: Situation, costs: UnitCosts, sizes: Plan, loads_per_step: int) -> None:
+        self._situation, self._costs, self._sizes = situation, costs, sizes
         self.loads = -(-situation.rows // sizes.b)
         self.steps = -(-self.loads // loads_per_step)
         step_rows = sizes.b * loads_per_step
         self._last = (situation.rows - (self.steps - 1) * step_rows) / step_rows
 
-    def settled(self, free: float, frequencies: Frequencies, hit_share: float = 0.0, cached: float = 0.0) -> _Settled:
+    def settled(self, free: float, frequencies: Frequencies) -> _Settled:
         """With ``free`` bytes for those who wait, whose keys have these frequencies."""
         s, k = self._situation, self.steps
         room = Room.fitting(s, self._sizes, free, lambda capacity: min(k + 1, capacity / s.stay))
         quota = room.capacity / s.stay / (k + 1)
         quota = math.floor(quota) if quota >= 1 else quota
         used = filled(frequencies, k, self._last) if s.leave_early else 1.0
-        return _Settled(k * quota * used, hit_share, room, cached)
+        misses = k * quota * used
+        return _Settled(misses, frequencies.distinct(misses), room)
 
     def balanced(self, free: float, memory: int, tuples: float) -> _Settled:
         """With the cache that SSBJ has if so many tuples come in a turn."""
         s = self._situation
-        kept = balanced(s, tuples)
+        kept, leaves = balanced(s, tuples)
         share = min(s.frequencies.share(kept), 1 - 1e-9)
-        cached = float((s.frequencies.counts * kept).sum()) * s.cached_bytes
+        inside = s.frequencies.counts * kept
+        cached = float(inside.sum()) * s.cached_bytes
         rest = s.frequencies.without(np.minimum(kept, 1 - 1e-9))
-        return self.settled(max(free - cached - _RESERVE * memory, 0.0), rest, share, cached)
+        beside = self.settled(max(free - cached - _RESERVE * memory, 0.0), rest)
+        return beside.with_cache(share, cached, float(inside @ leaves))
 
-    def seconds(self, settled: _Settled, switching: bool) -> float:
+    def seconds(self, settled: _Settled) -> float:
         """Seconds of the turn."""
-        s, costs = self._situation, self._situation.costs
+        s, costs = self._situation, self._costs
         reading = s.disk.transfer(s.rows * s.read_bytes) + s.disk.seek * (self.loads if s.every_load_seeks else 1)
-        probing = s.rows * (costs.c_H + (costs.c_B if switching else 0.0))
-        hits = (settled.tuples - settled.misses) * costs.hit
-        return reading + probing + hits + settled.misses * (costs.waiting + costs.c_O)
+        met = settled.met * s.rows_per_key
+        probing = self.steps * costs.c_step + s.rows * costs.c_H + met * costs.c_R
+        hits = (settled.tuples - settled.misses) * costs.hit + settled.switched * costs.c_B
+        return reading + probing + hits + settled.misses * (costs.waiting + s.rows_per_key * costs.c_O)
 
     def prediction(self, algorithm: str, memory: int, settled: _Settled) -> Prediction:
-        seconds = self.seconds(settled, algorithm == "ssbj")
+        seconds = self.seconds(settled)
         parts = {"load": float(self._sizes.load_bytes), **settled.room.parts(self._situation)}
         if algorithm == "ssbj":
             parts["cache"] = settled.cached
@@ -100,21 +113,22 @@ class _Turn:
         )
 
 
-def balanced(situation: Situation, tuples: float) -> Floats:
-    """Of each bucket's keys the part that SSBJ has in its cache when so many tuples come in a turn.
+def balanced(situation: Situation, tuples: float) -> tuple[Floats, Floats]:
+    """Of each bucket's keys the part that SSBJ has in its cache when so many tuples come in a turn, and who leaves.
 
     A key of n tuples a turn enters in a turn in which enough wait for it, and leaves when an average over its last
-    turns says so. Between always and never, it is inside for a part of the time: enters / (enters + leaves).
+    turns says so. Between always and never, it is inside for a part of the time: enters / (enters + leaves). The second
+    array is how likely a key leaves in a turn; as many enter as leave.
     """
     n = situation.frequencies.expected(tuples)
     worth = situation.cached_bytes / (situation.tuple_bytes * situation.stay)
     enters = at_least(max(2, int(worth) + 1), n)
     leaves = 1 - at_least(_COUNTED_TURNS * worth + 1, _COUNTED_TURNS * n)
-    return enters / np.maximum(enters + leaves, 1e-300)
+    return enters / np.maximum(enters + leaves, 1e-300), leaves
 
 
-def _in_memory(situation: Situation, memory: int, sizes: Plan) -> Prediction:
+def _in_memory(situation: Situation, costs: UnitCosts, memory: int, sizes: Plan) -> Prediction:
     """All of the master is in the cache."""
     cached = situation.rows * situation.cached_bytes
     parts = {"load": float(sizes.load_bytes), "cache": cached}
-    return Prediction("ssbj", memory, sizes.b, None, situation.costs.hit, 1.0, 1.0, 0.0, 0.0, 0.0, parts)
+    return Prediction("ssbj", memory, sizes.b, None, costs.hit, 1.0, 1.0, 0.0, 0.0, 0.0, parts)

@@ -51,7 +51,8 @@ def predict(situation: Situation, algorithm: str, memory: int, b: int | None, ca
             else:
                 kept = _random_victims(s.frequencies, rows, span * in_stream, wanted)
             hit_share = min(s.frequencies.share(kept), 1 - 1e-9)
-        pages = PageLoads(s.frequencies.without(np.minimum(kept, 1 - 1e-9)), s.rows, sizes.b)
+        left = s.frequencies.without(np.minimum(kept, 1 - 1e-9))
+        pages = PageLoads(left, s.rows, sizes.b)
         span = pages.span(max(room.capacity - entering / 2, 1.0))
         wanted = pages.wanted(span)
         looked_up = _looked_up(room.capacity / _PART_OF_ROOM * wanted / span, sizes.step_rows // sizes.b)
@@ -59,10 +60,11 @@ def predict(situation: Situation, algorithm: str, memory: int, b: int | None, ca
         entering = loads * span / wanted
         if abs(entering - before) <= 1e-3 * entering and abs(hit_share - hits_before) <= 1e-3 * (1 - hit_share):
             break
-    costs = s.costs
+    costs = s.unit_costs(memory)
+    met = entering * left.distinct(span) / span
     reading = loads * (s.disk.c_IO(sizes.b * s.read_bytes) + sizes.b * (costs.c_H + (costs.c_F if cache else 0.0)))
     tuples = entering / (1 - hit_share)
-    seconds = _index(s.disk, s.rows, looked_up) + reading
+    seconds = costs.c_step + costs.c_I + _index(s.disk, s.rows, looked_up) + reading + met * costs.c_R
     seconds += entering * (costs.waiting + costs.c_O) + (tuples - entering) * costs.hit
     parts = {"load": float(sizes.load_bytes), **room.parts(s)}
     if cache:
@@ -96,15 +98,10 @@ def _loads(looked_up: float, span: float, wanted: float) -> float:
 
 
 def _index(disk: Disk, rows: int, looked_up: float) -> float:
-    """Seconds to read the pages of the index that so many keys are on, in one sweep.
-
-    What lies between two of them is read along where that is quicker than going there.
-    """
+    """Seconds to read the pages of the index that so many keys are on."""
     pages = max(1.0, rows * _ENTRY_BYTES / _INDEX_PAGE)
     different = pages * -math.expm1(looked_up * math.log1p(-1 / pages)) if pages > 1 else 1.0
-    gap = disk.transfer(max(0.0, pages / (different + 1) - 1) * _INDEX_PAGE)
-    between = gap * -math.expm1(-disk.seek / gap) if gap else 0.0
-    return disk.c_IO(different * _INDEX_PAGE) + (different - 1) * between
+    return disk.sweep(different, _INDEX_PAGE, pages)
 
 
 def _random_victims(frequencies: Frequencies, rows: float, tuples: float, wanted: float) -> Floats:

@@ -125,9 +125,13 @@ class Frequencies:
         """Tuples that come for a key of each bucket, of so many in all."""
         return self.each * tuples
 
-    def concentration(self) -> float:
-        """The chance that two tuples have the same key."""
-        return float((self.counts * self.each**2).sum())
+    def distinct(self, tuples: float) -> float:
+        """Different keys among so many tuples.
+
+        >>> round(Frequencies.uniform(1_000).distinct(1_000))  # 1 - 1/e of them
+        632
+        """
+        return float(self.counts @ -np.expm1(-self.expected(tuples)))
 
     # which keys
 

@@ -5,6 +5,7 @@ The papers give unit costs in nanoseconds and multiply by 1e-9; here they are se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,11 +72,25 @@ class UnitCosts:
     """Comparing the frequency of a disk tuple with the threshold."""
     c_B: float = 0.0
     """Switching a disk tuple into the cache."""
+    c_R: float = 0.0
+    """Reading a disk tuple that meets somebody, however many; the engine's own, as are the following."""
+    c_C: float = 0.0
+    """Answering a tuple from the cache; c_S + c_H + c_O if it is 0."""
+    c_step: float = 0.0
+    """A step, beside its tuples."""
+    c_I: float = 0.0
+    """Looking up in the index which pages a step needs."""
+    c_L: float = 0.0
+    """Answering a tuple by looking its key up in the index of a master in the page cache."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not 0 <= value < float("inf"):
                 raise ConfigError(f"{name}: expected seconds, at least 0; got {value!r}")
+
+    def at(self, memory: float) -> UnitCosts:
+        """The same for every budget."""
+        return self
 
     @property
     def waiting(self) -> float:
@@ -85,7 +100,7 @@ class UnitCosts:
     @property
     def hit(self) -> float:
         """What a tuple costs that the cache answers."""
-        return self.c_S + self.c_H + self.c_O
+        return self.c_C or self.c_S + self.c_H + self.c_O
 
 
 @dataclass(frozen=True)
@@ -110,6 +125,15 @@ class Disk:
     def transfer(self, nbytes: float) -> float:
         """Seconds to go on reading for ``nbytes``."""
         return nbytes / self.bandwidth
+
+    def sweep(self, pieces: float, nbytes: float, of: float) -> float:
+        """Seconds to read ``pieces`` of ``nbytes`` each, scattered among ``of`` such pieces, in the order they lie.
+
+        What lies between two of them is read along where that is quicker than going to the next.
+        """
+        gap = self.transfer(max(0.0, of / (pieces + 1) - 1) * nbytes)
+        between = gap * -math.expm1(-self.seek / gap) if gap else 0.0
+        return self.c_IO(pieces * nbytes) + max(0.0, pieces - 1) * between
 
     @classmethod
     def measured(cls, nbytes: Sequence[float], seconds: Sequence[float]) -> Disk:

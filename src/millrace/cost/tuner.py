@@ -28,6 +28,8 @@ _COARSE, _FINE = (7, 5, 5), (5, 4)  # places that are tried, ever closer around 
 def for_memory(situation: Situation, algorithm: str, memory: int) -> Prediction:
     """The setting with which ``memory`` bytes give the highest service rate."""
     own = predict(situation, algorithm, memory)
+    if not own.b:
+        return own
     best = _best_b(situation, own, 1, _most_b(situation, memory), _COARSE)
     if algorithm in _CACHED:
         share = max(_SHARES, key=lambda s: _rate(situation, algorithm, memory, best.b, s))
@@ -57,6 +59,8 @@ def for_rate(situation: Situation, algorithm: str, rate: float, *, most: int | N
 
 def flat_region(situation: Situation, best: Prediction) -> tuple[int, int]:
     """The least and the greatest b around the best whose rate is within 5 % of its, with all else the same."""
+    if not best.b:
+        return 0, 0
     good = (1 - WITHIN) * best.rate
 
     def rate(b: int) -> float:
@@ -88,6 +92,8 @@ def memory_for(
     highest = log_rate(math.log(most))
     if highest < math.log(rate):
         raise OutOfReachError(_too_fast(situation, algorithm, rate, math.exp(highest), most), math.exp(highest))
+    if log_rate(math.log(least)) >= math.log(rate):
+        return predict(situation, algorithm, least, b=b, cache_share=cache_share)
     low = math.log(most) - 1  # rates grow about as memory does, so what is asked for is seldom far below
     while low > math.log(least) and log_rate(low) > math.log(rate):
         low -= 2
@@ -101,7 +107,7 @@ def memory_for(
 
 
 def _too_fast(situation: Situation, algorithm: str, rate: float, highest: float, most: int) -> str:
-    costs = situation.costs
+    costs = situation.unit_costs(most)
     each = min(costs.hit, costs.waiting + costs.c_O) if algorithm == "ssbj" else costs.waiting + costs.c_O
     why = "the disk gives no more" if not each else f"a tuple takes at least {each:.3g} s beside the disk"
     return (

@@ -36,6 +36,7 @@ _ENOUGH = 50_000  # tuples, to tell how often keys come
 _LONGER, _SELDOM = 1.5, 1_000_000
 _WORTHWHILE = 1.25
 _ASSUMED_SKEW = 0.75
+_BATCH = 10_000  # tuples that come together, before the first have
 
 
 class Decision(NamedTuple):
@@ -72,11 +73,14 @@ class Auto:
             self.nbytes = 0
         self._statistics = StreamStatistics(self.nbytes) if self.nbytes else None
         self._pause = self._next = _ENOUGH
+        self._batches = self._tuples = 0
         self.why = ""
         """Why the join runs with what it does."""
 
     def observe(self, codes: Codes, valid: npt.NDArray[np.bool_] | None) -> None:
-        """Tuples have come with these keys."""
+        """Tuples have come together with these keys."""
+        self._batches += 1
+        self._tuples += len(codes)
         if self._statistics is not None:
             self._statistics.observe(codes if valid is None else codes[valid])
 
@@ -138,9 +142,10 @@ class Auto:
             stream=stream,
             columns=spec.columns,
             suffix=spec.suffix,
+            batch=self._tuples // self._batches if self._tuples else _BATCH,
         )
         best = choice.best
-        options: dict[str, Any] = {"b": best.b}
+        options: dict[str, Any] = {"b": best.b} if best.b else {}
         if best.cache_share is not None:
             options["cache_share"] = best.cache_share
         why = f"{best.rate:,.0f} tuples/s predicted"

@@ -32,6 +32,8 @@ class Cache(ABC):
 
     rows: KeyedRows | None = None
     """The master rows; with a mark ``row`` for their numbers, if these are noted."""
+    dead_share = 0.0
+    """Bytes of rows that are gone, for every byte of strings and binary of those that are there."""
 
     @abstractmethod
     def look_up(self, codes: Codes) -> Slots:

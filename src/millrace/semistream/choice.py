@@ -19,6 +19,7 @@ from millrace.core.spec import On
 from millrace.cost import tuner
 from millrace.cost.engine import PREDICTED, Prediction, Situation
 from millrace.cost.frequencies import Frequencies
+from millrace.cost.measured import MeasuredCosts
 from millrace.cost.symbols import Disk, UnitCosts
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
@@ -53,7 +54,9 @@ class Choice:
     @property
     def options(self) -> dict[str, Any]:
         """Arguments of the join."""
-        found: dict[str, Any] = {"algorithm": self.best.algorithm, "memory": self.best.memory, "b": self.best.b}
+        found: dict[str, Any] = {"algorithm": self.best.algorithm, "memory": self.best.memory}
+        if self.best.b:
+            found["b"] = self.best.b
         if self.best.cache_share is not None:
             found["cache_share"] = self.best.cache_share
         return found
@@ -64,8 +67,10 @@ class Choice:
         least, greatest = self.flat
         lines = [
             f"{best.algorithm}: {ALGORITHMS[best.algorithm].summary}",
-            f"  memory {format_size(best.memory)}, b = {best.b:,} rows (from {least:,} to {greatest:,} about as good)",
+            f"  memory {format_size(best.memory)}",
         ]
+        if best.b:
+            lines[-1] += f", b = {best.b:,} rows (from {least:,} to {greatest:,} about as good)"
         if best.cache_share is not None:
             lines[-1] += f", cache_share = {best.cache_share:g}"
         for part, nbytes in sorted(best.parts.items(), key=lambda item: -item[1]):
@@ -113,12 +118,13 @@ def choose(
     rate: float | None = None,
     device: Device,
     disk: Disk | None = None,
-    costs: UnitCosts | None = None,
+    costs: UnitCosts | MeasuredCosts | None = None,
     on: On | None = None,
     stream: pa.Schema | None = None,
     columns: Sequence[str] | None = None,
     suffix: str | None = None,
     algorithms: Sequence[str] = PREDICTED,
+    batch: int = 10_000,
 ) -> Choice:
     """The best algorithm for a memory, or for a rate.
 
@@ -134,6 +140,8 @@ def choose(
         What reading and computing take, where they were measured.
     on, stream, columns, suffix
         As in the join. Without a stream's schema its tuples have the key and 16 bytes more.
+    batch
+        Stream tuples that come together.
     """
     if (memory is None) == (rate is None):
         raise ConfigError("memory, rate: expected one of them")
@@ -152,7 +160,7 @@ def choose(
                 columns=columns, suffix=suffix, device=device,
             )  # fmt: skip
             sized.bind(stream)
-            situation = situation_of(sized, frequencies, disk=disk, costs=costs)
+            situation = situation_of(sized, frequencies, disk=disk, costs=costs, batch=batch)
             if nbytes is not None:
                 found[name] = tuner.for_memory(situation, name, nbytes), situation
             else:
@@ -170,10 +178,6 @@ def choose(
         if rate is None
         else min(found.values(), key=lambda pair: pair[0].memory)
     )
-    if master.indexed:
-        refused["lookup"] = (
-            "has no model; it answers tuples as they come, and is what auto uses where no disk is modelled"
-        )
     candidates = [Candidate(name, None, why) for name, why in refused.items()]
     for name, (prediction, _) in found.items():
         candidates.append(Candidate(name, prediction, _why_not(prediction, best, by_rate=rate is None)))

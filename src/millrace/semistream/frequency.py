@@ -38,7 +38,7 @@ MARKS = {"hits": np.int32, "state": np.uint8}
 Counts = npt.NDArray[np.int32]
 
 _CONTROL_LOADS = 100
-_DEAD = 16  # one byte in so many may belong to rows that are gone, or every newcomer would move all bytes
+_DEAD = 1 / 16  # of the bytes may belong to rows that are gone, or every newcomer would move all of them
 _NEARLY_FULL = 0.95
 _UNUSED = 0.4  # share of the cached keys
 _BUSY, _QUIET = 0.01, 0.001  # shares of the cached keys that change between two looks at the threshold
@@ -56,6 +56,7 @@ class FrequencyCache(Cache):
     """
 
     rows: KeyedRows
+    dead_share = _DEAD
 
     def __init__(
         self,
@@ -208,7 +209,7 @@ class FrequencyCache(Cache):
     @property
     def _slack(self) -> int:
         """Bytes of rows that are gone, before what is left is moved together."""
-        return self.rows.arena.heap.end // _DEAD
+        return int(self.rows.arena.heap.end * _DEAD)
 
     def _checked(self, victims: Slots) -> Slots:
         """Victims as a policy of the user's own may name them, each once."""
