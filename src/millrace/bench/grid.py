@@ -1,0 +1,163 @@
+"""``auto`` against every fixed choice, over a grid of settings: skew, memory, keys that repeat, an index, the disk.
+
+On a modelled disk the rate is tuples per second of device time, whole rows read, over the last third of a stream of
+several tuples for each master row; on this machine as it is, tuples per second after a warm-up. ``auto`` begins without
+knowing the stream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle, product
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from millrace.bench import data
+from millrace.core.errors import BudgetTooSmallError
+from millrace.datasets import zipf_stream
+from millrace.master.device import Device
+from millrace.master.store import MasterStore
+from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.join import SemiStreamJoin
+
+FIXED = (
+    "meshjoin", "r-meshjoin", "cmeshjoin", "ssbj", "hybridjoin", "hybridjoin-pq", "cachejoin", "sscj", "ssij", "lookup",
+)  # fmt: skip
+"""Algorithms that are best somewhere."""
+WANTED, LEAST = 0.8, 0.6
+"""What ``auto`` should reach of the best nearly everywhere, and everywhere."""
+
+_BATCH = 5_000
+_WARM, _LOOKED_AT = 2, 1  # tuples for each master row
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One place of the grid."""
+
+    disk: str
+    rows: int
+    unique: bool
+    indexed: bool
+    skew: float
+    share: float
+    """Memory in per cent of the master."""
+
+
+def settings(disks: Sequence[str], rows: int, skews: Sequence[float], shares: Sequence[float]) -> Iterator[Setting]:
+    """All of these, with unique keys and with repeated ones, with an index and without."""
+    for disk, unique, indexed, skew, share in product(disks, (True, False), (True, False), skews, shares):
+        yield Setting(disk, rows, unique, indexed, skew, share)
+
+
+def run(
+    directory: Path,
+    *,
+    rows: int = 100_000,
+    disks: Sequence[str] = ("hdd-2013", "ssd-2016"),
+    skews: Sequence[float] = (0.0, 0.5, 1.0),
+    shares: Sequence[float] = (2, 10, 40),
+    machine_rows: int = 2_000_000,
+    machine_skews: Sequence[float] = (0.0, 1.0),
+    machine_shares: Sequence[float] = (1, 10),
+    seconds: float = 1.0,
+    algorithms: Sequence[str] = FIXED,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Measure every fixed choice and ``auto`` at every place."""
+    console = console or Console()
+    places = [*settings(disks, rows, skews, shares)]
+    places += settings(("none",), machine_rows, machine_skews, machine_shares) if machine_rows else []
+    points: list[dict[str, Any]] = []
+    with Progress(transient=True, console=console) as progress:
+        task = progress.add_task("joining", total=len(places))
+        for place in places:
+            progress.update(task, description=f"{place.disk}, skew {place.skew:g}, {place.share:g}%")
+            points.append(_point(directory, place, algorithms, seconds))
+            progress.advance(task)
+    good = sum(p["of_best"] >= WANTED for p in points)
+    least = min(p["of_best"] for p in points)
+    _print(console, points)
+    console.print(
+        f"{len(points)} settings: auto has {WANTED:g} of the best fixed choice or more in {good / len(points):.0%}, "
+        f"at least {least:.2f}"
+    )
+    return {"points": points, "good": good / len(points), "least": least}
+
+
+def _point(directory: Path, place: Setting, algorithms: Sequence[str], seconds: float) -> dict[str, Any]:
+    store = _store(directory, place)
+    fixed: dict[str, float] = {}
+    for name in algorithms:
+        if ALGORITHMS[name].needs_index and not place.indexed:
+            continue
+        try:
+            fixed[name] = _measured(store, place, name, seconds)[0]
+        except BudgetTooSmallError:
+            continue
+    rate, chosen = _measured(store, place, "auto", seconds)
+    best = max(fixed, key=lambda name: fixed[name])
+    return {
+        **asdict(place), "fixed": fixed, "best": best, "chosen": chosen, "auto": rate, "of_best": rate / fixed[best],
+    }  # fmt: skip
+
+
+def _store(directory: Path, place: Setting) -> MasterStore:
+    """A master with or without an index; the index is not part of the data, so there are two stores."""
+    if not place.indexed:
+        return data.master(directory / "unindexed", place.rows, unique=place.unique)
+    store = data.master(directory, place.rows, unique=place.unique)
+    return store if store.indexed else MasterStore.add_index(store.path)
+
+
+def _measured(store: MasterStore, place: Setting, name: str, seconds: float) -> tuple[float, str]:
+    """Tuples per second, and the algorithm in the end."""
+    device = Device(place.disk, reads="rows" if place.disk != "none" else "columns")
+    join = SemiStreamJoin(store, on="key", algorithm=name, memory=f"{place.share}%", device=device)
+    if device.disk is None:
+        return _timed(join, place, seconds), join.algorithm.name
+    began, before = 0.0, 0
+    batches = (_WARM + _LOOKED_AT) * store.rows // _BATCH
+    for number, batch in enumerate(zipf_stream(place.rows, place.skew, batch_rows=_BATCH, batches=batches, seed=5)):
+        _push(join, batch)
+        if number == _WARM * store.rows // _BATCH:
+            began, before = device.clock.now(), join.metrics.tuples_in
+    taken = device.clock.now() - began
+    return (join.metrics.tuples_in - before) / taken if taken else float("inf"), join.algorithm.name
+
+
+def _timed(join: SemiStreamJoin, place: Setting, seconds: float) -> float:
+    feed = cycle([*zipf_stream(place.rows, place.skew, batch_rows=20_000, batches=100, seed=5)])
+    began = time.perf_counter()
+    while time.perf_counter() - began < 1.5 * seconds:
+        _push(join, next(feed))
+    before = join.metrics.tuples_in
+    began = time.perf_counter()
+    while (taken := time.perf_counter() - began) < seconds:
+        _push(join, next(feed))
+    return (join.metrics.tuples_in - before) / taken
+
+
+def _push(join: SemiStreamJoin, batch: pa.RecordBatch) -> None:
+    for _ in join.push(batch):
+        continue
+
+
+def _print(console: Console, points: list[dict[str, Any]]) -> None:
+    table = Table(title="auto against the best fixed choice, tuples/s")
+    for column in ("disk", "rows", "keys", "index", "skew", "memory", "best", "", "auto", "", "of the best"):
+        table.add_column(column, justify="right")
+    for p in points:
+        table.add_row(
+            p["disk"], f"{p['rows']:,}", "unique" if p["unique"] else "repeat", "yes" if p["indexed"] else "no",
+            f"{p['skew']:g}", f"{p['share']:g}%", p["best"], f"{p['fixed'][p['best']]:,.0f}", p["chosen"],
+            f"{p['auto']:,.0f}", f"{p['of_best']:.2f}",
+        )  # fmt: skip
+    console.print(table)
