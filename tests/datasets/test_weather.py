@@ -14,8 +14,8 @@ from millrace.core.errors import ConfigError, SchemaError
 from millrace.datasets.weather import FIELDS, LONGITUDES, read_weather, synthetic_weather, weather_schema
 
 # yr mn dy hr IB LAT LON ID LO ww N Nh h CL CM CH AM AH UM UH IC SA RI
-_SHORT = "82121803" "1" "-4512" "12345" "03772" "1" "-1" "8" " 7 5 6-1 2" "800900" "09" " 3" "-450 -12"
-_LONG = _SHORT + "10132" " 51" "270" " -52" " 31" " 187" "0" "0"
+_SHORT = "821218031-451212345037721-18 7 5 6-1 280090009 3-450 -12"
+_LONG = _SHORT + "10132 51270 -52 31 18700"
 _YEAR_OF_FOUR = "1998" + _LONG[2:]
 
 

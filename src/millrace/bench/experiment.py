@@ -111,9 +111,7 @@ def lines(*algorithms: str, by: By | None = None) -> tuple[Series, ...]:
 
 def with_models(*algorithms: str) -> tuple[Series, ...]:
     """Two lines for each: measured, and predicted by the cost model."""
-    return tuple(
-        line for name in algorithms for line in (Series(name), Series(name, f"{name}, predicted", "model"))
-    )
+    return tuple(line for name in algorithms for line in (Series(name), Series(name, f"{name}, predicted", "model")))
 
 
 @dataclass(frozen=True)

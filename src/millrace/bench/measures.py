@@ -128,6 +128,6 @@ def _equations(point: Point) -> Outcome:
     b = point.b * sizes.v_R / sizes.v_P
     if point.rate is not None:
         return {"memory": meshjoin.memory(sizes, b, meshjoin.w_for(sizes, costs, disk, point.rate, b))}
-    M = parse_size(point.memory, of=int(sizes.R_t * sizes.v_R))
-    w = max(0.0, meshjoin.w_in(sizes, M, b))
-    return {"rate": meshjoin.mu(w, meshjoin.c_loop(sizes, costs, disk, b, w)), "memory": float(M)}
+    memory = parse_size(point.memory, of=int(sizes.R_t * sizes.v_R))
+    w = max(0.0, meshjoin.w_in(sizes, memory, b))
+    return {"rate": meshjoin.mu(w, meshjoin.c_loop(sizes, costs, disk, b, w)), "memory": float(memory)}

@@ -44,7 +44,7 @@ class Journal:
                     self._found[entry["point"]] = entry["outcome"]
             except (ValueError, KeyError, TypeError) as error:
                 raise CorruptStoreError(
-                    f"{self.path}, line {number}: expected an outcome as `millrace bench run` writes it; got {line[:60]!r}"
+                    f"{self.path}, line {number}: expected an outcome of `millrace bench run`; got {line[:60]!r}"
                 ) from error
 
     def get(self, point: Point, seed: int) -> Outcome | None:

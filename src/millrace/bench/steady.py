@@ -134,5 +134,3 @@ def _between(join: SemiStreamJoin, mark: _Mark, tuple_seconds: float) -> dict[st
         "bytes_read": (now.nbytes - mark.nbytes) / tuples,
         "memory": float(join.budget.total),
     }
-
-

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -142,7 +142,8 @@ def read_weather(
     for path in [Path(paths)] if isinstance(paths, str | Path) else map(Path, paths):
         if not path.is_file():
             raise ConfigError(f"weather: expected a file of cloud reports; got {path}")
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with path.open("rb") as plain:
+            file = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if path.suffix == ".gz" else plain
             yield from _records(file, path, narrow, step)
 
 

@@ -6,7 +6,9 @@ from math import inf
 
 from millrace.bench.experiment import Experiment, Paper, Peak, Ratio, Scale, Series, lines, with_models
 
-_INL = "INL here pays a seek for every page its pool does not have; the paper's B+-tree had a pool whose hits are not told"
+_INL = (
+    "INL here pays a seek for every page its pool does not have; the paper's B+-tree had a pool whose hits are not told"
+)
 _DISK_ONLY = "only the disk takes time here; in the paper it is probing and removing that cost more"
 
 PAPER = Paper(

@@ -8,7 +8,9 @@ from millrace.bench.experiment import Experiment, Paper, Peak, Ratio, Scale, Ser
 
 _QUEUE = "at small skew no page gets far more tuples than others, so the queue has nobody to serve"
 _CACHE = "with the popular keys in the cache, pages are about equally wanted and it matters little who chooses them"
-_GUARD = "every second load is the oldest tuple's, for without that guard tuples may starve; so the position matters less"
+_GUARD = (
+    "every second load is the oldest tuple's, for without that guard tuples may starve; so the position matters less"
+)
 
 PAPER = Paper(
     "PQ",

@@ -169,7 +169,7 @@ FIGURES = (
         claims=(
             Ratio(
                 "better with any memory", "ssbj", "meshjoin", (1, inf),
-                why="a longitude has hundreds of rows, which take more memory than the tuples that wait for them unless "
+                why="a longitude has hundreds of rows, which take more memory than tuples that wait, unless "
                 "the stream is far more skewed; how skewed the archive is nobody says",
             ),
         ),
