@@ -170,6 +170,11 @@ class Point:
     rooms: int = 3
     options: tuple[tuple[str, Any], ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "skew", float(self.skew))  # so that equal points have equal keys
+        if self.rate is not None:
+            object.__setattr__(self, "rate", float(self.rate))
+
     def key(self, seed: int) -> str:
         """Under which its outcome is kept."""
         return json.dumps({**asdict(self), "seed": seed}, sort_keys=True)
@@ -226,7 +231,7 @@ class Experiment:
                 yield series, x, self.point(size, series, x)
 
     def point(self, size: Size, series: Series, x: float) -> Point:
-        given = {**self.parameters, **series.fixed, self.varies: x}
+        given = {**self.parameters, **series.fixed, self.varies: float(x)}
         factor = self.factor(size)
         rows = max(LEAST_ROWS, round(given.pop("rows") * factor))
         share, megabytes = given.pop("share", None), given.pop("megabytes", None)

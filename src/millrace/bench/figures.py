@@ -29,7 +29,8 @@ _PREDICTED = ", predicted"
 
 def png(figure: dict[str, Any], dpi: int = 120) -> bytes:
     """The picture of one experiment's results."""
-    drawing = Figure(figsize=(5.6, 3.4), layout="constrained")
+    drawing = Figure(figsize=(5.6, 3.4))
+    drawing.subplots_adjust(left=0.14, right=0.98, bottom=0.14, top=0.97)
     FigureCanvasAgg(drawing)
     axes = drawing.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)

@@ -22,8 +22,8 @@ from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.situation import situation_of
 
-_BATCHES = 8  # of as many tuples as the room holds
-_LEAST_BATCH, _LARGEST_BATCH = 100, 20_000
+_BATCHES = 16  # of as many tuples as the room holds
+_LEAST_BATCH, _LARGEST_BATCH, _LOOKED_UP_BATCH = 20, 20_000, 1_000
 _MOST_RUNS, _NEAR = 6, 0.02  # until a join has the rate that is wanted
 _FIRST_SHARE = 0.02
 
@@ -71,7 +71,7 @@ def _join(found: DataSet, point: Point, memory: int) -> SemiStreamJoin:
 
 def _measured(found: DataSet, point: Point, seed: int, memory: int) -> Outcome:
     join = _join(found, point, memory)
-    batch_rows = max(_LEAST_BATCH, min(_LARGEST_BATCH, join.capacity // _BATCHES))
+    batch_rows = max(_LEAST_BATCH, min(_LARGEST_BATCH, join.capacity // _BATCHES)) if join.waits else _LOOKED_UP_BATCH
     stream = found.stream(seed, batch_rows)
     if point.by == "paced":
         assert point.rate is not None

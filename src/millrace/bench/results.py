@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,13 @@ def collect(
     directory: Path,
     journal: Journal,
     seeds: Sequence[int] | None = None,
+    also: Iterable[Experiment] = (),
 ) -> dict[str, Any]:
-    """What the journal has of these experiments; lines of a figure may still miss points."""
+    """What the journal has of these experiments, be it in part, and of ``also`` those that it has whole."""
     used = list(SEEDS[size] if seeds is None else seeds)
     figures = {e.name: _figure(e, size, directory, journal, used) for e in experiments}
+    others = {e.name: _figure(e, size, directory, journal, used) for e in also if e.name not in figures}
+    figures |= {name: figure for name, figure in others.items() if figure["complete"]}
     return {
         "format": FORMAT,
         "size": size,

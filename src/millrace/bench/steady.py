@@ -50,13 +50,15 @@ def saturated(
     mark: _Mark | None = None
     tuple_seconds, before = 0.0, 0.0
     for batch in stream:
+        waiting = join.metrics.waiting
         _push(join, batch)
         periods = _periods(join, looked_up)
-        if mark is None and periods >= settle:
-            mark, before = _Mark.of(join), join.device.clock.now()
-        elif mark is not None:
-            tuple_seconds += join.metrics.waiting * (join.device.clock.now() - before)
-            before = join.device.clock.now()
+        if mark is None:
+            if periods >= settle:
+                mark, before = _Mark.of(join), join.device.clock.now()
+            continue
+        tuple_seconds += waiting * (join.device.clock.now() - before)
+        before = join.device.clock.now()
         if periods >= settle + rooms:
             break
     assert mark is not None, "the stream ended before the join had settled"
@@ -95,13 +97,14 @@ def paced(
             taken += len(part)
             arrived -= len(part)
             _push(join, part)
-        if join.metrics.waiting:
+        waiting = join.metrics.waiting
+        if waiting:
             for _ in join.step():
                 continue
         else:
             clock.advance(max(0.0, began + (taken + 1) / rate - clock.now()) + 1e-9)
         if mark is not None:
-            tuple_seconds += join.metrics.waiting * (clock.now() - before)
+            tuple_seconds += waiting * (clock.now() - before)
         before = clock.now()
         periods = _periods(join, LOOKED_UP)
         if mark is None and (periods >= settle or taken >= tuples * settle // (settle + rooms)):

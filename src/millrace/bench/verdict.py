@@ -83,7 +83,7 @@ def _ratio(claim: Ratio, values: Values) -> Judgement | None:
         ratios.append((at, Interval.of([a / b if b else math.inf for a, b in pairs])))
     held = [_verdict(claim, interval.mean) for _, interval in ratios]
     verdict: Verdict = held[0] if len(set(held)) == 1 else "partly"
-    shown = [f"{interval} at {at:g}" if len(ratios) > 1 else str(interval) for at, interval in ratios]
+    shown = [f"{interval} at {_at(at)}" if len(ratios) > 1 else str(interval) for at, interval in ratios]
     because = ""
     if verdict != "reproduced":
         means = [interval.mean for _, interval in ratios]
@@ -125,7 +125,16 @@ def _peak(experiment: Experiment, claim: Peak, values: Values) -> Judgement | No
         because = f"the best is at {best:g}, the paper's {wanted}, where it is {off:.1%} off; " + (
             claim.why or "why is not known"
         )
-    return Judgement(claim.says, verdict, f"best at {best:g}", because)
+    return Judgement(claim.says, verdict, f"best at {_at(best)}", because)
+
+
+def _at(x: float) -> str:
+    """A value of what varies, in few characters.
+
+    >>> _at(20_000_000), _at(50_000), _at(0.25)
+    ('20 M', '50,000', '0.25')
+    """
+    return f"{x / 1e6:g} M" if x >= 1e6 else f"{x:,.0f}" if x >= 10_000 else f"{x:g}"
 
 
 def _place(at: float | str, shared: list[float]) -> float:

@@ -69,7 +69,7 @@ def run(
     except KeyboardInterrupt:
         say(f"stopped; {len(journal)} outcomes are kept in {kept}. The same command goes on from there")
         raise
-    found = results.collect(list(EXPERIMENTS.values()), chosen_size, directory, journal, numbers)
+    found = results.collect(wanted, chosen_size, directory, journal, numbers, also=EXPERIMENTS.values())
     path = to / f"results-{chosen_size}.json"
     results.write(found, path)
     page.write(found, path.with_name(f"report-{chosen_size}.html"))

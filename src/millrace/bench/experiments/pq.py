@@ -16,7 +16,7 @@ PAPER = Paper(
     "PQ",
     "M. A. Naeem, G. Weber, C. Lutteroth, G. Dobbie: Optimizing Queue-Based Semi-Stream Joins with Indexed Master "
     "Data. DaWaK 2014",
-    Scale(small=1 / 100, default=1 / 4),
+    Scale(small=1 / 200, default=1 / 4),
     {"data": "unique", "rows": 2_000_000, "skew": 1.0, "page": 1 / 2000, "scaled_seek": True},
     {
         "hybridjoin-pq": {"times_average": 1.5},
