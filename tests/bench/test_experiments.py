@@ -125,6 +125,17 @@ def test_a_foreign_journal_is_named_and_other_versions_are_not_taken(tmp_path: P
     assert len(runner.Journal(tmp_path / "p.jsonl")) == 0
 
 
+def test_what_does_not_fit_on_the_disk_is_left_out(tmp_path: Path) -> None:
+    small, large = EXPERIMENTS["pq-3a"], EXPERIMENTS["sscj-4a"]  # 2 M and 100 M rows
+    fits, others = runner.fitting([large, small], "paper", tmp_path, free=5_000_000_000)
+    assert fits == [small]
+    assert others == {"sscj-4a": 20_000_000_000}
+    (tmp_path / "master-100000000").mkdir()
+    assert runner.fitting([large], "paper", tmp_path, free=0) == ([large], {}), "what is there takes no more"
+    assert runner.fitting([EXPERIMENTS["meshjoin-5a"]], "paper", tmp_path, free=0)[1] == {}, "equations take none"
+    assert runner.fitting([small], "small", tmp_path)[1] == {}
+
+
 def test_points_that_figures_share_are_run_once(tmp_path: Path) -> None:
     journal = runner.Journal(tmp_path / "p.jsonl")
     rate, hits = EXPERIMENTS["ssbj-5a"], EXPERIMENTS["ssbj-5f"]
@@ -149,6 +160,7 @@ def test_the_report_has_every_figure_and_stands_by_itself(tmp_path: Path) -> Non
         for claim in experiment.claims:
             assert claim.says.replace("'", "&#x27;") in page
     assert "http" not in page
+    assert all(page.count(f"<{tag}") == page.count(f"</{tag}>") for tag in ("section", "div", "table", "h3"))
     assert not re.search(r"(src|href)=(?!['\"](data:image/png|#))", page)
     assert "synthetic weather" in page
     assert "not standard TPC-H" in page

@@ -45,9 +45,9 @@ METRICS: dict[str, Metric] = {
     "rate": Metric("tuples per second of device time", "higher"),
     "log rate": Metric("tuples per second of device time", "higher", log=True),
     "disk rate": Metric("tuples per second through the disk phase", "higher"),
-    "memory": Metric("memory, MB", "lower", 1e-6),
+    "memory": Metric("memory, MB at this size", "lower", 1e-6),
     "hits": Metric("% of tuples answered by the cache", "higher", 100.0),
-    "c_loop": Metric("seconds of a step"),
+    "c_loop": Metric("seconds of a step", log=True),
     "processing_time": Metric("seconds in the join, mean", "lower", log=True),
     "waiting_time": Metric("seconds before the join, mean", "lower", log=True),
 }

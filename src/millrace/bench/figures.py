@@ -30,7 +30,7 @@ _PREDICTED = ", predicted"
 def png(figure: dict[str, Any], dpi: int = 120) -> bytes:
     """The picture of one experiment's results."""
     drawing = Figure(figsize=(5.6, 3.4))
-    drawing.subplots_adjust(left=0.14, right=0.98, bottom=0.14, top=0.97)
+    drawing.subplots_adjust(left=0.14, right=0.98, bottom=0.14, top=0.9)
     FigureCanvasAgg(drawing)
     axes = drawing.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
@@ -44,7 +44,10 @@ def png(figure: dict[str, Any], dpi: int = 120) -> bytes:
     axes.set_xlabel(figure["x_label"])
     axes.set_ylabel(figure["y_label"])
     if len(figure["series"]) > 1:
-        axes.legend(frameon=False, fontsize=8, loc="best")
+        if any(name.endswith(_PREDICTED) for name in figure["series"]):
+            axes.plot([], [], "--x", color="#3a4a52", linewidth=1.2, markersize=5, label="predicted")
+        names = {"frameon": False, "fontsize": 8, "ncols": 5, "columnspacing": 1.2, "handlelength": 1.6}
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2, **names)
     held = io.BytesIO()
     drawing.savefig(held, format="png", dpi=dpi, metadata={"Software": None})
     return held.getvalue()
@@ -56,7 +59,7 @@ def _draw(axes: Axes, name: str, line: list[dict[str, Any]], scale: float, other
     predicted = name.endswith(_PREDICTED)
     colour = _COLOURS.get(name.removesuffix(_PREDICTED), other)
     if predicted:
-        axes.plot(xs, ys, "--x", color=colour, linewidth=1.2, markersize=5, label=name)
+        axes.plot(xs, ys, "--x", color=colour, linewidth=1.2, markersize=5)
         return
     axes.plot(xs, ys, "-o", color=colour, linewidth=1.6, markersize=4.5, label=name)
     if all(p["low"] is not None for p in line):
@@ -75,7 +78,7 @@ def _scales(axes: Axes, figure: dict[str, Any], scale: float) -> None:
         axes.set_ylim(0, 1.12 * max([*means, 1e-12]))
     places = sorted({p["x"] * scale for line in figure["series"].values() for p in line})
     if figure["log_x"] or len(places) <= 6:
-        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.set_xticks(places, [_number(place) for place in places])
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _number(y)))
     if figure["log_y"]:

@@ -6,6 +6,7 @@ Every outcome is one line of a JSON-lines file, written at once. Points that sev
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -16,8 +17,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from millrace.bench.experiment import SEEDS, Experiment, Point, Size
 from millrace.bench.measures import Outcome, outcome
-from millrace.bench.sets import real_name
+from millrace.bench.sets import bytes_to_make, real_name
 from millrace.core.errors import CorruptStoreError
+
+_FILLED = 0.9  # of what is free on the disk, inputs may take so much
 
 Measure = Callable[[Path, Point, int], Outcome]
 
@@ -83,6 +86,28 @@ def run(
             journal.keep(point, seed, measure(directory, point, seed))
             progress.advance(task)
     return len(missing)
+
+
+def fitting(
+    experiments: Sequence[Experiment], size: Size, directory: Path, free: int | None = None
+) -> tuple[list[Experiment], dict[str, int]]:
+    """The experiments whose data fits on the disk beside that of those before, and what the others would take."""
+    if free is None:
+        there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+        free = shutil.disk_usage(there).free
+    left, fits, others = free * _FILLED, [], {}
+    made: set[tuple[str, int, float | None]] = set()
+    for experiment in experiments:
+        points = (on_disk(p, directory) for _, _, p in experiment.points(size) if p.by != "equations")
+        sets = {(p.data.removesuffix("-skewed"), p.rows, p.z_R) for p in points} - made
+        needed = sum(bytes_to_make(directory, *one) for one in sets)
+        if needed > left:
+            others[experiment.name] = needed
+            continue
+        fits.append(experiment)
+        made |= sets
+        left -= needed
+    return fits, others
 
 
 def _wanted(

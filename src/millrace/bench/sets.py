@@ -45,6 +45,7 @@ DESCRIPTIONS = {
 """What a figure shows, by the name that experiments use. ``-archive`` is chosen where the files are there."""
 
 _TPCH_CUSTOMERS = 150_000  # at scale 1
+_ROW_BYTES = {"tpch": 1_000, "weather-32": 80}  # on disk, with an index and the orders of a customer; else 200
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,24 @@ def real_name(name: str, directory: Path) -> str:
     return name
 
 
+def store_path(directory: Path, name: str, rows: int, z_R: float | None = None) -> Path:  # noqa: N803
+    """Where the master of a data set is."""
+    if name.startswith("tpch"):
+        return directory / f"customers-{rows}"
+    if name.startswith("weather"):
+        return directory / f"{name.replace('weather', f'weather-{rows}')}"
+    return (
+        directory / f"master-{rows}{'-repeats' if name == 'repeats' else f'-skew{z_R:g}' if name == 'skewed' else ''}"
+    )
+
+
+def bytes_to_make(directory: Path, name: str, rows: int, z_R: float | None = None) -> int:  # noqa: N803
+    """About what a data set will take on disk; 0 if it is there."""
+    if store_path(directory, name, rows, z_R).exists():
+        return 0
+    return rows * _ROW_BYTES.get(name.removesuffix("-archive").removesuffix("-skewed"), 200)
+
+
 def open_set(directory: Path, name: str, rows: int, skew: float, z_R: float | None) -> DataSet:  # noqa: N803
     """The data set of that name, made if it is not there."""
     if name in ("unique", "repeats"):
@@ -86,12 +105,14 @@ def open_set(directory: Path, name: str, rows: int, skew: float, z_R: float | No
     if name == "skewed":
         if z_R is None:
             raise ConfigError("data 'skewed': expected z_R, the skew of R")
-        store = _built(directory / f"master-{rows}-skew{z_R:g}", MASTER_SCHEMA, lambda: _skewed(rows, z_R), "key")
+        path = store_path(directory, name, rows, z_R)
+        store = _built(path, MASTER_SCHEMA, lambda: _skewed(rows, z_R), "key")
         return DataSet(store, "key", STREAM_SCHEMA, _zipf(rows, skew, shuffled=False))
     if name in ("tpch", "tpch-skewed"):
         return _tpch(directory, rows, skew if name == "tpch-skewed" else None)
     if name.startswith("weather"):
-        return _weather(directory, rows, narrow="-32" in name, own=name.endswith("-archive"))
+        path = store_path(directory, name, rows)
+        return _weather(directory, path, rows, narrow="-32" in name, own=name.endswith("-archive"))
     raise ConfigError(f"data: expected one of {', '.join(DESCRIPTIONS)}; got {name!r}")
 
 
@@ -115,7 +136,7 @@ def _built(path: Path, schema: pa.Schema, rows: Callable[[], Stream], key: str) 
 
 def _tpch(directory: Path, customers: int, skew: float | None) -> DataSet:
     scale = customers / _TPCH_CUSTOMERS
-    path = directory / f"customers-{customers}"
+    path = store_path(directory, "tpch", customers)
     if not path.exists():
         MasterStore.build(ds.dataset(tpch("customer", scale, directory)), path, "c_custkey")
     orders = tpch("orders", scale, directory)
@@ -137,9 +158,8 @@ def _tpch(directory: Path, customers: int, skew: float | None) -> DataSet:
     return DataSet(MasterStore.open(path), {"o_custkey": "c_custkey"}, schema, stream, None, known)
 
 
-def _weather(directory: Path, rows: int, *, narrow: bool, own: bool) -> DataSet:
+def _weather(directory: Path, path: Path, rows: int, *, narrow: bool, own: bool) -> DataSet:
     schema = weather_schema(narrow=narrow)
-    path = directory / f"weather-{rows}{'-32' if narrow else ''}{'-archive' if own else ''}"
 
     def master() -> Stream:
         if not own:

@@ -9,6 +9,7 @@ import typer
 
 from millrace.cli.display import err, out, say
 from millrace.core.errors import ConfigError, one_of
+from millrace.core.sizes import format_size
 
 if TYPE_CHECKING:
     from millrace.bench.experiment import Size
@@ -17,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="The papers' experiments: list, run
 
 Directory = Annotated[Path, typer.Option(help="Where inputs are kept between runs.")]
 Out = Annotated[Path, typer.Option(help="Where results go.")]
-SizeOption = Annotated[str, typer.Option(help="small (a minute), default (minutes to an hour), paper (as published).")]
+SizeOption = Annotated[str, typer.Option(help="small, default, or paper: as published, where that fits on the disk.")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Experiments or papers; all by default.")]
 
 
@@ -60,6 +61,9 @@ def run(
     from millrace.bench.experiments import EXPERIMENTS, chosen
 
     wanted, chosen_size, numbers = chosen(names or []), _size(size), _seeds(seeds)
+    wanted, too_large = runner.fitting(wanted, chosen_size, directory)
+    for name, nbytes in too_large.items():
+        say(f"left out: {name}: its data takes about {format_size(nbytes)}, more than the disk of {directory} has")
     kept = to / f"points-{chosen_size}.jsonl"
     if fresh:
         kept.unlink(missing_ok=True)
