@@ -31,6 +31,10 @@ def _made_up(_: Path, point: Point, seed: int) -> Outcome:
     return dict.fromkeys(("rate", "hits", "c_loop", "memory", "processing_time", "waiting_time", "disk rate"), rate)
 
 
+def _stop(_: Path, point: Point, seed: int) -> Outcome:
+    raise KeyboardInterrupt
+
+
 def test_every_experiment_can_be_laid_out_at_every_size() -> None:
     assert len(EXPERIMENTS) >= 33
     for experiment in EXPERIMENTS.values():
@@ -196,7 +200,6 @@ def test_the_archives_own_weather_is_taken_where_it_is(tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "outcome", _made_up)
     monkeypatch.setattr(runner.run, "__kwdefaults__", {**(runner.run.__kwdefaults__ or {}), "measure": _made_up})
     shell = CliRunner()
     listed = shell.invoke(app, ["bench", "list"])
@@ -218,6 +221,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = shell.invoke(app, ["bench", "compare", str(file), str(tmp_path / "worse.json")])
     assert compared.exit_code == 1
     assert "worse by" in compared.output
+    stop = {**(runner.run.__kwdefaults__ or {}), "measure": _stop}
+    monkeypatch.setattr(runner.run, "__kwdefaults__", stop)
+    stopped = shell.invoke(app, ["bench", "run", "ssbj-5b", *where])
+    assert stopped.exit_code == 130
+    assert "stopped; 4 outcomes are kept" in stopped.output
     for wrong in (["run", "nothing"], ["run", "--size", "huge"], ["run", "--seeds", "x"], ["report", "none.json"]):
         failed = shell.invoke(app, ["bench", *wrong])
         assert failed.exit_code == 1

@@ -20,7 +20,14 @@ def _judged(claim: Claim, values: Values) -> Judgement:
 
 @pytest.mark.parametrize(
     ("ratio", "verdict"),
-    [(8.0, "reproduced"), (5.2, "reproduced"), (3.0, "partly"), (9.0, "partly"), (0.9, "not reproduced")],
+    [
+        (8.0, "reproduced"),
+        (5.2, "reproduced"),
+        (3.0, "partly"),
+        (9.0, "partly"),
+        (1.2, "not reproduced"),
+        (0.9, "not reproduced"),
+    ],
 )
 def test_a_ratio_is_held_against_the_papers(ratio: float, verdict: str) -> None:
     claim = Ratio("faster", "ssbj", "meshjoin", (5.7, 8), "last", tolerance=0.1, why="of something")
@@ -54,6 +61,7 @@ def test_places_and_values() -> None:
     assert _judged(Ratio("", "meshjoin", "meshjoin", (0.5, 0.5), "last", "first"), values).verdict == "reproduced"
     assert _judged(Ratio("", "meshjoin", "meshjoin", (2, 2), 0, 1), values).verdict == "reproduced"
     assert _judged(Ratio("", "meshjoin", "meshjoin", (2, 2), 0, 7), values).verdict == "not measured"
+    assert _judged(Ratio("", "ssbj", None, (39, 39), "last"), values).verdict == "not reproduced", "a value has no side"
     assert _judged(Ratio("", "ssbj", "meshjoin", (2, 2)), {}).verdict == "not measured"
 
 

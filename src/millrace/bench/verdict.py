@@ -19,6 +19,10 @@ Values = dict[str, dict[float, list[float]]]
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 1.960)
 
 
+_PART = 1 / 3
+"""What share of the paper's effect, in logarithms, is a part of it; and three times it is the most."""
+
+
 @dataclass(frozen=True)
 class Interval:
     """A mean and where it lies with 95 % confidence; both ends None where there is only one value."""
@@ -97,8 +101,10 @@ def _verdict(claim: Ratio, ratio: float) -> Verdict:
     low, high = claim.paper
     if low * (1 - claim.tolerance) <= ratio <= high * (1 + claim.tolerance):
         return "reproduced"
-    same_side = (low > 1 and ratio > 1) or (high < 1 and ratio < 1)
-    return "partly" if same_side else "not reproduced"
+    nearest = low if ratio < low else high
+    if claim.under is None or ratio <= 0 or nearest <= 0 or math.log(nearest) * math.log(ratio) <= 0:
+        return "not reproduced"  # on the other side of 1, or not a ratio at all
+    return "partly" if _PART <= math.log(ratio) / math.log(nearest) <= 1 / _PART else "not reproduced"
 
 
 def _peak(experiment: Experiment, claim: Peak, values: Values) -> Judgement | None:
