@@ -60,7 +60,7 @@ def test_all_figures_of_the_papers_are_there() -> None:
 def test_sizes_scale_rows_bytes_and_seeks_alike() -> None:
     experiment = EXPERIMENTS["sscj-4b"]
     line = experiment.series[0]
-    full, small = (experiment.point(size, line, 100_000_000) for size in ("paper", "small"))  # type: ignore[arg-type]
+    full, small = (experiment.point(size, line, 100_000_000) for size in ("paper", "small"))
     assert (full.rows, full.memory, full.seek, full.b) == (100_000_000, 1_120_000_000, 1.0, 1_000_000)
     assert (small.rows, small.memory, small.b) == (50_000, 560_000, 500)
     assert small.seek == 1 / 2000

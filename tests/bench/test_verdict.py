@@ -41,7 +41,7 @@ def test_a_ratio_is_held_against_the_papers(ratio: float, verdict: str) -> None:
 
 def test_a_claim_that_fails_everywhere_is_not_reproduced_and_says_so() -> None:
     claim = Ratio("better everywhere", "ssbj", "meshjoin", (1, inf))
-    below = {"ssbj": {1: [0.5, 0.6], 2: [0.7, 0.8]}, "meshjoin": {1: [1.0, 1.0], 2: [1.0, 1.0]}}
+    below: Values = {"ssbj": {1: [0.5, 0.6], 2: [0.7, 0.8]}, "meshjoin": {1: [1.0, 1.0], 2: [1.0, 1.0]}}
     found = _judged(claim, below)
     assert found.verdict == "not reproduced"
     assert found.because == "the ratio is 0.55 to 0.75, the paper's at least 1; why is not known"

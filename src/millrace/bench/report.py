@@ -117,7 +117,8 @@ def _shown(figure: dict[str, Any]) -> str:
         for name, value in figure["fixed"].items()
         if name not in ("rows", figure["varies"])
     )
-    return f"Data: {'; '.join(figure['data'])}. R has {rows} rows, {size}. {figure['disk']}. {fixed}."
+    fixed = f" Fixed, in the paper's numbers: {fixed}." if fixed else ""
+    return f"Data: {'; '.join(figure['data'])}. R has {rows} rows, {size}. Disk: {figure['disk']}.{fixed}"
 
 
 def _claim(claim: dict[str, Any]) -> str:

@@ -7,8 +7,8 @@ from math import inf
 from millrace.bench.experiment import Experiment, Paper, Peak, Ratio, Scale, lines, with_models
 
 _MORE_THAN_HITS = (
-    "the share that the cache answers explains 2 to 3 times; what the paper has beyond that would come from removing "
-    "tuples by value from long lists, which is not done here"
+    "the share that the cache answers explains 2 to 3 times, and less the smaller R is; what the paper has beyond that "
+    "would come from removing tuples by value from long lists, which is not done here"
 )
 _EVEN = "standard TPC-H spreads orders evenly over customers, so there is little to cache; the paper adapted its data"
 
