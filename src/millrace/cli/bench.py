@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="The papers' experiments: list, run
 Directory = Annotated[Path, typer.Option(help="Where inputs are kept between runs.")]
 Out = Annotated[Path, typer.Option(help="Where results go.")]
 SizeOption = Annotated[str, typer.Option(help="small, default, or paper: as published, where that fits on the disk.")]
-Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Experiments or papers; all by default.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Experiments or papers; all by default.")]
 
 
 @app.command("list")

@@ -15,7 +15,7 @@ PAPER = Paper(
     "MESHJOIN",
     "N. Polyzotis, S. Skiadopoulos, P. Vassiliadis, A. Simitsis, N. Frantzell: Supporting Streaming Updates in an "
     "Active Data Warehouse. ICDE 2007",
-    Scale(small=1 / 70, default=1 / 7),
+    Scale(small=1 / 70, default=1 / 14),
     {"data": "unique", "rows": 3_500_000, "skew": 0.5},
 )
 
@@ -118,7 +118,7 @@ FIGURES = (
         series=lines("meshjoin", "inl"),
         metric="log rate",
         fixed={"data": "weather-32", "rows": 10_000_000},
-        scale=Scale(1 / 200, 1 / 20),
+        scale=Scale(1 / 200, 1 / 40),
         claims=(Ratio("MESHJOIN above INL", "meshjoin", "inl", (1, inf)),),
     ),
     Experiment(

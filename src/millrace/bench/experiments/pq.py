@@ -16,7 +16,7 @@ PAPER = Paper(
     "PQ",
     "M. A. Naeem, G. Weber, C. Lutteroth, G. Dobbie: Optimizing Queue-Based Semi-Stream Joins with Indexed Master "
     "Data. DaWaK 2014",
-    Scale(small=1 / 200, default=1 / 4),
+    Scale(small=1 / 200, default=1 / 8),
     {"data": "unique", "rows": 2_000_000, "skew": 1.0, "page": 1 / 2000, "scaled_seek": True},
     {
         "hybridjoin-pq": {"times_average": 1.5},
@@ -97,7 +97,7 @@ FIGURES = (
         series=_FOUR,
         metric="rate",
         fixed={"data": "tpch", "rows": 15_000_000},
-        scale=Scale(1 / 3000, 1 / 100),
+        scale=Scale(1 / 3000, 1 / 200),
         claims=_BETTER,
     ),
     Experiment(
@@ -111,7 +111,7 @@ FIGURES = (
         series=_FOUR,
         metric="rate",
         fixed={"data": "weather", "rows": 20_000_000},
-        scale=Scale(1 / 1000, 1 / 20),
+        scale=Scale(1 / 1000, 1 / 40),
         claims=_BETTER,
     ),
 )

@@ -16,10 +16,10 @@ PAPER = Paper(
     "SSBJ",
     "M. A. Naeem, G. Weber, C. Lutteroth: A Memory-Optimal Many-To-Many Semi-Stream Join. Distributed and Parallel "
     "Databases 37, 2019",
-    Scale(small=1 / 2000, default=1 / 100),
+    Scale(small=1 / 2000, default=1 / 200),
     {"data": "repeats", "rows": 100_000_000, "skew": 1.0, "scaled_seek": True},
 )
-_OF_20M = Scale(small=1 / 400, default=1 / 20)
+_OF_20M = Scale(small=1 / 400, default=1 / 40)
 _BOTH = lines("ssbj", "meshjoin")
 _MEMORY = lines("ssbj", "meshjoin", by="memory for a rate")
 _SHARES = (1, 2, 4, 6, 8, 10)
@@ -56,7 +56,7 @@ FIGURES = (
         series=_MEMORY,
         metric="memory",
         fixed={"rate": 51_242},
-        scale=Scale(small=1 / 1000, default=1 / 50),
+        scale=Scale(small=1 / 1000, default=1 / 100),
         claims=(
             Ratio("7 times with 20 M rows", "meshjoin", "ssbj", (7, 7), "first", tolerance=0.2, why=_MORE_THAN_HITS),
             Ratio("5 times with 80 M rows", "meshjoin", "ssbj", (5, 5), "last", tolerance=0.2, why=_MORE_THAN_HITS),
@@ -131,7 +131,7 @@ FIGURES = (
         series=_BOTH,
         metric="rate",
         fixed={"data": "tpch", "rows": 15_000_000},
-        scale=Scale(1 / 1000, 1 / 100),
+        scale=Scale(1 / 1000, 1 / 200),
         claims=(
             Ratio("3.4 times at 1 %", "ssbj", "meshjoin", (3.4, 3.4), "first", tolerance=0.2, why=_EVEN),
             Ratio("7.4 times at 10 %", "ssbj", "meshjoin", (7.4, 7.4), "last", tolerance=0.2, why=_EVEN),
@@ -148,7 +148,7 @@ FIGURES = (
         series=_BOTH,
         metric="rate",
         fixed={"data": "tpch-skewed", "rows": 15_000_000},
-        scale=Scale(1 / 1000, 1 / 100),
+        scale=Scale(1 / 1000, 1 / 200),
         claims=(
             Ratio("3.4 times at 1 %", "ssbj", "meshjoin", (3.4, 3.4), "first", tolerance=0.2, why=_MORE_THAN_HITS),
             Ratio("7.4 times at 10 %", "ssbj", "meshjoin", (7.4, 7.4), "last", tolerance=0.2, why=_MORE_THAN_HITS),

@@ -16,7 +16,7 @@ PAPER = Paper(
     "SSCJ",
     "M. A. Naeem, G. Weber, G. Dobbie, C. Lutteroth: SSCJ: A Semi-Stream Cache Join Using a Front-Stage Cache Module. "
     "DaWaK 2013",
-    Scale(small=1 / 2000, default=1 / 100),
+    Scale(small=1 / 2000, default=1 / 200),
     {"data": "unique", "rows": 100_000_000, "skew": 1.0, "page": 1 / 100, "scaled_seek": True},
     {"sscj": {"cache_share": 0.2}},
 )
@@ -89,7 +89,7 @@ FIGURES = (
         series=_ALL,
         metric="rate",
         fixed={"data": "tpch", "rows": 15_000_000},
-        scale=Scale(1 / 3000, 1 / 100),
+        scale=Scale(1 / 3000, 1 / 200),
         claims=(Ratio("SSCJ above HYBRIDJOIN", "sscj", "hybridjoin", (1, inf), why=_EVEN), *_BEST[1:]),
     ),
     Experiment(
@@ -103,7 +103,7 @@ FIGURES = (
         series=_ALL,
         metric="rate",
         fixed={"data": "weather", "rows": 20_000_000},
-        scale=Scale(1 / 1000, 1 / 20),
+        scale=Scale(1 / 1000, 1 / 40),
         claims=(
             Ratio(
                 "SSCJ above HYBRIDJOIN", "sscj", "hybridjoin", (1, inf),
