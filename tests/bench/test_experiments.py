@@ -172,7 +172,7 @@ def test_the_report_has_every_figure_and_stands_by_itself(tmp_path: Path) -> Non
 
 def test_results_say_where_they_come_from(tmp_path: Path) -> None:
     found = _all_results(tmp_path)
-    assert found["seeds"] == [1, 2, 3]
+    assert (found["seeds"], found["repetitions"]) == ([1, 2, 3], 3)
     assert found["versions"]["millrace"]
     assert {"cpu", "cores"} <= found["machine"].keys()
     point = found["experiments"]["ssbj-5a"]["series"]["meshjoin"][0]

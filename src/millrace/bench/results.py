@@ -37,6 +37,7 @@ def collect(
         "format": FORMAT,
         "size": size,
         "seeds": used,
+        "repetitions": len(used),
         "machine": _machine(),
         "versions": {name: _version(name) for name in _PACKAGES},
         "experiments": {name: figure for name, figure in figures.items() if any(figure["series"].values())},

@@ -10,6 +10,9 @@ _LEAVE = (
     "how they compare depends on the pages: tuples of SSCJ leave with their match, those of MESHJOIN stay for a turn, "
     "so with long pages SSCJ passes more tuples through the same room"
 )
+_GROWS = (
+    "the gain grows with R: on 10 M rows, with the best share for the cache, it is 2.1 times at 1 % and 3.1 at 10 %"
+)
 _EVEN = "standard TPC-H spreads orders evenly over customers, so the cache has nothing to answer"
 
 PAPER = Paper(
@@ -40,8 +43,10 @@ FIGURES = (
         series=_ALL,
         metric="rate",
         claims=(
-            Ratio("3 times HYBRIDJOIN at 1 %", "sscj", "hybridjoin", (3, 3), "first", tolerance=0.25),
-            Ratio("3 (figure 4c) to 4.5 times at 10 %", "sscj", "hybridjoin", (3, 4.5), "last", tolerance=0.1),
+            Ratio("3 times HYBRIDJOIN at 1 %", "sscj", "hybridjoin", (3, 3), "first", tolerance=0.25, why=_GROWS),
+            Ratio(
+                "3 (figure 4c) to 4.5 times at 10 %", "sscj", "hybridjoin", (3, 4.5), "last", tolerance=0.1, why=_GROWS
+            ),
             *_BEST[1:],
         ),
     ),
@@ -73,7 +78,7 @@ FIGURES = (
         metric="rate",
         fixed={"share": 10},
         claims=(
-            Ratio("about 3 times HYBRIDJOIN at 1", "sscj", "hybridjoin", (3, 4.5), 1, tolerance=0.1),
+            Ratio("about 3 times HYBRIDJOIN at 1", "sscj", "hybridjoin", (3, 4.5), 1, tolerance=0.1, why=_GROWS),
             Ratio("slightly below MESHJOIN at 0", "sscj", "meshjoin", (0.8, 1), 0, why=_LEAVE),
             Ratio("slightly below R-MESHJOIN at 0", "sscj", "r-meshjoin", (0.8, 1), 0, why=_LEAVE),
         ),
