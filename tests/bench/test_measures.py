@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millrace.bench.experiment import Point
+from millrace.bench.experiment import Experiment, Paper, Point, Scale, Series, lines
+from millrace.bench.experiments import EXPERIMENTS
 from millrace.bench.figures import png
-from millrace.bench.measures import disk_of, outcome
+from millrace.bench.measures import MEASURES, disk_of, outcome
+from millrace.bench.runner import Journal, run
 from millrace.bench.sets import DESCRIPTIONS, open_set
 from millrace.bench.steady import paced, saturated
 from millrace.core.errors import ConfigError
@@ -113,6 +115,37 @@ def test_a_run_measures_at_least_one_batch_after_it_has_settled(inputs: Path) ->
     join = SemiStreamJoin(store, on="key", algorithm="meshjoin", memory="2%", device=Device("hdd-2007", reads="rows"))
     found = saturated(join, zipf_stream(10_000, 1.0, batch_rows=5_000, seed=1), 1, 1)  # many turns in a batch
     assert found["rate"] > 0
+
+
+def test_joins_of_another_kind_need_a_function_and_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def results_so_far(_: Path, point: Point, seed: int) -> dict[str, float]:
+        return {"rate": point.rows * dict(point.options)["delay"] + seed}
+
+    monkeypatch.setitem(MEASURES, "two streams", results_so_far)
+    paper = Paper("TWO", "", Scale(0.5, 1), {"data": "unique", "rows": 100_000, "delay": 2})
+    experiment = Experiment(
+        paper,
+        "1",
+        "",
+        "",
+        varies="share",
+        values=(5, 10),
+        few=(5,),
+        series=lines("some-join", by="two streams"),
+        metric="rate",
+        claims=(),
+    )
+    journal = Journal(tmp_path / "p.jsonl")
+    assert run([experiment], "small", tmp_path, journal) == 1
+    assert journal.get(experiment.point("small", experiment.series[0], 5), 11) == {"rate": 100_011}
+
+
+def test_a_wrong_parameter_or_measure_is_named() -> None:
+    experiment = EXPERIMENTS["ssbj-5a"]
+    with pytest.raises(ConfigError, match="meshjoin: unknown option colour"):
+        experiment.point("small", Series("meshjoin", fixed={"colour": 1}), 1)
+    with pytest.raises(ConfigError, match=r"by: expected one of 'join', .*got 'guess'"):
+        outcome(Path(), _point(by="guess"), 1)
 
 
 def test_a_picture_is_a_png() -> None:

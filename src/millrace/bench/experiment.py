@@ -22,10 +22,6 @@ SEEDS: dict[Size, tuple[int, ...]] = {"small": (11,), "default": (11, 12, 13), "
 PERIODS: dict[Size, tuple[int, int]] = {"small": (3, 1), "default": (12, 3), "paper": (24, 4)}
 """Turns of the wheel, or rooms full of tuples, until a join has settled, and that are measured then."""
 
-By = Literal["join", "paced", "memory for a rate", "model", "equations"]
-"""How a point comes about: a join that always has tuples; one with an arrival rate; joins until one has the rate; the
-engine's cost model; the paper's equations."""
-
 LEAST_ROWS = 2_000
 _LEAST_PAGE = 50
 
@@ -96,7 +92,8 @@ class Series:
 
     algorithm: str
     label: str = ""
-    by: By | None = None
+    by: str = "join"
+    """How its points come about; one of :data:`MEASURES <millrace.bench.measures.MEASURES>`."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -104,7 +101,7 @@ class Series:
         return self.label or self.algorithm
 
 
-def lines(*algorithms: str, by: By | None = None) -> tuple[Series, ...]:
+def lines(*algorithms: str, by: str = "join") -> tuple[Series, ...]:
     """A line for each of these algorithms."""
     return tuple(Series(name, by=by) for name in algorithms)
 
@@ -154,7 +151,7 @@ Claim = Ratio | Peak
 class Point:
     """One run of one join, without its seed: everything that its outcome depends on."""
 
-    by: By
+    by: str
     algorithm: str
     data: str
     rows: int
@@ -241,18 +238,22 @@ class Experiment:
         if (share is None) == (megabytes is None) and series.by != "memory for a rate":
             raise ConfigError(f"{self.name}: expected share or megabytes, one of them")
         page, load = given.pop("page", None), given.pop("load", None)
-        if ALGORITHMS[series.algorithm].paged:
+        algorithm = ALGORITHMS.get(series.algorithm)
+        if algorithm is not None and algorithm.paged:
             load = None if page is None else 100 * page
+        seek = factor if given.pop("scaled_seek", False) else 1.0
         settle, rooms = PERIODS[size]
-        options = {**self.source.options.get(series.algorithm, {})}
-        options |= {name: given.pop(name) for name in ALGORITHMS[series.algorithm].options if name in given}
+        others = [name for name in given if name not in Point.__dataclass_fields__]
+        options = {**self.source.options.get(series.algorithm, {}), **{name: given.pop(name) for name in others}}
+        if algorithm is not None:  # joins of another kind know their options themselves
+            algorithm.check_options(options)
         return Point(
-            by=series.by or "join",
+            by=series.by,
             algorithm=series.algorithm,
             rows=rows,
             memory=memory,
             b=None if load is None else max(_LEAST_PAGE, min(rows, round(rows * load / 100))),
-            seek=factor if given.pop("scaled_seek", False) else 1.0,
+            seek=seek,
             settle=settle,
             rooms=rooms,
             options=tuple(sorted(options.items())),

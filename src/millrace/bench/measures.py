@@ -7,12 +7,13 @@ passes by in turns, as in the papers. So an outcome depends on the point and the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 from millrace.bench.experiment import Point
 from millrace.bench.sets import DataSet, open_set
 from millrace.bench.steady import LOOKED_UP, paced, saturated
-from millrace.core.errors import BudgetTooSmallError, ConfigError
+from millrace.core.errors import BudgetTooSmallError, ConfigError, one_of
 from millrace.core.sizes import parse_size
 from millrace.cost import meshjoin
 from millrace.cost.engine import predict
@@ -32,15 +33,16 @@ Outcome = dict[str, float]
 
 def outcome(directory: Path, point: Point, seed: int) -> Outcome:
     """Run a point with the stream of a seed."""
-    if point.by == "equations":
-        return _equations(point)
+    return MEASURES[one_of("by", point.by, MEASURES)](directory, point, seed)
+
+
+def _open(directory: Path, point: Point) -> DataSet:
     found = open_set(directory, point.data, point.rows, point.skew, point.z_R)
-    if ALGORITHMS[point.algorithm].needs_index:
-        found = found.indexed()
-    if point.by == "model":
-        return _predicted(found, point)
-    if point.by == "memory for a rate":
-        return _memory_for(found, point, seed)
+    return found.indexed() if ALGORITHMS[point.algorithm].needs_index else found
+
+
+def _run(directory: Path, point: Point, seed: int) -> Outcome:
+    found = _open(directory, point)
     return _measured(found, point, seed, parse_size(point.memory, of=found.store.nbytes))
 
 
@@ -81,9 +83,10 @@ def _measured(found: DataSet, point: Point, seed: int, memory: int) -> Outcome:
     return result | {"disk rate": result["rate"] * (1 - result["hits"])}
 
 
-def _memory_for(found: DataSet, point: Point, seed: int) -> Outcome:
+def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
     """Bytes with which a join has the rate, found by running it: rates grow about as memory does."""
     assert point.rate is not None
+    found = _open(directory, point)
     wanted = math.log(point.rate)
     memory, result = int(_FIRST_SHARE * found.store.nbytes), {}
     tried: list[tuple[float, float]] = []
@@ -103,8 +106,9 @@ def _memory_for(found: DataSet, point: Point, seed: int) -> Outcome:
     return result | {"memory": float(math.exp(min(tried, key=lambda t: abs(t[1] - wanted))[0]))}
 
 
-def _predicted(found: DataSet, point: Point) -> Outcome:
+def _predicted(directory: Path, point: Point, _: int) -> Outcome:
     """What the cost model says of the join that would be run."""
+    found = _open(directory, point)
     if found.frequencies is None:
         raise ConfigError(f"model: it is not known how often keys of {point.data!r} come")
     join = _join(found, point, parse_size(point.memory, of=found.store.nbytes))
@@ -119,7 +123,7 @@ def _predicted(found: DataSet, point: Point) -> Outcome:
     }
 
 
-def _equations(point: Point) -> Outcome:
+def _equations(_: Path, point: Point, __: int) -> Outcome:
     """MESHJOIN's own model with the paper's sizes: memory for a rate if one is given, else the rate in a memory."""
     assert point.b is not None
     sizes = Sizes(R_t=point.rows, v_R=120.0, v_S=20.0)
@@ -131,3 +135,14 @@ def _equations(point: Point) -> Outcome:
     memory = parse_size(point.memory, of=int(sizes.R_t * sizes.v_R))
     w = max(0.0, meshjoin.w_in(sizes, memory, b))
     return {"rate": meshjoin.mu(w, meshjoin.c_loop(sizes, costs, disk, b, w)), "memory": float(memory)}
+
+
+MEASURES: dict[str, Callable[[Path, Point, int], Outcome]] = {
+    "join": _run,
+    "paced": _run,
+    "memory for a rate": _memory_for,
+    "model": _predicted,
+    "equations": _equations,
+}
+"""How a point comes about: a join that always has tuples; one with an arrival rate; joins until one has the rate; the
+engine's cost model; the paper's equations. Joins of another kind are another line here."""
