@@ -41,8 +41,8 @@ torture: setup         ## long crash campaigns: queries killed over and over, ev
 	$(BIN)/python -m pytest -m torture tests/spark
 	MILLRACE_EXAMPLES=10 $(BIN)/python -m pytest -n 2 tests/semistream/test_conformance.py
 
-bench: setup           ## the benchmarks in small; `python -m millrace.bench` for the real ones
-	$(BIN)/python -m millrace.bench --small
+bench: setup           ## the papers' experiments in small, with a report; docs/experiments.md says how to run them large
+	$(BIN)/millrace bench run --size small --fresh
 
 clean:
 	rm -rf $(VENV) bench-data demo build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -22,15 +22,14 @@ from rich.progress import Progress
 from rich.table import Table
 
 from millrace.bench import data
+from millrace.bench.steady import saturated
 from millrace.datasets import zipf_stream
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
 
-_ROOMS = 3  # periods of an algorithm that are measured
 _BATCHES = 1_000  # of as many tuples as there are master rows, at most 20,000 rows each
-_LOOKED_UP = 100_000  # tuples where nobody waits
 
 
 @dataclass(frozen=True)
@@ -185,21 +184,10 @@ def model_rate(store: MasterStore, name: str, setting: Setting, seed: int, optio
         leave_early=name.endswith("*"),
         **options,
     )
-    mark: tuple[float, int, int] | None = None
     rows = max(1, min(20_000, store.rows // _BATCHES))
     stream = zipf_stream(store.rows, setting.skew, batch_rows=rows, seed=seed, shuffled=not setting.sorted_by_use)
-    for batch in stream:
-        for _ in join.push(batch):
-            continue
-        m = join.metrics
-        periods = m.cycles if join.waits else m.tuples_in / _LOOKED_UP * _ROOMS
-        if mark is None and periods >= setting.settle:
-            mark = device.clock.now(), m.tuples_in, m.cache_hits
-        if periods >= setting.settle + _ROOMS:
-            break
-    assert mark is not None
-    seconds, tuples, hits = device.clock.now() - mark[0], m.tuples_in - mark[1], m.cache_hits - mark[2]
-    return {"rate": tuples / max(seconds, 1e-9), "hits": hits / max(1, tuples)}
+    found = saturated(join, stream, setting.settle)
+    return {"rate": found["rate"], "hits": found["hits"]}
 
 
 def _judged(claim: Claim, rates: dict[tuple[str, Setting], dict[str, Any]]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def _steady(
 ) -> dict[str, Any]:
     """Drive a join until ``warm_up`` turns are over, then measure for ``turns`` more."""
     marks: list[tuple[float, int, int, int, int]] = []
-    for batch in zipf_stream(rows, skew, batch_rows=20_000, seed=11):
+    for batch in zipf_stream(rows, skew, batch_rows=max(100, min(20_000, rows // 1_000)), seed=11):
         for _ in join.push(batch):
             continue
         m = join.metrics

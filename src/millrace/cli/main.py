@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli import algorithms, demo, embedded, generate, join, master, run, tune
+from millrace.cli import algorithms, bench, demo, embedded, generate, join, master, run, tune
 from millrace.cli.display import ErrorsInOneLine, out
 
 _EXAMPLE = """From nothing to an enriched stream:
@@ -61,3 +61,4 @@ app.command("join")(join.join)
 app.command("run")(run.run)
 app.command("tune")(tune.tune)
 app.command("algorithms")(algorithms.algorithms)
+app.add_typer(bench.app, name="bench")

@@ -1,10 +1,11 @@
-"""Seeded data sets of the papers' experiments: Zipf streams, the synthetic master, TPC-H.
+"""Seeded data sets of the papers' experiments: Zipf streams, the synthetic master, TPC-H, weather.
 
 Everything is made batch by batch in constant memory, and depends on its seed but never on the batch size.
 """
 
 from millrace.datasets.synthetic import MASTER_SCHEMA, synthetic_master
 from millrace.datasets.tpch import orders_stream, skewed_orders, tpch
+from millrace.datasets.weather import read_weather, synthetic_weather, weather_schema
 from millrace.datasets.zipf import STREAM_SCHEMA, ZipfSampler, zipf_stream
 
 __all__ = [
@@ -12,8 +13,11 @@ __all__ = [
     "STREAM_SCHEMA",
     "ZipfSampler",
     "orders_stream",
+    "read_weather",
     "skewed_orders",
     "synthetic_master",
+    "synthetic_weather",
     "tpch",
+    "weather_schema",
     "zipf_stream",
 ]

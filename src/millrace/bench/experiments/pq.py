@@ -1,0 +1,117 @@
+"""The page queue's figures: HYBRIDJOIN and CACHEJOIN with a look-up position (-L) and with a page queue (-PQ)."""
+
+from __future__ import annotations
+
+from math import inf
+
+from millrace.bench.experiment import Experiment, Paper, Peak, Ratio, Scale, Series, lines
+
+_QUEUE = "at small skew no page gets far more tuples than others, so the queue has nobody to serve"
+_CACHE = "with the popular keys in the cache, pages are about equally wanted and it matters little who chooses them"
+_GUARD = (
+    "every second load is the oldest tuple's, for without that guard tuples may starve; so the position matters less"
+)
+
+PAPER = Paper(
+    "PQ",
+    "M. A. Naeem, G. Weber, C. Lutteroth, G. Dobbie: Optimizing Queue-Based Semi-Stream Joins with Indexed Master "
+    "Data. DaWaK 2014",
+    Scale(small=1 / 200, default=1 / 8),
+    {"data": "unique", "rows": 2_000_000, "skew": 1.0, "page": 1 / 2000, "scaled_seek": True},
+    {
+        "hybridjoin-pq": {"times_average": 1.5},
+        "cachejoin-l": {"cache_share": 0.1},
+        "cachejoin-pq": {"cache_share": 0.1, "times_average": 2.0},
+    },
+)
+_FOUR = lines("hybridjoin-pq", "hybridjoin-l", "cachejoin-pq", "cachejoin-l")
+_BETTER = (
+    Ratio("HYBRIDJOIN-PQ above -L", "hybridjoin-pq", "hybridjoin-l", (1, inf), why=_QUEUE),
+    Ratio("CACHEJOIN-PQ above -L", "cachejoin-pq", "cachejoin-l", (1, inf), why=_CACHE),
+)
+_MEMORY = (50, 100, 150, 200, 250)
+
+FIGURES = (
+    Experiment(
+        PAPER,
+        "2",
+        "Rate over the position of the look-up",
+        "The best position moves to the young end of the queue as skew grows: 30 % from it at skew 1.",
+        varies="position",
+        values=(0, 0.15, 0.3, 0.45, 0.6, 0.8, 1),
+        few=(0.3, 1),
+        series=tuple(Series("hybridjoin-l", f"skew {skew:g}", fixed={"skew": skew}) for skew in (0.25, 0.5, 0.75, 1.0)),
+        metric="rate",
+        fixed={"megabytes": 50},
+        claims=(
+            Peak("30 % at skew 1", "skew 1", (0.3, 0.3), why=_GUARD),
+            Peak("farther from the young end at skew 0.25", "skew 0.25", (0.45, 1), why=_GUARD),
+        ),
+    ),
+    Experiment(
+        PAPER,
+        "3a",
+        "Rate over memory",
+        "-PQ better than -L with any memory, the more so the more there is; HYBRIDJOIN gains more than CACHEJOIN.",
+        varies="megabytes",
+        values=_MEMORY,
+        few=(50, 150),
+        series=_FOUR,
+        metric="rate",
+        claims=_BETTER,
+    ),
+    Experiment(
+        PAPER,
+        "3b",
+        "Rate over the size of R",
+        "-PQ better than -L at all sizes, and falls more slowly.",
+        varies="rows",
+        values=(500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000),
+        few=(1_000_000, 4_000_000),
+        series=_FOUR,
+        metric="log rate",
+        fixed={"megabytes": 50},
+        claims=_BETTER,
+    ),
+    Experiment(
+        PAPER,
+        "3c",
+        "Rate over the skew of the stream",
+        "-PQ better than -L at any skew, most of all at small skew.",
+        varies="skew",
+        values=(0.25, 0.5, 0.75, 1),
+        few=(0.25, 1),
+        series=_FOUR,
+        metric="rate",
+        fixed={"megabytes": 50},
+        claims=_BETTER,
+    ),
+    Experiment(
+        PAPER,
+        "3d",
+        "Rate over memory, TPC-H",
+        "-PQ better than -L with any memory.",
+        varies="megabytes",
+        values=_MEMORY,
+        few=(250,),
+        series=_FOUR,
+        metric="rate",
+        fixed={"data": "tpch", "rows": 15_000_000},
+        scale=Scale(1 / 3000, 1 / 200),
+        claims=_BETTER,
+    ),
+    Experiment(
+        PAPER,
+        "3e",
+        "Rate over memory, weather",
+        "-PQ better than -L with any memory.",
+        varies="megabytes",
+        values=_MEMORY,
+        few=(250,),
+        series=_FOUR,
+        metric="rate",
+        fixed={"data": "weather", "rows": 20_000_000},
+        scale=Scale(1 / 1000, 1 / 40),
+        claims=_BETTER,
+    ),
+)

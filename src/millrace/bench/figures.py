@@ -1,0 +1,99 @@
+"""One experiment as a picture: its lines with their intervals, in the paper's axes."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+_COLOURS = {
+    "meshjoin": "#7d8f9b",
+    "r-meshjoin": "#b08fbf",
+    "ssbj": "#1f6f8b",
+    "inl": "#c0504d",
+    "hybridjoin": "#b5651d",
+    "hybridjoin-l": "#d9a066",
+    "hybridjoin-pq": "#8a3b12",
+    "cachejoin-l": "#8fbf8f",
+    "cachejoin-pq": "#2f7d4f",
+    "sscj": "#5b8c3a",
+}
+_OTHERS = ("#b8d8e3", "#7fb3c8", "#3f8aa8", "#0f4c63", "#e0a030")
+_PREDICTED = ", predicted"
+
+
+def png(figure: dict[str, Any], dpi: int = 120) -> bytes:
+    """The picture of one experiment's results."""
+    drawing = Figure(figsize=(5.6, 3.4))
+    drawing.subplots_adjust(left=0.14, right=0.98, bottom=0.14, top=0.9)
+    FigureCanvasAgg(drawing)
+    axes = drawing.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e6e9eb", linewidth=0.7)
+    axes.set_axisbelow(True)
+    scale = 1e-6 if figure["varies"] == "rows" else 1.0
+    for number, (name, line) in enumerate(figure["series"].items()):
+        if line:
+            _draw(axes, name, line, scale, _OTHERS[number % len(_OTHERS)])
+    _scales(axes, figure, scale)
+    axes.set_xlabel(figure["x_label"])
+    axes.set_ylabel(figure["y_label"])
+    if len(figure["series"]) > 1:
+        if any(name.endswith(_PREDICTED) for name in figure["series"]):
+            axes.plot([], [], "--x", color="#3a4a52", linewidth=1.2, markersize=5, label="predicted")
+        names = {"frameon": False, "fontsize": 8, "ncols": 5, "columnspacing": 1.2, "handlelength": 1.6}
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2, **names)
+    held = io.BytesIO()
+    drawing.savefig(held, format="png", dpi=dpi, metadata={"Software": None})
+    return held.getvalue()
+
+
+def _draw(axes: Axes, name: str, line: list[dict[str, Any]], scale: float, other: str) -> None:
+    """Measured values are marked, and their intervals drawn; predicted ones are a dashed line."""
+    xs, ys = [p["x"] * scale for p in line], [p["mean"] for p in line]
+    predicted = name.endswith(_PREDICTED)
+    colour = _COLOURS.get(name.removesuffix(_PREDICTED), other)
+    if predicted:
+        axes.plot(xs, ys, "--x", color=colour, linewidth=1.2, markersize=5)
+        return
+    axes.plot(xs, ys, "-o", color=colour, linewidth=1.6, markersize=4.5, label=name)
+    if all(p["low"] is not None for p in line):
+        axes.fill_between(
+            xs, [p["low"] for p in line], [p["high"] for p in line], color=colour, alpha=0.15, linewidth=0
+        )
+
+
+def _scales(axes: Axes, figure: dict[str, Any], scale: float) -> None:
+    means = [p["mean"] for line in figure["series"].values() for p in line]
+    if figure["log_x"]:
+        axes.set_xscale("log")
+    if figure["log_y"] and all(mean > 0 for mean in means):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, 1.12 * max([*means, 1e-12]))
+    places = sorted({p["x"] * scale for line in figure["series"].values() for p in line})
+    if figure["log_x"] or len(places) <= 6:
+        axes.set_xticks(places, [_number(place) for place in places])
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _number(y)))
+    if figure["log_y"]:
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _number(y: float) -> str:
+    """A number of an axis, in few characters.
+
+    >>> _number(0), _number(250_000), _number(0.004), _number(12)
+    ('0', '250 k', '0.004', '12')
+    """
+    if y == 0 or not math.isfinite(y):
+        return "0"
+    for unit, name in ((1e6, " M"), (1e3, " k")):
+        if abs(y) >= unit:
+            return f"{y / unit:g}{name}"
+    return f"{y:.3g}"

@@ -1,0 +1,131 @@
+"""All results on one page that stands by itself: each figure beside what the paper says and what came of it."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from millrace.bench.figures import png
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1d2a31; margin: 2rem auto; max-width: 1080px; padding: 0 1rem; }
+h1 { margin-bottom: 0; } h2 { margin-top: 3rem; border-bottom: 2px solid #1f6f8b; }
+.quiet { color: #5f6f78; font-size: 13px; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; }
+th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid #e6e9eb; vertical-align: top; }
+section { display: grid; grid-template-columns: minmax(0, 11fr) minmax(0, 10fr); gap: 1.5rem; margin: 2.2rem 0;
+  break-inside: avoid; }
+section img { width: 100%; } h3 { margin: 0 0 .3rem; } blockquote { margin: .2rem 0 .8rem; padding-left: .8rem;
+  border-left: 3px solid #c9d3d8; } .claim { margin-bottom: .6rem; } .because { font-size: 13px; color: #5f6f78; }
+.verdict { display: inline-block; border-radius: 3px; padding: 0 .45em; font-size: 12.5px; color: white;
+  white-space: nowrap; }
+.reproduced { background: #3f7d3f; } .partly { background: #b98a1d; } .not { background: #b0413e; }
+@media (max-width: 760px) { section { grid-template-columns: 1fr; } }
+"""
+_EVERY = ("reproduced", "partly", "not reproduced", "not measured")
+
+
+def html(results: dict[str, Any]) -> str:
+    """The page."""
+    figures = results["experiments"]
+    papers: dict[str, list[str]] = {}
+    for name, figure in figures.items():
+        papers.setdefault(figure["paper"], []).append(name)
+    parts = [_head(results), _summary(figures)]
+    for paper, names in papers.items():
+        reference = figures[names[0]]["reference"]
+        parts.append(f"<h2>{escape(paper)}</h2><p class=quiet>{escape(reference)}</p>")
+        parts += [_section(name, figures[name]) for name in names]
+    body = "\n".join(parts)
+    return (
+        '<!doctype html><html lang=en><head><meta charset="utf-8"><meta name=viewport content="width=device-width">'
+        f"<title>Millrace: the papers' experiments</title><style>{_STYLE}</style></head>"
+        f"<body>\n{body}\n</body></html>\n"
+    )
+
+
+def write(results: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(html(results), encoding="utf-8")
+
+
+def verdicts(figures: dict[str, Any]) -> Counter[str]:
+    """How many claims came out how."""
+    return Counter(claim["verdict"] for figure in figures.values() for claim in figure["claims"])
+
+
+def _head(results: dict[str, Any]) -> str:
+    seeds = results["seeds"]
+    runs = (
+        f"{len(seeds)} runs of each point, with 95 % confidence intervals"
+        if len(seeds) > 1
+        else ("one run of each point, so no intervals")
+    )
+    versions = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
+    machine = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
+    found = verdicts(results["experiments"])
+    counts = ", ".join(f"{found[verdict]} {verdict}" for verdict in _EVERY if found[verdict])
+    warning = ""
+    if results["size"] == "small":
+        warning = "<p><b>Size small checks that everything runs; it is too small to be held against a paper.</b></p>"
+    return (
+        "<h1>The papers' experiments</h1>"
+        f"<p class=quiet>size {escape(results['size'])}; {runs} (seeds {', '.join(map(str, seeds))}); "
+        f"{escape(versions)}; {escape(machine)}</p>"
+        "<p>Joins run on a modelled disk with a virtual clock: rates are tuples per second of device time, tuples "
+        "always available unless an arrival rate is given, after the join has settled. Only the disk takes time, so "
+        "these figures are the same on any machine. Loads transfer whole rows, and in MESHJOIN and its kin a tuple "
+        "stays for a whole turn, as in the papers. R and what goes with it are scaled down to the size; axes show the "
+        f"paper's numbers.</p>{warning}<p><b>{sum(found.values())} claims: {counts}.</b></p>"
+    )
+
+
+def _summary(figures: dict[str, Any]) -> str:
+    lines = []
+    for name, figure in figures.items():
+        marks = " ".join(_badge(claim["verdict"]) for claim in figure["claims"])
+        title = f"{figure['paper']} {figure['figure']}"
+        lines.append(
+            f"<tr><td><a href='#{escape(name)}'>{escape(title)}</a></td>"
+            f"<td>{escape(figure['title'])}</td><td>{marks}</td></tr>"
+        )
+    return f"<table><tr><th>figure</th><th></th><th>claims</th></tr>{''.join(lines)}</table>"
+
+
+def _section(name: str, figure: dict[str, Any]) -> str:
+    picture = base64.b64encode(png(figure)).decode()
+    claims = "".join(_claim(claim) for claim in figure["claims"])
+    missing = "" if figure["complete"] else "<p class=because>Not all of its points have been run.</p>"
+    return (
+        f"<section id='{escape(name)}'><div><img alt='{escape(figure['title'])}' src='data:image/png;base64,{picture}'>"
+        f"<p class=quiet>{escape(_shown(figure))}</p></div>"
+        f"<div><h3>{escape(figure['figure'])}. {escape(figure['title'])}</h3>"
+        f"<blockquote>The paper: {escape(figure['says'])}</blockquote>{claims}{missing}</div></section>"
+    )
+
+
+def _shown(figure: dict[str, Any]) -> str:
+    """Which data, how large, on which disk, with which parameters."""
+    low, high = figure["rows"]
+    rows = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    size = "as in the paper" if figure["factor"] == 1 else f"1/{1 / figure['factor']:,.0f} of the paper's"
+    fixed = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value:,}"
+        for name, value in figure["fixed"].items()
+        if name not in ("rows", figure["varies"])
+    )
+    fixed = f" Fixed, in the paper's numbers: {fixed}." if fixed else ""
+    return f"Data: {'; '.join(figure['data'])}. R has {rows} rows, {size}. Disk: {figure['disk']}.{fixed}"
+
+
+def _claim(claim: dict[str, Any]) -> str:
+    measured = f"measured {escape(claim['measured'])} " if claim["measured"] else ""
+    because = f"<div class=because>because {escape(claim['because'])}</div>" if claim["because"] else ""
+    return f"<div class=claim><b>{escape(claim['says'])}</b>: {measured}{_badge(claim['verdict'])}{because}</div>"
+
+
+def _badge(verdict: str) -> str:
+    return f"<span class='verdict {verdict.split()[0]}'>{escape(verdict)}</span>"

@@ -1,0 +1,145 @@
+"""Results of experiments as one JSON file: every value with its seeds and its interval, the machine, the versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from millrace.bench.experiment import AXES, METRICS, SEEDS, Experiment, Point, Size
+from millrace.bench.runner import Journal, on_disk
+from millrace.bench.sets import DESCRIPTIONS
+from millrace.bench.verdict import Interval, Values, judge
+from millrace.core.errors import ConfigError
+
+FORMAT = 1
+_PACKAGES = ("python", "millrace", "numpy", "pyarrow", "numba")
+
+
+def collect(
+    experiments: Sequence[Experiment],
+    size: Size,
+    directory: Path,
+    journal: Journal,
+    seeds: Sequence[int] | None = None,
+    also: Iterable[Experiment] = (),
+) -> dict[str, Any]:
+    """What the journal has of these experiments, be it in part, and of ``also`` those that it has whole."""
+    used = list(SEEDS[size] if seeds is None else seeds)
+    figures = {e.name: _figure(e, size, directory, journal, used) for e in experiments}
+    others = {e.name: _figure(e, size, directory, journal, used) for e in also if e.name not in figures}
+    figures |= {name: figure for name, figure in others.items() if figure["complete"]}
+    return {
+        "format": FORMAT,
+        "size": size,
+        "seeds": used,
+        "repetitions": len(used),
+        "machine": _machine(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+        "experiments": {name: figure for name, figure in figures.items() if any(figure["series"].values())},
+    }
+
+
+def _figure(
+    experiment: Experiment, size: Size, directory: Path, journal: Journal, seeds: Sequence[int]
+) -> dict[str, Any]:
+    metric = METRICS[experiment.metric]
+    values: Values = {}
+    series: dict[str, list[dict[str, Any]]] = {line.name: [] for line in experiment.series}
+    shown: list[Point] = []
+    for line, x, planned in experiment.points(size):
+        point = on_disk(planned, directory)
+        found = {seed: journal.get(point, seed) for seed in seeds}
+        measured = {
+            seed: one[experiment.metric.removeprefix("log ")] * metric.factor
+            for seed, one in found.items()
+            if one is not None
+        }
+        if not measured:
+            continue
+        shown.append(point)
+        interval = Interval.of(list(measured.values()))
+        values.setdefault(line.name, {})[x] = list(measured.values())
+        series[line.name].append(
+            {
+                "x": x,
+                "mean": interval.mean,
+                "low": interval.low,
+                "high": interval.high,
+                "values": {str(seed): value for seed, value in measured.items()},
+            }
+        )
+    rows = sorted({point.rows for point in shown})
+    return {
+        "paper": experiment.source.name,
+        "reference": experiment.source.reference,
+        "figure": experiment.figure,
+        "title": experiment.title,
+        "says": experiment.says,
+        "varies": experiment.varies,
+        "x_label": AXES[experiment.varies],
+        "log_x": experiment.log_x,
+        "metric": experiment.metric,
+        "y_label": metric.label,
+        "log_y": metric.log,
+        "better": metric.better,
+        "data": [_described(point) for point in _one_of_each(shown)],
+        "rows": [rows[0], rows[-1]] if rows else [],
+        "factor": experiment.factor(size),
+        "disk": _disk(shown[0]) if shown else "",
+        "fixed": {name: value for name, value in experiment.parameters.items() if name not in ("data", "scaled_seek")},
+        "complete": sum(len(line) for line in series.values()) == len(experiment.series) * len(experiment.at(size)),
+        "series": series,
+        "claims": [judge(experiment, claim, values).as_dict() for claim in experiment.claims],
+    }
+
+
+def _one_of_each(points: Sequence[Point]) -> list[Point]:
+    return list({("equations" if point.by == "equations" else point.data): point for point in points}.values())
+
+
+def _described(point: Point) -> str:
+    return "no data: the paper's equations" if point.by == "equations" else DESCRIPTIONS[point.data]
+
+
+def _disk(point: Point) -> str:
+    seeks = "" if point.seek == 1 else f", seeks {1 / point.seek:,.0f} times shorter, as R is smaller"
+    return f"{point.disk} model{seeks}"
+
+
+def _machine() -> dict[str, Any]:
+    return {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "system": platform.system()}
+
+
+def _version(name: str) -> str:
+    if name == "python":
+        return platform.python_version()
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def write(results: dict[str, Any], path: Path) -> None:
+    """Write results; the file is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(json.dumps(results, indent=1) + "\n")
+    unfinished.replace(path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Results that were written, or an error that says what the file is instead."""
+    if not path.is_file():
+        raise ConfigError(f"results: expected a file that `millrace bench run` wrote; there is no {path}")
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ConfigError(f"{path}: expected results in JSON; {error}") from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT or "experiments" not in found:
+        raise ConfigError(f"{path}: expected results of `millrace bench run`, format {FORMAT}")
+    return found

@@ -1,0 +1,127 @@
+"""Runs points of experiments, one after the other, and keeps what is finished: a run can be stopped and gone on with.
+
+Every outcome is one line of a JSON-lines file, written at once. Points that several figures share are run once.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from millrace.bench.experiment import SEEDS, Experiment, Point, Size
+from millrace.bench.measures import Outcome, outcome
+from millrace.bench.sets import bytes_to_make, real_name
+from millrace.core.errors import CorruptStoreError
+
+_FILLED = 0.9  # of what is free on the disk, inputs may take so much
+
+Measure = Callable[[Path, Point, int], Outcome]
+
+
+class Journal:
+    """Outcomes that have been kept, by point and seed; those of another version of Millrace are not looked at."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._found: dict[str, Outcome] = {}
+        self._version = version("millrace")
+        if path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        text = self.path.read_text()
+        whole = text.rfind("\n") + 1
+        if whole < len(text):  # the line that was being written when the run was stopped
+            self.path.write_text(text[:whole])
+        for number, line in enumerate(text[:whole].splitlines(), 1):
+            try:
+                entry = json.loads(line)
+                if entry["version"] == self._version:
+                    self._found[entry["point"]] = entry["outcome"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise CorruptStoreError(
+                    f"{self.path}, line {number}: expected an outcome of `millrace bench run`; got {line[:60]!r}"
+                ) from error
+
+    def get(self, point: Point, seed: int) -> Outcome | None:
+        return self._found.get(point.key(seed))
+
+    def keep(self, point: Point, seed: int, found: Outcome) -> None:
+        """Write an outcome down; it is there whatever happens next."""
+        key = point.key(seed)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps({"version": self._version, "point": key, "outcome": found}) + "\n")
+        self._found[key] = found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def run(
+    experiments: Sequence[Experiment],
+    size: Size,
+    directory: Path,
+    journal: Journal,
+    *,
+    seeds: Sequence[int] | None = None,
+    console: Console | None = None,
+    measure: Measure = outcome,
+) -> int:
+    """Run what is not in the journal yet; how many points that were. Stopping it loses the point that is being run."""
+    wanted = _wanted(experiments, size, directory, SEEDS[size] if seeds is None else seeds)
+    missing = [(name, point, seed) for (point, seed), name in wanted.items() if journal.get(point, seed) is None]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=len(wanted), completed=len(wanted) - len(missing))
+        for name, point, seed in missing:
+            progress.update(task, description=f"{name}: {point.algorithm}, seed {seed}")
+            journal.keep(point, seed, measure(directory, point, seed))
+            progress.advance(task)
+    return len(missing)
+
+
+def fitting(
+    experiments: Sequence[Experiment], size: Size, directory: Path, free: int | None = None
+) -> tuple[list[Experiment], dict[str, int]]:
+    """The experiments whose data fits on the disk beside that of those before, and what the others would take."""
+    if free is None:
+        there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+        free = shutil.disk_usage(there).free
+    left, fits, others = free * _FILLED, [], {}
+    made: set[tuple[str, int, float | None]] = set()
+    for experiment in experiments:
+        points = (on_disk(p, directory) for _, _, p in experiment.points(size) if p.by != "equations")
+        sets = {(p.data.removesuffix("-skewed"), p.rows, p.z_R) for p in points} - made
+        needed = sum(bytes_to_make(directory, *one) for one in sets)
+        if needed > left:
+            others[experiment.name] = needed
+            continue
+        fits.append(experiment)
+        made |= sets
+        left -= needed
+    return fits, others
+
+
+def _wanted(
+    experiments: Iterable[Experiment], size: Size, directory: Path, seeds: Sequence[int]
+) -> dict[tuple[Point, int], str]:
+    """All points with all seeds, each with the first experiment that wants it; those of one data set lie together."""
+    found: dict[tuple[Point, int], str] = {}
+    for experiment in experiments:
+        for _, _, point in experiment.points(size):
+            for seed in seeds:
+                found.setdefault((on_disk(point, directory), seed), experiment.name)
+    return found
+
+
+def on_disk(point: Point, directory: Path) -> Point:
+    """The point with the data that there is: the archive's own weather, if its files are there."""
+    return replace(point, data=real_name(point.data, directory))

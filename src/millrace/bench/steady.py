@@ -1,0 +1,139 @@
+"""What a join does once it has settled, on the device model's virtual clock.
+
+*Saturated*, a tuple is always available: the rate is the highest there is. *Paced*, tuples arrive evenly at a given
+rate and wait in a buffer until the join takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.semistream.join import SemiStreamJoin
+
+ROOMS = 3
+"""Periods of an algorithm that are measured: rooms full of tuples, or turns of the wheel."""
+LOOKED_UP = 100_000
+"""Tuples that are measured where nobody waits, unless said otherwise."""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """Where a join stands."""
+
+    seconds: float
+    tuples: int
+    hits: int
+    steps: int
+    seeks: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, join: SemiStreamJoin) -> _Mark:
+        m = join.metrics
+        return cls(join.device.clock.now(), m.tuples_in, m.cache_hits, m.steps, m.seeks, m.bytes_read)
+
+
+def saturated(
+    join: SemiStreamJoin,
+    stream: Iterable[pa.RecordBatch],
+    settle: int,
+    rooms: int = ROOMS,
+    looked_up: int = LOOKED_UP,
+) -> dict[str, float]:
+    """Push until ``settle`` periods are over, then measure for ``rooms`` more.
+
+    Where nobody waits, ``looked_up`` tuples are taken for three periods.
+    """
+    mark: _Mark | None = None
+    tuple_seconds, before = 0.0, 0.0
+    for batch in stream:
+        waiting = join.metrics.waiting
+        _push(join, batch)
+        periods = _periods(join, looked_up)
+        if mark is None:
+            if periods >= settle:
+                mark, before = _Mark.of(join), join.device.clock.now()
+            continue
+        tuple_seconds += waiting * (join.device.clock.now() - before)
+        before = join.device.clock.now()
+        if periods >= settle + rooms:
+            break
+    assert mark is not None, "the stream ended before the join had settled"
+    return _between(join, mark, tuple_seconds)
+
+
+def paced(
+    join: SemiStreamJoin,
+    stream: Iterator[pa.RecordBatch],
+    rate: float,
+    settle: int,
+    rooms: int = ROOMS,
+    tuples: int = 2_000_000,
+) -> dict[str, float]:
+    """As :func:`saturated`, with ``rate`` tuples arriving in a second, for at most so many ``tuples``.
+
+    ``waiting_time`` is how long a tuple stays in the buffer on average before the join takes it in: until the step
+    is over during which it came, or longer where the room is full.
+    """
+    clock = join.device.clock
+    began = clock.now()
+    mark: _Mark | None = None
+    taken, waited, counted = 0, 0.0, 0
+    tuple_seconds, before = 0.0, began
+    rest = next(stream)
+    join.bind(rest.schema)
+    while True:
+        arrived = int((clock.now() - began) * rate) - taken
+        while arrived > 0:
+            part = rest.slice(0, arrived)
+            rest = rest.slice(len(part)) if len(part) < len(rest) else next(stream)
+            now = clock.now() - began
+            if mark is not None:  # who came as number i came after (i + 1) / rate seconds
+                waited += len(part) * now - ((taken + 1 + taken + len(part)) / 2) * len(part) / rate
+                counted += len(part)
+            taken += len(part)
+            arrived -= len(part)
+            _push(join, part)
+        waiting = join.metrics.waiting
+        if waiting:
+            for _ in join.step():
+                continue
+        else:
+            clock.advance(max(0.0, began + (taken + 1) / rate - clock.now()) + 1e-9)
+        if mark is not None:
+            tuple_seconds += waiting * (clock.now() - before)
+        before = clock.now()
+        periods = _periods(join, LOOKED_UP)
+        if mark is None and (periods >= settle or taken >= tuples * settle // (settle + rooms)):
+            mark = _Mark.of(join)
+        if mark is not None and counted and (periods >= settle + rooms or taken >= tuples):
+            break
+    return _between(join, mark, tuple_seconds) | {"waiting_time": max(0.0, waited / counted)}
+
+
+def _push(join: SemiStreamJoin, batch: pa.RecordBatch) -> None:
+    for _ in join.push(batch):
+        continue
+
+
+def _periods(join: SemiStreamJoin, looked_up: int) -> float:
+    m = join.metrics
+    return m.cycles if join.waits else m.tuples_in / looked_up * ROOMS
+
+
+def _between(join: SemiStreamJoin, mark: _Mark, tuple_seconds: float) -> dict[str, float]:
+    now = _Mark.of(join)
+    seconds, tuples = max(now.seconds - mark.seconds, 1e-9), max(1, now.tuples - mark.tuples)
+    steps = now.steps - mark.steps
+    return {
+        "rate": (now.tuples - mark.tuples) / seconds,
+        "hits": (now.hits - mark.hits) / tuples,
+        "c_loop": seconds / max(1, steps),
+        "processing_time": tuple_seconds / tuples,  # Little's law: those who are in, by those who pass
+        "seeks": (now.seeks - mark.seeks) / tuples,
+        "bytes_read": (now.nbytes - mark.nbytes) / tuples,
+        "memory": float(join.budget.total),
+    }

@@ -1,0 +1,158 @@
+"""Whether a figure shows what the paper claims: reproduced, partly, or not, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from millrace.bench.experiment import METRICS, Claim, Experiment, Peak, Ratio
+
+Verdict = Literal["reproduced", "partly", "not reproduced", "not measured"]
+
+Values = dict[str, dict[float, list[float]]]
+"""By series, by what varies, a value for every seed."""
+
+# Student's t, 95 % of it on both sides, by degrees of freedom; the last is the normal distribution's.
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 1.960)
+
+
+_PART = 1 / 3
+"""What share of the paper's effect, in logarithms, is a part of it; and three times it is the most."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and where it lies with 95 % confidence; both ends None where there is only one value."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """Student's interval of values that came independently.
+
+        >>> str(Interval.of([1.0, 2.0, 3.0]))
+        '2.00 (-0.48 to 4.48)'
+        """
+        mean = fmean(values)
+        if len(values) < 2:
+            return cls(mean, None, None)
+        half = _T[min(len(values) - 2, len(_T) - 1)] * stdev(values) / math.sqrt(len(values))
+        return cls(mean, mean - half, mean + half)
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.mean:.2f}"
+        return f"{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What came of a claim."""
+
+    says: str
+    verdict: Verdict
+    measured: str
+    because: str = ""
+    ratios: tuple[tuple[float, Interval], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        ratios = [{"at": at, "mean": i.mean, "low": i.low, "high": i.high} for at, i in self.ratios]
+        return {**vars(self), "ratios": ratios}
+
+
+def judge(experiment: Experiment, claim: Claim, values: Values) -> Judgement:
+    """Hold a claim against what was measured."""
+    found = _ratio(claim, values) if isinstance(claim, Ratio) else _peak(experiment, claim, values)
+    return found if found is not None else Judgement(claim.says, "not measured", "", "its points have not been run")
+
+
+def _ratio(claim: Ratio, values: Values) -> Judgement | None:
+    over = values.get(claim.over, {})
+    under = {x: [1.0] * len(many) for x, many in over.items()} if claim.under is None else values.get(claim.under, {})
+    shared = sorted(over.keys() & under.keys())
+    if not shared:
+        return None
+    places = shared if claim.at == "every" else [_place(claim.at, shared)]
+    ratios: list[tuple[float, Interval]] = []
+    for at in places:
+        other = at if claim.under_at is None else _place(claim.under_at, shared)
+        if at not in over or other not in under:
+            return None
+        pairs = zip(over[at], under[other], strict=False)
+        ratios.append((at, Interval.of([a / b if b else math.inf for a, b in pairs])))
+    held = [_verdict(claim, interval.mean) for _, interval in ratios]
+    verdict: Verdict = held[0] if len(set(held)) == 1 else "partly"
+    shown = [f"{interval} at {_at(at)}" if len(ratios) > 1 else str(interval) for at, interval in ratios]
+    because = ""
+    if verdict != "reproduced":
+        means = [interval.mean for _, interval in ratios]
+        came = f"{min(means):.2f}" if len(means) == 1 else f"{min(means):.2f} to {max(means):.2f}"
+        what = "value" if claim.under is None else "ratio"
+        because = f"the {what} is {came}, the paper's {_range(claim.paper)}; " + (claim.why or "why is not known")
+    return Judgement(claim.says, verdict, "; ".join(shown), because, tuple(ratios))
+
+
+def _verdict(claim: Ratio, ratio: float) -> Verdict:
+    low, high = claim.paper
+    if low * (1 - claim.tolerance) <= ratio <= high * (1 + claim.tolerance):
+        return "reproduced"
+    nearest = low if ratio < low else high
+    if claim.under is None or ratio <= 0 or nearest <= 0 or math.log(nearest) * math.log(ratio) <= 0:
+        return "not reproduced"  # on the other side of 1, or not a ratio at all
+    return "partly" if _PART <= math.log(ratio) / math.log(nearest) <= 1 / _PART else "not reproduced"
+
+
+def _peak(experiment: Experiment, claim: Peak, values: Values) -> Judgement | None:
+    line = values.get(claim.series, {})
+    means = {x: fmean(line[x]) for x in sorted(line)}
+    if len(means) < 2:
+        return None
+    lower = METRICS[experiment.metric].better == "lower"
+    best = (min if lower else max)(means, key=lambda x: means[x])
+    ends = (min(means), max(means))
+    if claim.between is None:
+        inside = [x for x in means if x not in ends]
+        wanted = "between the ends"
+    else:
+        inside = [x for x in means if claim.between[0] <= x <= claim.between[1]]
+        wanted = _range(claim.between)
+    if not inside:
+        return None
+    nearest = (min if lower else max)(inside, key=lambda x: means[x])
+    off = abs(means[nearest] / means[best] - 1) if means[best] else 0.0
+    verdict: Verdict = "reproduced" if best in inside else "partly" if off <= claim.tolerance else "not reproduced"
+    because = ""
+    if verdict != "reproduced":
+        because = f"the best is at {best:g}, the paper's {wanted}, where it is {off:.1%} off; " + (
+            claim.why or "why is not known"
+        )
+    return Judgement(claim.says, verdict, f"best at {_at(best)}", because)
+
+
+def _at(x: float) -> str:
+    """A value of what varies, in few characters.
+
+    >>> _at(20_000_000), _at(50_000), _at(0.25)
+    ('20 M', '50,000', '0.25')
+    """
+    return f"{x / 1e6:g} M" if x >= 1e6 else f"{x:,.0f}" if x >= 10_000 else f"{x:g}"
+
+
+def _place(at: float | str, shared: list[float]) -> float:
+    if isinstance(at, str):
+        return shared[0] if at == "first" else shared[-1]
+    return float(at)
+
+
+def _range(ends: tuple[float, float]) -> str:
+    low, high = ends
+    if high == math.inf:
+        return f"at least {low:g}"
+    if low == 0:
+        return f"at most {high:g}"
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"

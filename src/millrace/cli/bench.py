@@ -1,0 +1,161 @@
+"""``millrace bench``: the papers' experiments, run, reported and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from millrace.cli.display import err, out, say
+from millrace.core.errors import ConfigError, one_of
+from millrace.core.sizes import format_size
+
+if TYPE_CHECKING:
+    from millrace.bench.experiment import Size
+
+app = typer.Typer(no_args_is_help=True, help="The papers' experiments: list, run, report, compare.")
+
+Directory = Annotated[Path, typer.Option(help="Where inputs are kept between runs.")]
+Out = Annotated[Path, typer.Option(help="Where results go.")]
+SizeOption = Annotated[str, typer.Option(help="small, default, or paper: as published, where that fits on the disk.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Experiments or papers; all by default.")]
+
+
+@app.command("list")
+def list_() -> None:
+    """What there is: the figure, what varies in it, and who takes part."""
+    from rich.table import Table
+
+    from millrace.bench.experiments import EXPERIMENTS
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "figure", "varies", "algorithms", "data"):
+        table.add_column(column)
+    for name, experiment in EXPERIMENTS.items():
+        algorithms = ", ".join(dict.fromkeys(series.algorithm for series in experiment.series))
+        data = str(experiment.parameters["data"])
+        table.add_row(name, experiment.title, experiment.varies, algorithms, data)
+    out().print(table)
+
+
+@app.command()
+def run(
+    names: Names = None,
+    size: SizeOption = "small",
+    directory: Directory = Path("bench-data"),
+    to: Out = Path("build/bench"),
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds of the streams, such as 11,12,13; by size if not given.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what was run before.")] = False,
+) -> None:
+    """Run experiments on the modelled disk and write their results and the report.
+
+    What is finished is kept: stop it with Ctrl-C and run it again to go on.
+
+        millrace bench run ssbj-5a sscj --size default
+    """
+    from millrace.bench import report as page
+    from millrace.bench import results, runner
+    from millrace.bench.experiments import EXPERIMENTS, chosen
+
+    wanted, chosen_size, numbers = chosen(names or []), _size(size), _seeds(seeds)
+    wanted, too_large = runner.fitting(wanted, chosen_size, directory)
+    for name, nbytes in too_large.items():
+        say(f"left out: {name}: its data takes about {format_size(nbytes)}, more than the disk of {directory} has")
+    kept = to / f"points-{chosen_size}.jsonl"
+    if fresh:
+        kept.unlink(missing_ok=True)
+    journal = runner.Journal(kept)
+    try:
+        done = runner.run(wanted, chosen_size, directory, journal, seeds=numbers, console=err())
+    except KeyboardInterrupt:
+        say(f"stopped; {len(journal)} outcomes are kept in {kept}. The same command goes on from there")
+        raise
+    found = results.collect(wanted, chosen_size, directory, journal, numbers, also=EXPERIMENTS.values())
+    path = to / f"results-{chosen_size}.json"
+    results.write(found, path)
+    page.write(found, path.with_name(f"report-{chosen_size}.html"))
+    _claims(found, [experiment.name for experiment in wanted])
+    say(f"{done} points were run; results: {path}; report: {path.with_name(f'report-{chosen_size}.html')}")
+
+
+@app.command()
+def report(
+    results_file: Annotated[Path, typer.Argument(metavar="RESULTS", help="A file that `bench run` wrote.")] = Path(
+        "build/bench/results-small.json"
+    ),
+    to: Annotated[Path | None, typer.Option(help="The page to write; beside the results if not given.")] = None,
+) -> None:
+    """Write one page with all figures beside the papers' claims."""
+    from millrace.bench import report as page
+    from millrace.bench import results
+
+    target = to or results_file.with_name(results_file.stem.replace("results", "report") + ".html")
+    page.write(results.read(results_file), target)
+    say(f"report: {target}")
+
+
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="A.json", help="Results from before.")],
+    after: Annotated[Path, typer.Argument(metavar="B.json", help="Results to hold against them.")],
+    tolerance: Annotated[float, typer.Option(help="A change below this share is none.")] = 0.03,
+) -> None:
+    """Say what got better or worse by more than seeds explain; code 1 if anything got worse."""
+    from rich.table import Table
+
+    from millrace.bench import results
+    from millrace.bench.compare import compare as compared
+    from millrace.bench.compare import verdicts_lost
+
+    old, new = results.read(before), results.read(after)
+    changes = compared(old, new, tolerance)
+    worse = [change for change in changes if change.regression]
+    table = Table(box=None, pad_edge=False)
+    for column in ("experiment", "series", "at", "before", "after", ""):
+        table.add_column(column)
+    for change in changes:
+        if change.regression or change.improvement:
+            word = "[red]worse" if change.regression else "[green]better"
+            values = (f"{change.x:g}", f"{change.before:,.4g}", f"{change.after:,.4g}")
+            share = f"{word} by {abs(change.change.mean):.1%}"
+            table.add_row(change.experiment, change.series, *values, share)
+    if table.row_count:
+        out().print(table)
+    for line in verdicts_lost(old, new):
+        say(f"no longer reproduced: {line}")
+    better = sum(change.improvement for change in changes)
+    say(f"{len(changes)} points: {len(worse)} worse, {better} better, the others as before")
+    if worse:
+        raise typer.Exit(1)
+
+
+def _claims(found: dict[str, Any], names: list[str]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("experiment", "the paper", "measured", ""):
+        table.add_column(column)
+    colours = {"reproduced": "green", "partly": "yellow", "not reproduced": "red", "not measured": "dim"}
+    for name in names:
+        for claim in found["experiments"].get(name, {"claims": []})["claims"]:
+            verdict = claim["verdict"]
+            table.add_row(name, claim["says"], claim["measured"], f"[{colours[verdict]}]{verdict}")
+    out().print(table)
+
+
+def _size(size: str) -> Size:
+    from millrace.bench.experiment import SIZES
+
+    return cast("Size", one_of("size", size, SIZES))
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdigit() for part in parts):
+        raise ConfigError(f"seeds: expected whole numbers such as 11,12,13; got {text!r}")
+    return [int(part) for part in parts]

@@ -1,0 +1,65 @@
+"""Two results side by side: a real loss is flagged, noise is not."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from millrace.bench.compare import compare, verdicts_lost
+from millrace.core.errors import ConfigError
+
+_SEEDS = range(11, 16)
+
+
+def _results(rates: dict[str, list[float]], better: str = "higher", verdict: str = "reproduced") -> dict[str, Any]:
+    line = [
+        {"x": float(x), "mean": sum(values) / len(values), "values": dict(zip(map(str, _SEEDS), values, strict=False))}
+        for x, values in rates.items()
+    ]
+    claims = [{"says": "fast", "verdict": verdict, "because": "it is slow"}]
+    return {"size": "small", "experiments": {"a-1": {"better": better, "series": {"ssbj": line}, "claims": claims}}}
+
+
+def test_an_injected_loss_is_flagged_and_nothing_else() -> None:
+    before = _results({"1": [100.0, 110, 90, 105, 95], "2": [100.0, 110, 90, 105, 95]})
+    after = _results({"1": [80.0, 88, 72, 84, 76], "2": [100.0, 110, 90, 105, 95]})
+    changes = compare(before, after)
+    assert [(c.x, c.regression, c.improvement) for c in changes] == [(1, True, False), (2, False, False)]
+    assert [c.improvement for c in compare(after, before)] == [True, False]
+
+
+def test_noise_is_not_flagged() -> None:
+    chance = random.Random(5)
+    for _ in range(50):
+        noisy = [[100 * (1 + 0.1 * chance.uniform(-1, 1)) for _ in _SEEDS] for _ in range(2)]
+        changes = compare(_results({"1": noisy[0]}), _results({"1": noisy[1]}))
+        assert not any(c.regression and abs(c.change.mean) < 0.03 for c in changes)
+    wild = compare(_results({"1": [100.0, 100, 100]}), _results({"1": [50.0, 100, 130]}))
+    assert not wild[0].regression, "worse on the whole, but by less than seeds differ"
+
+
+def test_a_small_loss_is_within_tolerance_and_one_run_needs_no_interval() -> None:
+    assert not compare(_results({"1": [100.0]}), _results({"1": [98.0]}))[0].regression
+    assert compare(_results({"1": [100.0]}), _results({"1": [98.0]}), tolerance=0.01)[0].regression
+    assert compare(_results({"1": [100.0]}), _results({"1": [90.0]}))[0].regression
+
+
+def test_less_memory_is_better() -> None:
+    changes = compare(_results({"1": [100.0]}, "lower"), _results({"1": [90.0]}, "lower"))
+    assert changes[0].improvement
+
+
+def test_what_cannot_be_compared_is_an_error() -> None:
+    one = _results({"1": [1.0]})
+    with pytest.raises(ConfigError, match="of one size; got 'small' and 'paper'"):
+        compare(one, {**one, "size": "paper"})
+    with pytest.raises(ConfigError, match="no point in common"):
+        compare(one, {**one, "experiments": {}})
+
+
+def test_a_claim_that_no_longer_holds_is_told() -> None:
+    was, now = _results({"1": [1.0]}), _results({"1": [1.0]}, verdict="not reproduced")
+    assert verdicts_lost(was, now) == ["a-1: fast: not reproduced, because it is slow"]
+    assert verdicts_lost(now, was) == []

@@ -1,0 +1,92 @@
+"""Claims held against values: what is reproduced, what is not, and what is said about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from millrace.bench.experiment import Claim, Peak, Ratio
+from millrace.bench.experiments import EXPERIMENTS
+from millrace.bench.verdict import Interval, Judgement, Values, judge
+
+_EXPERIMENT = EXPERIMENTS["ssbj-5a"]
+
+
+def _judged(claim: Claim, values: Values) -> Judgement:
+    return judge(_EXPERIMENT, claim, values)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [
+        (8.0, "reproduced"),
+        (5.2, "reproduced"),
+        (3.0, "partly"),
+        (9.0, "partly"),
+        (1.2, "not reproduced"),
+        (0.9, "not reproduced"),
+    ],
+)
+def test_a_ratio_is_held_against_the_papers(ratio: float, verdict: str) -> None:
+    claim = Ratio("faster", "ssbj", "meshjoin", (5.7, 8), "last", tolerance=0.1, why="of something")
+    found = _judged(claim, {"ssbj": {1: [1.0], 10: [10 * ratio]}, "meshjoin": {1: [1.0], 10: [10.0]}})
+    assert found.verdict == verdict
+    if verdict == "reproduced":
+        assert found.because == ""
+    else:
+        assert found.because == f"the ratio is {ratio:.2f}, the paper's 5.7 to 8; of something"
+
+
+def test_a_claim_that_fails_everywhere_is_not_reproduced_and_says_so() -> None:
+    claim = Ratio("better everywhere", "ssbj", "meshjoin", (1, inf))
+    below: Values = {"ssbj": {1: [0.5, 0.6], 2: [0.7, 0.8]}, "meshjoin": {1: [1.0, 1.0], 2: [1.0, 1.0]}}
+    found = _judged(claim, below)
+    assert found.verdict == "not reproduced"
+    assert found.because == "the ratio is 0.55 to 0.75, the paper's at least 1; why is not known"
+    assert _judged(claim, below | {"ssbj": {1: [2.0, 2.0], 2: [0.7, 0.8]}}).verdict == "partly"
+
+
+def test_ratios_are_taken_seed_by_seed() -> None:
+    claim = Ratio("twice", "ssbj", "meshjoin", (2, 2), 1)
+    found = _judged(claim, {"ssbj": {1: [2.0, 20.0, 200.0]}, "meshjoin": {1: [1.0, 10.0, 100.0]}})
+    ((at, interval),) = found.ratios
+    assert (at, interval) == (1, Interval(2.0, 2.0, 2.0))
+
+
+def test_places_and_values() -> None:
+    values: Values = {"ssbj": {0: [39.0], 1: [54.0]}, "meshjoin": {0: [4.0], 1: [2.0]}}
+    assert _judged(Ratio("", "ssbj", None, (54, 54), "last"), values).verdict == "reproduced"
+    assert _judged(Ratio("", "meshjoin", "meshjoin", (0.5, 0.5), "last", "first"), values).verdict == "reproduced"
+    assert _judged(Ratio("", "meshjoin", "meshjoin", (2, 2), 0, 1), values).verdict == "reproduced"
+    assert _judged(Ratio("", "meshjoin", "meshjoin", (2, 2), 0, 7), values).verdict == "not measured"
+    assert _judged(Ratio("", "ssbj", None, (39, 39), "last"), values).verdict == "not reproduced", "a value has no side"
+    assert _judged(Ratio("", "ssbj", "meshjoin", (2, 2)), {}).verdict == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [((1.0, 3.0, 2.0), "reproduced"), ((3.0, 2.95, 2.0), "partly"), ((3.0, 2.0, 1.0), "not reproduced")],
+)
+def test_a_peak_inside(values: tuple[float, ...], verdict: str) -> None:
+    line = {float(x): [value] for x, value in enumerate(values)}
+    assert _judged(Peak("inside", "ssbj"), {"ssbj": line}).verdict == verdict
+    lower = replace(EXPERIMENTS["meshjoin-5a"])
+    upside_down = {x: [1 / value for value in one] for x, one in line.items()}
+    assert judge(lower, Peak("inside", "meshjoin"), {"meshjoin": upside_down}).verdict == verdict
+
+
+def test_a_peak_at_a_place() -> None:
+    line = {0.5: [8.0], 1.0: [10.0], 2.0: [9.0]}
+    assert _judged(Peak("at 1", "ssbj", (1, 1)), {"ssbj": line}).verdict == "reproduced"
+    found = _judged(Peak("at 2", "ssbj", (2, 4)), {"ssbj": line})
+    assert (found.verdict, found.measured) == ("not reproduced", "best at 1")
+    assert "where it is 10.0% off" in found.because
+
+
+def test_students_interval() -> None:
+    assert Interval.of([5.0]) == Interval(5.0, None, None)
+    interval = Interval.of([9.0, 10.0, 11.0, 10.0, 10.0])
+    assert interval.high is not None
+    assert interval.high - interval.mean == pytest.approx(2.776 * 0.7071 / 5**0.5, rel=1e-3)
