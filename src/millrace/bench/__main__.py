@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.bench import claims, cost, disk, drift, family, peers, scaling, spark
+from millrace.bench import claims, cost, disk, drift, family, grid, peers, scaling, spark
 
 _SMALL: dict[str, dict[str, Any]] = {
     "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
@@ -20,6 +20,8 @@ _SMALL: dict[str, dict[str, Any]] = {
     "drift": {"rows": 20_000, "period": 100_000, "moves": 1, "window": 10_000},
     "claims": {"scale": 0.01, "seeds": (11,)},
     "cost": {"rows": 50_000, "shares": (2, 5, 10), "skews": (1.0,), "algorithms": ("meshjoin", "hybridjoin")},
+    "machine": {"rows": 50_000, "shares": (5,), "algorithms": ("meshjoin", "ssbj")},
+    "grid": {"rows": 20_000, "skews": (1.0,), "shares": (10,), "machine_rows": 20_000, "seconds": 0.05},
     "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 2, "memory": "8MB", "warm_seconds": 1.0},
 }
 _FULL: dict[str, dict[str, Any]] = {
@@ -34,6 +36,8 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
     "drift": drift.run,
     "claims": claims.run,
     "cost": cost.run,
+    "machine": cost.run_on_machine,
+    "grid": grid.run,
     "spark": spark.run,
 }
 

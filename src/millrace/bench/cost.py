@@ -1,15 +1,18 @@
 """The cost model against the engine: predicted and measured time of a step, service rate and memory.
 
-Measured on the device model's virtual clock, whole rows transferred, tuples always available, after the join has
-settled. Joins run with their own defaults; MESHJOIN on the disk of its paper keeps tuples for a whole turn, as there.
+Measured on the device model's virtual clock, whole rows transferred, or on this machine as it is with the unit costs
+that :mod:`calibration <millrace.semistream.calibration>` finds; tuples always available, after the join has settled.
+Joins run with their own defaults; MESHJOIN on the disk of its paper keeps tuples for a whole turn, as there.
 For the memory, every algorithm is asked for a rate between two that were measured: the model says what memory it takes,
 a join is run with that, and the measured curve says what memory the rate would really have taken.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,6 +29,7 @@ from millrace.cost.tuner import for_rate, memory_for
 from millrace.datasets import STREAM_SCHEMA, zipf_stream
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
+from millrace.semistream.calibration import Calibration, calibrate
 from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.situation import situation_of
 
@@ -44,9 +48,16 @@ class Setting:
         return f"{self.algorithm}, {self.disk}, skew {self.skew:g}{whole}"
 
 
-_PERIODS = {"meshjoin": (3, 4), "ssbj": (8, 4), "hybridjoin": (4, 12), "sscj": (10, 8)}
+_PERIODS: dict[str, tuple[float, float]] = {
+    "meshjoin": (3, 4),
+    "ssbj": (8, 4),
+    "hybridjoin": (4, 12),
+    "sscj": (10, 8),
+    "lookup": (0.1, 0.5),
+}
 """Turns of the wheel, or rooms full of tuples, until a join has settled, and that are measured then."""
 
+_LEAST_SECONDS = 0.8  # on a machine as it is
 _BATCHES = 250  # of as many tuples as there are master rows, of 1,000 to 20,000 each
 
 
@@ -80,16 +91,46 @@ def run(
             demands.append(_demand(store, setting, mine, seed))
             progress.advance(task, 2)
             points += mine
-    errors = {
-        name: {"median": median(abs(p[name]) for p in points), "worst": max(abs(p[name]) for p in points)}
-        for name in ("rate_error", "c_loop_error")
-    }
-    errors["memory_error"] = {
-        "median": median(abs(d["memory_error"]) for d in demands),
-        "worst": max(abs(d["memory_error"]) for d in demands),
-    }
-    _print(console, rows, points, demands, errors)
+    errors = {name: _errors(points, name) for name in ("rate_error", "c_loop_error")}
+    errors["memory_error"] = _errors(demands, "memory_error")
+    _print(console, f"{rows / 1e6:g} M master rows: device time", points, demands, errors)
     return {"rows": rows, "points": points, "demands": demands, "errors": errors}
+
+
+def run_on_machine(
+    directory: Path,
+    *,
+    rows: int = 2_000_000,
+    shares: Sequence[float] = (0.5, 1, 2, 5, 10),
+    skews: Sequence[float] = (0.0, 1.0),
+    algorithms: Sequence[str] = ("meshjoin", "hybridjoin", "sscj", "ssbj", "lookup"),
+    seed: int = 11,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """The same on this machine as it is: calibrate, predict, measure."""
+    console = console or Console()
+    store = data.master(directory, rows)
+    store = store if store.indexed else MasterStore.add_index(store.path)
+    began = time.perf_counter()
+    found = calibrate(store)
+    seconds = time.perf_counter() - began
+    console.print(f"unit costs, measured in {seconds:.1f} s\n{found.explain()}")
+    points: list[dict[str, Any]] = []
+    with Progress(transient=True) as progress:
+        task = progress.add_task("joining", total=len(algorithms) * len(skews) * len(shares))
+        for name, skew, share in product(algorithms, skews, shares):
+            setting = Setting("none", name, skew)
+            progress.update(task, description=f"{setting}, {share:g}%")
+            points.append(_point(store, setting, share, seed, found))
+            progress.advance(task)
+    errors = {name: _errors(points, name) for name in ("rate_error", "c_loop_error")}
+    _print(console, f"{rows / 1e6:g} M master rows: this machine", points, [], errors)
+    return {"rows": rows, "calibration_seconds": seconds, "points": points, "errors": errors}
+
+
+def _errors(figures: list[dict[str, Any]], name: str) -> dict[str, float]:
+    sizes = [abs(f[name]) for f in figures]
+    return {"median": median(sizes), "worst": max(sizes)}
 
 
 def measured(
@@ -98,25 +139,27 @@ def measured(
     memory: str | int,
     seed: int,
     *,
-    periods: tuple[int, int] | None = None,
+    periods: tuple[float, float] | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """A join's step, rate and hits once it has settled."""
     join, device = _join(store, setting, memory, **options)
     settle, more = periods or _PERIODS[setting.algorithm]
+    now = time.perf_counter if device.disk is None else device.clock.now
+    least = _LEAST_SECONDS if device.disk is None else 0.0
     mark: tuple[float, int, int, int] | None = None
-    batch_rows = max(1_000, min(20_000, store.rows // _BATCHES))
+    batch_rows = _batch_rows(store)
     for batch in zipf_stream(store.rows, setting.skew, batch_rows=batch_rows, seed=seed):
         for _ in join.push(batch):
             continue
         m = join.metrics
         if mark is None and m.cycles >= settle:
-            mark = device.clock.now(), m.tuples_in, m.cache_hits, m.steps
-        if m.cycles >= settle + more:
+            mark = now(), m.tuples_in, m.cache_hits, m.steps
+        if mark is not None and m.cycles >= settle + more and now() - mark[0] >= least:
             break
     assert mark is not None
-    seconds, tuples, hits = device.clock.now() - mark[0], m.tuples_in - mark[1], m.cache_hits - mark[2]
-    steps = m.steps - mark[3]
+    seconds, tuples, hits = now() - mark[0], m.tuples_in - mark[1], m.cache_hits - mark[2]
+    steps = m.steps - mark[3] or tuples / batch_rows
     return {
         "rate": tuples / seconds,
         "c_loop": seconds / steps,
@@ -126,15 +169,22 @@ def measured(
     }
 
 
-def situation(store: MasterStore, setting: Setting) -> Situation:
-    """What the model is told."""
+def situation(store: MasterStore, setting: Setting, found: Calibration | None = None) -> Situation:
+    """What the model is told; on a machine as it is, what calibration found."""
     join, _ = _join(store, setting, "1%")
     join.bind(STREAM_SCHEMA)
-    return situation_of(join, Frequencies.zipf(setting.skew, store.rows))
+    frequencies = Frequencies.zipf(setting.skew, store.rows)
+    if found is None:
+        return situation_of(join, frequencies)
+    return situation_of(join, frequencies, disk=found.disk, costs=found.costs, batch=_batch_rows(store))
+
+
+def _batch_rows(store: MasterStore) -> int:
+    return max(1_000, min(20_000, store.rows // _BATCHES))
 
 
 def _join(store: MasterStore, setting: Setting, memory: str | int, **options: Any) -> tuple[SemiStreamJoin, Device]:
-    device = Device(setting.disk, reads="rows")
+    device = Device(setting.disk, reads="columns" if setting.disk == "none" else "rows")
     join = SemiStreamJoin(
         store,
         on="key",
@@ -147,9 +197,11 @@ def _join(store: MasterStore, setting: Setting, memory: str | int, **options: An
     return join, device
 
 
-def _point(store: MasterStore, setting: Setting, share: float, seed: int) -> dict[str, Any]:
+def _point(
+    store: MasterStore, setting: Setting, share: float, seed: int, costs: Calibration | None = None
+) -> dict[str, Any]:
     found = measured(store, setting, f"{share}%", seed)
-    expected = predict(situation(store, setting), setting.algorithm, int(found["memory"]))
+    expected = predict(situation(store, setting, costs), setting.algorithm, int(found["memory"]))
     return {
         **asdict(setting),
         "share": share,
@@ -199,12 +251,12 @@ def _demand(store: MasterStore, setting: Setting, points: list[dict[str, Any]], 
 
 def _print(
     console: Console,
-    rows: int,
+    title: str,
     points: list[dict[str, Any]],
     demands: list[dict[str, Any]],
     errors: dict[str, dict[str, float]],
 ) -> None:
-    table = Table(title=f"Predicted and measured, {rows / 1e6:g} M master rows: device time")
+    table = Table(title=f"Predicted and measured, {title}")
     for column in ("memory", "c_loop, ms: model", "measured", "", "tuples/s: model", "measured", "", "hits: model", ""):
         table.add_column(column, justify="right")
     for setting in dict.fromkeys(_setting_of(p) for p in points):
@@ -225,6 +277,13 @@ def _print(
                     f"{engine['hit_share']:.1%}",
                 )
     console.print(table)
+    if demands:
+        console.print(_demand_table(demands))
+    for name, error in errors.items():
+        console.print(f"{name.replace('_', ' ')}: median {error['median']:.1%}, worst {error['worst']:.1%}")
+
+
+def _demand_table(demands: list[dict[str, Any]]) -> Table:
     table = Table(title="Memory for a rate")
     for column in ("", "tuples/s", "MB: model", "really", "", "rate with it", "", "MB: tuned", "its rate", ""):
         table.add_column(column, justify="right")
@@ -241,9 +300,7 @@ def _print(
             f"{d['tuned_rate']:,.0f}",
             f"{d['tuned_rate_error']:+.1%}",
         )
-    console.print(table)
-    for name, error in errors.items():
-        console.print(f"{name.replace('_', ' ')}: median {error['median']:.1%}, worst {error['worst']:.1%}")
+    return table
 
 
 def _setting_of(figures: dict[str, Any]) -> Setting:
