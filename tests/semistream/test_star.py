@@ -27,7 +27,7 @@ from millrace.testing.cases import HOWS
 from millrace.testing.oracle import assert_same_rows, oracle_join
 from millrace.testing.strategies import examples
 
-ALGORITHMS = ("ssbj", "meshjoin", "lookup", "sscj")
+ALGORITHMS = ("ssbj", "meshjoin", "lookup", "sscj", "auto")
 ROOMY = 3_000
 """Bytes for the strings of a tuple, beside the least an arm starts with."""
 
@@ -77,9 +77,14 @@ def _stream(rows: int, seed: int = 0) -> pa.Table:
 def _arms(stores: dict[str, mr.MasterStore], hows: Sequence[str], names: Sequence[str], **options: Any) -> list[mr.Arm]:
     keys = ({"custkey": "custkey"}, {"part": "partkey"}, {"supplier": "code"})
     return [
-        mr.Arm(stores[store], on, how, algorithm=name, **options)
+        mr.Arm(stores[store], on, how, algorithm=name, **_taken(name, options))
         for store, on, how, name in zip(("customers", "parts", "suppliers"), keys, hows, names, strict=False)
     ]
+
+
+def _taken(algorithm: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options without ``b``, where nobody waits and where it is chosen."""
+    return {name: value for name, value in options.items() if name != "b" or algorithm not in ("lookup", "auto")}
 
 
 def _expected(stream: pa.Table, arms: Sequence[mr.Arm]) -> pa.Table:
@@ -300,7 +305,7 @@ def test_memory_goes_where_it_helps(tmp_path: Path) -> None:
         )
         for rows in (400, 10_000, 40_000)
     }
-    arms = [mr.Arm(store, f"k{rows}", name=f"{rows}") for rows, store in stores.items()]
+    arms = [mr.Arm(store, f"k{rows}", algorithm="ssbj", name=f"{rows}") for rows, store in stores.items()]
     arms.append(mr.Arm(stores[400], {"look": "k400"}, "semi", algorithm="lookup", name="look"))
     stream = pa.table({name: np.arange(500) for name in ("k400", "k10000", "k40000", "look")})
     star, shares = _shared(arms, stream, 1_200_000)
@@ -314,7 +319,7 @@ def test_memory_goes_where_it_helps(tmp_path: Path) -> None:
         assert shares[name] < most, "and it does not get more than that takes"
     assert_same_rows(_run(star, stream, (200,)), _expected(stream, arms))
 
-    arms[1] = mr.Arm(stores[10_000], "k10000", name="10000", share="60%")
+    arms[1] = mr.Arm(stores[10_000], "k10000", algorithm="ssbj", name="10000", share="60%")
     _, shares = _shared(arms, stream, 1_200_000)
     assert shares["10000"] == 720_000
 
@@ -410,7 +415,9 @@ def test_errors_name_the_arm(stores: dict[str, mr.MasterStore]) -> None:
     with pytest.raises(ConfigError, match="arm 'customers': how: expected one of"):
         bound(mr.Arm(stores["customers"], "custkey", "outer"))
     with pytest.raises(ConfigError, match="arm 'customers': ssbj: unknown option turbo"):
-        bound(mr.Arm(stores["customers"], "custkey", turbo=1))
+        bound(mr.Arm(stores["customers"], "custkey", algorithm="ssbj", turbo=1))
+    with pytest.raises(ConfigError, match="arm 'customers': evict_every: algorithm='auto' chooses options itself"):
+        bound(mr.Arm(stores["customers"], "custkey", evict_every=1))
     with pytest.raises(ConfigError, match="arm 'customers': algorithm: expected one of"):
         bound(mr.Arm(stores["customers"], "custkey", algorithm="nix"))
 

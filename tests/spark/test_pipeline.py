@@ -236,7 +236,7 @@ def test_a_file_without_faults(write: Write) -> None:
         (
             'how = "left"',
             'algorithm = "meshjoin"\noptions = { evict_every = 5 }',
-            "13: [join] options.evict_every: unknown option; expected one of b, leave_early, output_rows, scratch",
+            "13: [join] options.evict_every: unknown option; expected one of leave_early, output_rows, scratch, b",
         ),
         (
             'path = "orders"\n',

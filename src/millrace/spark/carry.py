@@ -67,7 +67,7 @@ def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label
     turned = packed.groupBy(SHARD).transformWithStateInPandas(
         Wheelwork(plan, turns, way), way.schema, "Append", "ProcessingTime"
     )
-    return way.rows(metrics.observed(turned, label))
+    return way.rows(metrics.observed(turned, label, plan.algorithm))
 
 
 # packing

@@ -19,6 +19,7 @@ import pyarrow as pa
 from millrace.core.errors import StateError
 from millrace.master.manifest import Manifest
 from millrace.master.store import MasterStore
+from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import types
 
@@ -90,6 +91,8 @@ class JoinPlan:
         options = dict(self.options)
         if turns > 1 and store.rows // turns < options.get("b", self.memory // 64):
             options["b"] = max(1, store.rows // turns)
+        if "w" in ALGORITHMS[self.algorithm].sizes:
+            options["w"] = _GREEDY
         made = SemiStreamJoin(
             store,
             on=self.on,
@@ -98,7 +101,6 @@ class JoinPlan:
             memory=self.memory,
             columns=self.columns,
             suffix=self.suffix,
-            w=_GREEDY,
             threads=1,
             **options,
         )
