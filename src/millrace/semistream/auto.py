@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from millrace.semistream.choice import Choice
     from millrace.semistream.join import SemiStreamJoin
 
+ASSUMED_SKEW = 0.75
+"""Of a stream that nothing is known of yet."""
 AUTO = "auto"
 """What the user writes to leave the choice to the join."""
 
@@ -39,7 +41,6 @@ _SHARE = 25  # of the budget, at most, goes to statistics
 _ENOUGH = 50_000  # tuples, to tell how often keys come
 _LONGER, _SELDOM = 1.5, 1_000_000
 _WORTHWHILE = 1.25
-_ASSUMED_SKEW = 0.75
 
 
 class Decision(NamedTuple):
@@ -111,6 +112,13 @@ class Auto:
         """Whether it is time to choose again."""
         return self._statistics is not None and self._statistics.tuples >= self._next
 
+    @property
+    def seen(self) -> Frequencies | None:
+        """How often keys come, once enough tuples have come to tell."""
+        if self._statistics is None or self._statistics.tuples < _ENOUGH:
+            return None
+        return Frequencies(*self._statistics.frequencies())
+
     def begin(self, join: SemiStreamJoin, stream: pa.Schema) -> Decision:
         """The first choice, when only the columns of the stream are known."""
         decision = self._measured(join) or self._best(join, stream, self._assumed(join))[0]
@@ -143,7 +151,7 @@ class Auto:
         return as_it_is(join.store, keyed=keyed, wheel="who has to wait must be known" if spares else "")
 
     def _assumed(self, join: SemiStreamJoin) -> Frequencies:
-        return Frequencies.zipf(_ASSUMED_SKEW, max(1, join.store.manifest.keys))
+        return Frequencies.zipf(ASSUMED_SKEW, max(1, join.store.manifest.keys))
 
     def _best(self, join: SemiStreamJoin, stream: pa.Schema, frequencies: Frequencies) -> tuple[Decision, Choice]:
         from millrace.semistream.choice import choose

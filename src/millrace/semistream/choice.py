@@ -71,9 +71,9 @@ class Choice:
         for part, nbytes in sorted(best.parts.items(), key=lambda item: -item[1]):
             lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / best.memory:6.1%}")
         lines += [
-            f"  {_per_second(best.rate)} predicted, {best.hit_share:.0%} of the tuples answered by the cache",
-            f"  a step takes {_seconds(best.c_loop)} for {best.w:,.0f} tuples; who waits, waits for "
-            f"{_seconds(best.mean_wait)} on average and never longer than {_seconds(best.worst_wait)}",
+            f"  {per_second(best.rate)} predicted, {best.hit_share:.0%} of the tuples answered by the cache",
+            f"  a step takes {in_seconds(best.c_loop)} for {best.w:,.0f} tuples; who waits, waits for "
+            f"{in_seconds(best.mean_wait)} on average and never longer than {in_seconds(best.worst_wait)}",
             "not chosen:",
         ]
         lines += [f"  {other.algorithm:>10}: {other.why_not}" for other in self.candidates if other.why_not]
@@ -149,7 +149,7 @@ def choose(
         try:
             sized = SemiStreamJoin(
                 master, on, algorithm=name, memory=max(nbytes or 0, master.nbytes // _SIZED_WITH, 65_536),
-                columns=columns, suffix=suffix, device=device,
+                columns=columns, suffix=suffix, device=device, **_not_read(name),
             )  # fmt: skip
             sized.bind(stream)
             situation = situation_of(sized, frequencies, disk=disk, costs=costs)
@@ -198,8 +198,13 @@ def _why_not(prediction: Prediction, best: Prediction, *, by_rate: bool) -> str:
         return ""
     if by_rate:
         part = "" if math.isinf(best.rate) else f", {prediction.rate / best.rate:.2f}x of the best"
-        return _per_second(prediction.rate) + part
+        return per_second(prediction.rate) + part
     return f"needs {format_size(prediction.memory)}, {prediction.memory / best.memory:.2f}x of the least"
+
+
+def _not_read(name: str) -> dict[str, Any]:
+    """Options with which a join that only tells its sizes does not read the master."""
+    return {"main_memory": False} if "main_memory" in ALGORITHMS[name].options else {}
 
 
 def _stream_like(master: MasterStore) -> pa.Schema:
@@ -209,7 +214,8 @@ def _stream_like(master: MasterStore) -> pa.Schema:
     return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in _STREAM if name not in taken)])
 
 
-def _per_second(rate: float) -> str:
+def per_second(rate: float) -> str:
+    """A rate to read."""
     return "as many tuples/s as the processor can" if math.isinf(rate) else f"{rate:,.0f} tuples/s"
 
 
@@ -218,7 +224,10 @@ def _finite(rate: float) -> float | None:
     return None if math.isinf(rate) else rate
 
 
-def _seconds(seconds: float) -> str:
+def in_seconds(seconds: float) -> str:
+    """A time to read."""
+    if seconds >= 1000:
+        return f"{seconds:,.0f} s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"

@@ -384,6 +384,11 @@ class SemiStreamJoin(Surviving):
         return self._cache.whole_bytes
 
     @property
+    def stream_schema(self) -> pa.Schema:
+        """The stream's columns, or an error if they are not known yet."""
+        return self._stream_schema
+
+    @property
     def _stream_schema(self) -> pa.Schema:
         if self._schema is None:
             raise StateError("the join has not seen a stream yet: push a batch or call bind(schema) first")
@@ -525,7 +530,11 @@ class SemiStreamJoin(Surviving):
         return m
 
     def explain(self) -> str:
-        """The plan and the split of the budget, to read."""
+        """The plan, the split of the budget, the predicted rate and wait, and the alternatives; to read.
+
+        Nothing is measured or read for it: predictions are for a modelled disk, or for unit costs that were measured
+        before, or for a typical machine, and say so.
+        """
         return explained(self)
 
     def check_invariants(self) -> None:

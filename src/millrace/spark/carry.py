@@ -53,8 +53,7 @@ def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label
     """The stream through a stateful operator: packed before it, rows again behind it."""
     if not df.isStreaming:
         raise ConfigError("pending: 'carry' is for streaming DataFrames; use pending='drain' for a batch")
-    if not isinstance(turns, int) or turns < 1:
-        raise ConfigError(f"turns: expected a whole number of at least 1; got {turns!r}")
+    check_turns(turns)
     settings = df.sparkSession.conf
     provider = settings.get(STATE_STORE, "")
     if provider != ROCKSDB:
@@ -68,6 +67,13 @@ def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label
         Wheelwork(plan, turns, way), way.schema, "Append", "ProcessingTime"
     )
     return way.rows(metrics.observed(turned, label, plan.algorithm))
+
+
+def check_turns(turns: int) -> int:
+    """The number of micro-batches in which the wheel turns once."""
+    if not isinstance(turns, int) or turns < 1:
+        raise ConfigError(f"turns: expected a whole number of at least 1; got {turns!r}")
+    return turns
 
 
 # packing

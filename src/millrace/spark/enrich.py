@@ -97,10 +97,7 @@ def enrich(
         The DataFrame's columns, then the master's. The session's settings, views and cache are left alone.
     """
     store = opened(df, master, pending)
-    if where is not None:
-        if pending == "carry":
-            raise ConfigError("where: conditions work with pending='drain'; got 'carry'")
-        options = {**options, "where": where}
+    options = with_condition(options, where, pending)
     chosen = decided(algorithm, store, pending, options).algorithm
     plan, output = planned(df, store, on, how, chosen, memory, columns, suffix, scratch, options)
     label = name or f"{metrics.PREFIX} {Path(plan.path).name}"
@@ -124,6 +121,15 @@ def opened(df: DataFrame, master: str | os.PathLike[str] | MasterStore, pending:
             "master: expected the path of a store; got a DataFrame. build_master(df, path, key) makes one"
         )
     return master if isinstance(master, MasterStore) else MasterStore.open(master)
+
+
+def with_condition(options: dict[str, Any], where: Condition | None, pending: str) -> dict[str, Any]:
+    """The options of the join, its condition among them."""
+    if where is None:
+        return options
+    if pending == "carry":
+        raise ConfigError("where: conditions work with pending='drain'; got 'carry'")
+    return {**options, "where": where}
 
 
 def planned(
