@@ -70,7 +70,10 @@ class JoinPlan:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def store(self) -> MasterStore:
-        """The master, opened once per worker; an error if it is not the one the query was started with."""
+        """The master, opened once per worker, and again if it has got an index since.
+
+        An error if it is not the one the query was started with.
+        """
         manifest = Manifest.read(Path(self.path))
         if manifest.snapshot != self.snapshot:
             raise StateError(
@@ -79,7 +82,7 @@ class JoinPlan:
                 "new one; nothing of this micro-batch was given out"
             )
         store = _stores.get(self.path)
-        if store is None or store.manifest.snapshot != self.snapshot:
+        if store is None or (store.manifest.snapshot, store.indexed) != (self.snapshot, manifest.indexed):
             while len(_stores) >= 8:
                 _stores.pop(next(iter(_stores)))
             store = _stores[self.path] = MasterStore.open(self.path)
