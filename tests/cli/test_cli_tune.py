@@ -77,6 +77,13 @@ def test_a_master_without_an_index(store: mr.MasterStore, tmp_path: Path) -> Non
         (["--memory", "1%", "--disk", "floppy"], "floppy"),
         (["--memory", "1%", "--disk", "nvme", "--skew", "-1"], "skew"),
         (["--memory", "1%", "--disk", "nvme", "--keys", "0"], "keys"),
+        (["--memory", "1%", "--disk", "nvme", "--keys", str(10**18)], "at most 10**15"),
+        (["--memory", "1%", "--skew", "nan"], "skew: expected a finite number"),
+        (["--memory", "lots"], "memory: expected bytes"),
+        (["--rate", "nan"], "rate: expected tuples per second"),
+        (["--rate", "1e30"], "at most 1e+12"),
+        (["--memory", "1%", "--disk", "nvme", "--plot", "rates.txt"], "plot: expected"),
+        (["--memory", "1%", "--disk", "nvme", "--plot", "nowhere/rates.png"], "plot: expected"),
     ],
 )
 def test_what_cannot_be(cli: Callable[..., Result], store: mr.MasterStore, arguments: list[str], words: str) -> None:

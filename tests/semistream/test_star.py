@@ -473,6 +473,32 @@ def test_snapshots_of_others_are_refused(stores: dict[str, mr.MasterStore]) -> N
         mr.StarJoin(_arms(stores, ("inner", "inner", "inner"), ("meshjoin",) * 3)).restore(state)
 
 
+def test_arms_that_choose_go_on_with_what_they_ran(stores: dict[str, mr.MasterStore], tmp_path: Path) -> None:
+    """The store has got an index, but in the snapshot tuples wait for the wheel."""
+    bare = mr.MasterStore.build(stores["customers"].to_table(), tmp_path / "bare", "custkey", index=False)
+    stream = _stream(150)
+
+    def star(store: mr.MasterStore) -> mr.StarJoin:
+        arms = [mr.Arm(store, "custkey", "left", name="bare"), mr.Arm(stores["parts"], {"part": "partkey"})]
+        return mr.StarJoin(arms, memory="16kB")
+
+    before = star(bare)
+    got = list(before.push(next(_cuts(stream, (100,)))))
+    assert {name: join.algorithm.name for name, join in before.joins.items()} == {"bare": "ssbj", "parts": "lookup"}
+    assert before.metrics.waiting > 0
+    after = star(mr.MasterStore.add_index(bare.path))
+    after.bind(stream.schema)
+    assert after.joins["bare"].algorithm.name == "lookup"
+    after.restore(before.snapshot())
+    assert after.joins["bare"].algorithm.name == "ssbj"
+    assert after.metrics.waiting == before.metrics.waiting
+    for batch in list(_cuts(stream, (100, 50)))[1:]:
+        got += after.push(batch)
+    got += after.finish()
+    after.check_invariants()
+    assert_same_rows(got, _expected(stream, before.arms))
+
+
 def test_a_tuple_too_wide_for_a_later_arm_is_not_lost_in_silence(tmp_path: Path) -> None:
     wide = mr.MasterStore.build(pa.table({"k": [1, 2], "text": ["a", "b" * 40_000]}), tmp_path / "wide", "k")
     other = mr.MasterStore.build(pa.table({"j": [1]}), tmp_path / "other", "j")

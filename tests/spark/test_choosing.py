@@ -38,18 +38,18 @@ def test_the_store_and_pending_decide(tmp_path: Path) -> None:
         indexed: MasterStore.build(synthetic_master(100), tmp_path / f"{indexed}", "key", index=indexed)
         for indexed in (True, False)
     }
-    assert decided("auto", stores[True], "drain").algorithm == "lookup"
-    assert decided("auto", stores[False], "drain").algorithm == "ssbj"
+    assert decided("auto", stores[True], "drain", {}).algorithm == "lookup"
+    assert decided("auto", stores[False], "drain", {}).algorithm == "ssbj"
     for store in stores.values():
-        chosen = decided("auto", store, "carry")
+        chosen = decided("auto", store, "carry", {})
         assert chosen.algorithm == "ssbj"
         assert "wait for a turn" in chosen.why
     empty = MasterStore.build(stores[True].to_table().slice(0, 0), tmp_path / "empty", "key")
-    assert decided("auto", empty, "drain").algorithm == "ssbj"
+    assert decided("auto", empty, "drain", {}).algorithm == "ssbj"
     with pytest.raises(ConfigError, match="b, evict_every: algorithm='auto' chooses options itself"):
         decided("auto", stores[True], "drain", {"where": None, "b": 5, "evict_every": 2})
     with pytest.raises(ConfigError, match="algorithm: expected one of 'auto', 'meshjoin'"):
-        decided("automatic", stores[True], "drain")
+        decided("automatic", stores[True], "drain", {})
 
 
 def test_a_drained_query_goes_on_with_the_index_its_store_has_got(

@@ -17,7 +17,10 @@ def algorithms() -> None:
     from millrace.semistream.algorithms import ALGORITHMS
     from millrace.semistream.auto import AUTO
 
-    table = Table("name", "what it does", "needs", "options")
+    table = Table()
+    table.add_column("name", no_wrap=True)
+    for title in ("what it does", "needs", "options"):
+        table.add_column(title)
     for name, algorithm in ALGORITHMS.items():
         table.add_row(name, algorithm.summary, _needs(algorithm), "\n".join(algorithm.options) or "-")
     table.add_row(AUTO, "chooses one of them, and another when the stream turns out to be different", "-", "-")

@@ -281,7 +281,7 @@ def _by(path: str, pending: str) -> str:
 
     if not is_store(Path(path)):
         return "what suits the master once it is built"
-    chosen = decided(AUTO, MasterStore.open(path), pending)
+    chosen = decided(AUTO, MasterStore.open(path), pending, {})
     return f"{chosen.algorithm} (chosen because {chosen.why})"
 
 

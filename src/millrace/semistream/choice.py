@@ -23,10 +23,11 @@ from millrace.cost.symbols import Disk, UnitCosts
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.asked import check_algorithms, check_given, check_goal, check_master
 from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.situation import situation_of
 
-_SIZED_WITH = 20  # a budget of this part of the master, to look at tuples and rows with
+_SIZED_WITH = 20  # a budget of this part of the master at least, to look at tuples and rows with
 _STREAM = (("sid", pa.int64()), ("quantity", pa.int32()), ("price", pa.float32()))
 
 
@@ -135,10 +136,10 @@ def choose(
     on, stream, columns, suffix
         As in the join. Without a stream's schema its tuples have the key and 16 bytes more.
     """
-    if (memory is None) == (rate is None):
-        raise ConfigError("memory, rate: expected one of them")
-    if rate is not None and not (isinstance(rate, int | float) and 0 < rate < float("inf")):
-        raise ConfigError(f"rate: expected tuples per second above 0; got {rate!r}")
+    check_master(master)
+    check_goal(memory, rate)
+    check_given(frequencies, device, disk, costs, stream)
+    check_algorithms(algorithms)
     nbytes = None if memory is None else parse_size(memory, of=master.nbytes)
     on = list(master.key) if on is None else on
     stream = _stream_like(master) if stream is None else stream
@@ -148,7 +149,7 @@ def choose(
     for name in algorithms:
         try:
             sized = SemiStreamJoin(
-                master, on, algorithm=name, memory=max(nbytes or 0, master.nbytes // _SIZED_WITH, 65_536),
+                master, on, algorithm=name, memory=_sized_with(master, nbytes),
                 columns=columns, suffix=suffix, device=device, **_not_read(name),
             )  # fmt: skip
             sized.bind(stream)
@@ -157,12 +158,12 @@ def choose(
                 found[name] = tuner.for_memory(situation, name, nbytes), situation
             else:
                 assert rate is not None
-                found[name] = tuner.for_rate(situation, name, rate), situation
+                found[name] = tuner.for_rate(situation, name, float(rate)), situation
         except (OutOfReachError, BudgetTooSmallError) as error:
             impossible.append(error)
             refused[name] = str(error)
         except ConfigError as error:
-            refused[name] = str(error)
+            refused[name] = str(error).removeprefix(f"{name}: ")
     if not found:
         raise _nearest(impossible, refused)
     best, situation = (
@@ -200,6 +201,11 @@ def _why_not(prediction: Prediction, best: Prediction, *, by_rate: bool) -> str:
         part = "" if math.isinf(best.rate) else f", {prediction.rate / best.rate:.2f}x of the best"
         return per_second(prediction.rate) + part
     return f"needs {format_size(prediction.memory)}, {prediction.memory / best.memory:.2f}x of the least"
+
+
+def _sized_with(master: MasterStore, memory: int | None) -> int:
+    """A budget with which a join starts and tells its sizes, however little or much was asked for."""
+    return max(min(memory or 0, master.nbytes), master.nbytes // _SIZED_WITH, 65_536)
 
 
 def _not_read(name: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.cost.symbols import Disk, UnitCosts
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
+from millrace.semistream.asked import check_master
 
 if TYPE_CHECKING:
     from millrace.semistream.calibration import Calibration
@@ -36,6 +37,7 @@ def calibrated(master: MasterStore) -> Calibration:
     """The unit costs of this machine with this master, measured the first time, which takes some seconds."""
     from millrace.semistream.calibration import calibrate
 
+    check_master(master)
     snapshot = master.manifest.snapshot
     if snapshot not in _measured:
         _measured[snapshot] = calibrate(master)

@@ -12,7 +12,8 @@ plan::
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
 
 from millrace.core.errors import ConfigError, one_of
 from millrace.master.store import MasterStore
@@ -24,8 +25,21 @@ ANY = ("where", "leave_early", "output_rows")
 _WHEEL = "tuples that are carried to the next micro-batch wait for a turn of the wheel"
 
 
-def decided(algorithm: str, store: MasterStore, pending: str, options: Iterable[str] = ()) -> Decision:
-    """The algorithm that all workers run, and why; an error if it cannot do what ``pending`` asks for."""
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that a join has and :func:`enrich` has not."""
+    unknown = [option for option in options if option in ("w", "threads", "space", "device")]
+    if unknown:
+        raise ConfigError(f"{unknown[0]}: not an option on Spark, where it is chosen by enrich")
+    embedded = [option for option in options if option in ("ordered", "shed", "keep")]
+    if embedded:
+        raise ConfigError(f"{embedded[0]}: an option of the embedded SemiStreamJoin only, not of enrich")
+    if options.get("migration") == "three-cycle":
+        raise ConfigError("migration: three-cycle needs three turns of one join; on Spark only rolling makes sense")
+
+
+def decided(algorithm: str, store: MasterStore, pending: str, options: Mapping[str, Any]) -> Decision:
+    """The algorithm that all workers run, and why; an error if it cannot do what ``pending`` and options ask for."""
+    check_options(options)
     if algorithm == AUTO:
         check_free(option for option in options if option not in ANY)
         return as_it_is(store, wheel=_WHEEL if pending == "carry" else "")

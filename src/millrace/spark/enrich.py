@@ -153,14 +153,6 @@ def planned(
         reserved = [name for name in names if name.lower() in (SHARD, metrics.COLUMN)]
         if reserved:
             raise SchemaError(f"{side}: the column name {reserved[0]!r} is reserved")
-    unknown = [option for option in options if option in ("w", "threads", "space", "device")]
-    if unknown:
-        raise ConfigError(f"{unknown[0]}: not an option on Spark, where it is chosen by enrich")
-    embedded = [option for option in options if option in ("ordered", "shed", "keep")]
-    if embedded:
-        raise ConfigError(f"{embedded[0]}: an option of the embedded SemiStreamJoin only, not of enrich")
-    if options.get("migration") == "three-cycle":
-        raise ConfigError("migration: three-cycle needs three turns of one join; on Spark only rolling makes sense")
     spec = JoinSpec.of(on, how, columns, suffix).in_order_of(store.key)
     for key in spec.stream_key:
         if key in df.columns:
