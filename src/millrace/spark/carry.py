@@ -181,6 +181,12 @@ class Wheelwork(StatefulProcessor):
                 "carry: the checkpoint is of another join: master, keys, columns, kind of join or the stream's schema "
                 "have changed. Go on with the old parameters, or start with a new checkpoint"
             )
+        wrote = str(head["progress"]["join"]).partition(", ")[0]
+        if wrote != self._plan.algorithm:
+            raise StateError(
+                f"carry: in the checkpoint tuples wait for {wrote}, and the query now runs {self._plan.algorithm}. Go "
+                f"on with algorithm={wrote!r}, or start with a new checkpoint"
+            )
         filed: dict[int, _Filed] = {}
         chunks = []
         for start, step, length in head["chunks"]:
