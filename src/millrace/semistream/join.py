@@ -532,8 +532,8 @@ class SemiStreamJoin(Surviving):
     def explain(self) -> str:
         """The plan, the split of the budget, the predicted rate and wait, and the alternatives; to read.
 
-        Nothing is measured or read for it: predictions are for a modelled disk, or for unit costs that were measured
-        before, or for a typical machine, and say so.
+        Nothing is measured for it: predictions are for a modelled disk, or for unit costs that were measured before, or
+        for a typical machine, and say so.
         """
         return explained(self)
 
