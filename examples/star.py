@@ -41,9 +41,9 @@ def main() -> None:
         store = masters(Path(folder))
         star = mr.StarJoin(
             [
-                mr.Arm(store["customers"], on="customer", how="left"),
-                mr.Arm(store["products"], on="product"),
-                mr.Arm(store["closed"], on="store", how="anti", algorithm="lookup"),
+                mr.Arm(store["customers"], on="customer", how="left", algorithm="ssbj"),
+                mr.Arm(store["products"], on="product", algorithm="ssbj"),
+                mr.Arm(store["closed"], on="store", how="anti"),
             ],
             memory="500kB",
         )

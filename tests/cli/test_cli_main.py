@@ -45,6 +45,9 @@ def test_algorithms_are_listed_with_their_options(cli: Cli) -> None:
     for name, algorithm in ALGORITHMS.items():
         assert name in shown.output
         assert all(option in shown.output for option in algorithm.options)
+    assert shown.output.count("an index") >= sum(algorithm.needs_index for algorithm in ALGORITHMS.values())
+    row = next(line for line in shown.output.splitlines() if " ssbj " in line)
+    assert "index" not in row
 
 
 def test_the_modules_of_commands_import_no_kernels() -> None:

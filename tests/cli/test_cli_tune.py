@@ -11,7 +11,7 @@ import millrace as mr
 from millrace.core.errors import ConfigError
 from millrace.cost.frequencies import Frequencies
 from millrace.datasets import synthetic_master
-from millrace.semistream import calibrated as calibrated_module
+from millrace.semistream import calibration
 from millrace.semistream.calibrated import calibrated, remembered, remembered_at
 from millrace.semistream.calibration import calibrate
 from millrace.semistream.choice import choose
@@ -79,6 +79,13 @@ def test_a_master_without_an_index(store: mr.MasterStore, tmp_path: Path) -> Non
         (["--memory", "1%", "--disk", "floppy"], "floppy"),
         (["--memory", "1%", "--disk", "nvme", "--skew", "-1"], "skew"),
         (["--memory", "1%", "--disk", "nvme", "--keys", "0"], "keys"),
+        (["--memory", "1%", "--disk", "nvme", "--keys", str(10**18)], "at most 10**15"),
+        (["--memory", "1%", "--skew", "nan"], "skew: expected a finite number"),
+        (["--memory", "lots"], "memory: expected bytes"),
+        (["--rate", "nan"], "rate: expected tuples per second"),
+        (["--rate", "1e30"], "at most 1e+12"),
+        (["--memory", "1%", "--disk", "nvme", "--plot", "rates.txt"], "plot: expected"),
+        (["--memory", "1%", "--disk", "nvme", "--plot", "nowhere/rates.png"], "plot: expected"),
     ],
 )
 def test_what_cannot_be(cli: Callable[..., Result], store: mr.MasterStore, arguments: list[str], words: str) -> None:
@@ -108,7 +115,7 @@ def test_what_was_measured_is_remembered(
 ) -> None:
     measured = calibrate(store, seconds=0.2)
     times = iter([measured])
-    monkeypatch.setattr(calibrated_module, "calibrate", lambda _: next(times))
+    monkeypatch.setattr(calibration, "calibrate", lambda _: next(times))
     assert remembered(store, tmp_path) is None
     first = calibrated(store, directory=tmp_path)
     assert calibrated(store, directory=tmp_path) == first == measured
@@ -125,6 +132,6 @@ def test_where_nothing_can_be_remembered(
     store: mr.MasterStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = calibrate(store, seconds=0.2)
-    monkeypatch.setattr(calibrated_module, "calibrate", lambda _: measured)
+    monkeypatch.setattr(calibration, "calibrate", lambda _: measured)
     (tmp_path / "file").write_text("")
     assert calibrated(store, directory=tmp_path / "file") == measured

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from millrace.core.errors import ConfigError
 from millrace.core.search import increasing_root
 from millrace.cost.frequencies import Frequencies, at_least
 from millrace.cost.page_loads import PageLoads
+from millrace.cost.symbols import Disk, Sizes, UnitCosts
 from millrace.datasets import ZipfSampler
 
 KEYS = 30_000
@@ -151,7 +153,7 @@ def test_a_hundred_million_keys_are_as_many_buckets_as_a_few() -> None:
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ConfigError, match="skew"):
         Frequencies.zipf(-1, 5)
-    with pytest.raises(ConfigError, match="keys: expected a whole number of at least 1; got 0"):
+    with pytest.raises(ConfigError, match=r"keys: expected a whole number of at least 1 and at most 10\*\*15; got 0"):
         Frequencies.uniform(0)
     with pytest.raises(ConfigError, match="add up to 1"):
         Frequencies([1], [0.5])
@@ -159,3 +161,34 @@ def test_nonsense_is_refused() -> None:
         Frequencies.measured([1, 2], 1)
     with pytest.raises(ConfigError, match="at least one key"):
         Frequencies.measured([])
+    for skew in ("a", True, None, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="skew: expected a finite number of at least 0; got"):
+            Frequencies.zipf(skew, 5)  # type: ignore[arg-type]
+    for keys in (10**18, 10**15 + 1, 10**5000, 5.0, True, None, "5"):
+        for made in (Frequencies.uniform, lambda keys: Frequencies.zipf(1, keys)):
+            with pytest.raises(ConfigError, match="keys: expected a whole number"):
+                made(keys)  # type: ignore[arg-type]
+    for counts in ("ab", None, [-1, 2], [float("nan")]):
+        with pytest.raises(ConfigError, match="frequencies: expected counts"):
+            Frequencies.measured(counts)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="keys: expected a whole number"):
+        Frequencies.measured([1, 2], "many")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="expected numbers of keys; got 'a'"):
+        Frequencies("a", [1])
+
+
+@pytest.mark.parametrize("skew", [0, 0.5, 1, 2.0, 300])
+def test_as_many_keys_as_there_can_be(skew: float) -> None:
+    most = Frequencies.zipf(np.float32(skew), np.int64(10**15))  # type: ignore[arg-type]
+    assert most.keys == pytest.approx(1e15)
+    assert (most.each >= 0).all()
+
+
+@pytest.mark.parametrize("wrong", ["a", None, float("nan"), -1, True])
+def test_costs_are_numbers(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="c_H: expected seconds, at least 0; got"):
+        UnitCosts(c_H=wrong)
+    with pytest.raises(ConfigError, match="disk: expected seek"):
+        Disk(wrong, 1e6)
+    with pytest.raises(ConfigError, match="v_R: expected a number above 0"):
+        Sizes(R_t=5, v_R=wrong, v_S=8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.core.budget import MemoryBudget
-from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, SchemaError
+from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, ConfigError, SchemaError
 from millrace.datasets import ZipfSampler
 from millrace.datasets.zipf import harmonic
 from millrace.rows import statistics as statistics_module
@@ -347,6 +348,24 @@ def test_what_is_no_array_of_codes() -> None:
     for wrong in (np.zeros(3), np.zeros(3, np.int32), np.zeros((2, 2), np.int64)):
         with pytest.raises(SchemaError, match="codes: expected one int64 for each tuple"):
             StreamStatistics().observe(wrong)  # type: ignore[arg-type]
+    for wrong_type in ([1, 2], None, "abc"):
+        with pytest.raises(SchemaError, match="codes: expected a NumPy array with one int64 for each tuple; got"):
+            StreamStatistics().observe(wrong_type)  # type: ignore[arg-type]
+
+
+def test_what_is_no_statistics_or_no_number() -> None:
+    seen: Any = StreamStatistics()
+    for memory in (-1, "x", 1e5, None, True, "1%"):
+        with pytest.raises(ConfigError, match="memory: "):
+            StreamStatistics(memory)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="budget: expected a MemoryBudget"):
+        StreamStatistics("64kB", budget=5)  # type: ignore[arg-type]
+    for call in (seen.merge, seen.drifted):
+        with pytest.raises(ConfigError, match="expected StreamStatistics of another stream; got 3"):
+            call(3)
+    for keys in ("a", -1, float("nan")):
+        with pytest.raises(ConfigError, match="h: expected a number of keys"):
+            seen.top_share(keys)
 
 
 def test_any_kind_of_array_of_codes() -> None:

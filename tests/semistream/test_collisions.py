@@ -49,7 +49,7 @@ def test_the_keys_do_collide() -> None:
 def test_collisions_are_told_apart(subject: Subject, how: str, unique: bool, present: int, tmp_path: Path) -> None:
     stream, master = tables(unique, present)
     store = mr.MasterStore.build(master, tmp_path / "store", ["a", "b"], page_rows=7)
-    arguments = {"algorithm": subject.algorithm, "memory": 9_000, "b": 6, **subject.options}
+    arguments = {"algorithm": subject.algorithm, "memory": 9_000, **subject.sizes(b=6), **subject.options}
     join = mr.SemiStreamJoin(store, ["a", "b"], how, **arguments)
     got = []
     for batch in stream.to_batches(max_chunksize=20):

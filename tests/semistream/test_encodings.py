@@ -17,7 +17,7 @@ every_subject = pytest.mark.parametrize("subject", subjects(["meshjoin", "ssbj",
 
 
 def run(subject: Subject, store: mr.MasterStore, on: Any, batches: list[pa.RecordBatch], **other: Any) -> pa.Table:
-    arguments = {"algorithm": subject.algorithm, "memory": 12_000, "b": 8, **subject.options, **other}
+    arguments = {"algorithm": subject.algorithm, "memory": 12_000, **subject.sizes(b=8), **subject.options, **other}
     join = mr.SemiStreamJoin(store, on, **arguments)
     got = []
     for batch in batches:

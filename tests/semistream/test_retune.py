@@ -188,7 +188,7 @@ def test_before_the_first_tuple(store: mr.MasterStore) -> None:
     feed(join, 100)
     assert join.b == 20
     with pytest.raises(BudgetTooSmallError, match="memory"):
-        mr.SemiStreamJoin(store, "key", algorithm="meshjoin", memory="40kB").retune(b=100_000)
+        mr.SemiStreamJoin(store, "key", algorithm="meshjoin", memory="9kB").retune(b=100_000)
 
 
 def test_what_cannot_be_tuned(store: mr.MasterStore) -> None:
@@ -207,3 +207,29 @@ def test_what_cannot_be_tuned(store: mr.MasterStore) -> None:
     next(unread)
     with pytest.raises(StateError, match="retune in the middle of a call"):
         join.retune(w=1)
+
+
+# what can be set at all
+
+
+@pytest.mark.parametrize("algorithm", ["meshjoin", "ssbj", "hybridjoin"])
+def test_no_load_has_more_rows_than_the_master(store: mr.MasterStore, algorithm: str) -> None:
+    join = mr.SemiStreamJoin(store, "key", algorithm=algorithm, memory="60kB", b=10**12)
+    assert join.options["b"] == store.rows
+    feed(join, 100)
+    assert join.b == store.rows
+    if algorithm == "meshjoin":
+        join.retune(b=10**12)
+        assert join.b == store.rows
+    fresh = mr.SemiStreamJoin(store, "key", memory="60kB")
+    fresh.retune(b=10**12)
+    assert fresh.options["b"] == store.rows
+
+
+@pytest.mark.parametrize("algorithm", ["lookup", "inl"])
+def test_where_nobody_waits_there_is_neither_b_nor_w(store: mr.MasterStore, algorithm: str) -> None:
+    for options, named in (({"b": 5}, "b"), ({"w": 5}, "w"), ({"b": 5, "w": 5, "turbo": 1}, "b, w, turbo")):
+        with pytest.raises(ConfigError, match=f"{algorithm}: unknown option {named}; it has no options"):
+            mr.SemiStreamJoin(store, "key", algorithm=algorithm, **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="sscj: unknown option turbo; it has b, w, "):
+        mr.SemiStreamJoin(store, "key", algorithm="sscj", turbo=1)

@@ -27,7 +27,7 @@ from millrace.testing.cases import HOWS
 from millrace.testing.oracle import assert_same_rows, oracle_join
 from millrace.testing.strategies import examples
 
-ALGORITHMS = ("ssbj", "meshjoin", "lookup", "sscj")
+ALGORITHMS = ("ssbj", "meshjoin", "lookup", "sscj", "auto")
 ROOMY = 3_000
 """Bytes for the strings of a tuple, beside the least an arm starts with."""
 
@@ -77,9 +77,14 @@ def _stream(rows: int, seed: int = 0) -> pa.Table:
 def _arms(stores: dict[str, mr.MasterStore], hows: Sequence[str], names: Sequence[str], **options: Any) -> list[mr.Arm]:
     keys = ({"custkey": "custkey"}, {"part": "partkey"}, {"supplier": "code"})
     return [
-        mr.Arm(stores[store], on, how, algorithm=name, **options)
+        mr.Arm(stores[store], on, how, algorithm=name, **_taken(name, options))
         for store, on, how, name in zip(("customers", "parts", "suppliers"), keys, hows, names, strict=False)
     ]
+
+
+def _taken(algorithm: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options without ``b``, where nobody waits and where it is chosen."""
+    return {name: value for name, value in options.items() if name != "b" or algorithm not in ("lookup", "auto")}
 
 
 def _expected(stream: pa.Table, arms: Sequence[mr.Arm]) -> pa.Table:
@@ -300,7 +305,7 @@ def test_memory_goes_where_it_helps(tmp_path: Path) -> None:
         )
         for rows in (400, 10_000, 40_000)
     }
-    arms = [mr.Arm(store, f"k{rows}", name=f"{rows}") for rows, store in stores.items()]
+    arms = [mr.Arm(store, f"k{rows}", algorithm="ssbj", name=f"{rows}") for rows, store in stores.items()]
     arms.append(mr.Arm(stores[400], {"look": "k400"}, "semi", algorithm="lookup", name="look"))
     stream = pa.table({name: np.arange(500) for name in ("k400", "k10000", "k40000", "look")})
     star, shares = _shared(arms, stream, 1_200_000)
@@ -314,7 +319,7 @@ def test_memory_goes_where_it_helps(tmp_path: Path) -> None:
         assert shares[name] < most, "and it does not get more than that takes"
     assert_same_rows(_run(star, stream, (200,)), _expected(stream, arms))
 
-    arms[1] = mr.Arm(stores[10_000], "k10000", name="10000", share="60%")
+    arms[1] = mr.Arm(stores[10_000], "k10000", algorithm="ssbj", name="10000", share="60%")
     _, shares = _shared(arms, stream, 1_200_000)
     assert shares["10000"] == 720_000
 
@@ -410,7 +415,9 @@ def test_errors_name_the_arm(stores: dict[str, mr.MasterStore]) -> None:
     with pytest.raises(ConfigError, match="arm 'customers': how: expected one of"):
         bound(mr.Arm(stores["customers"], "custkey", "outer"))
     with pytest.raises(ConfigError, match="arm 'customers': ssbj: unknown option turbo"):
-        bound(mr.Arm(stores["customers"], "custkey", turbo=1))
+        bound(mr.Arm(stores["customers"], "custkey", algorithm="ssbj", turbo=1))
+    with pytest.raises(ConfigError, match="arm 'customers': evict_every: algorithm='auto' chooses options itself"):
+        bound(mr.Arm(stores["customers"], "custkey", evict_every=1))
     with pytest.raises(ConfigError, match="arm 'customers': algorithm: expected one of"):
         bound(mr.Arm(stores["customers"], "custkey", algorithm="nix"))
 
@@ -464,6 +471,32 @@ def test_snapshots_of_others_are_refused(stores: dict[str, mr.MasterStore]) -> N
         mr.StarJoin(arms, reorder=False).restore(state)
     with pytest.raises(StateError, match="arm 'customers': restore: the snapshot is of another kind of join"):
         mr.StarJoin(_arms(stores, ("inner", "inner", "inner"), ("meshjoin",) * 3)).restore(state)
+
+
+def test_arms_that_choose_go_on_with_what_they_ran(stores: dict[str, mr.MasterStore], tmp_path: Path) -> None:
+    """The store has got an index, but in the snapshot tuples wait for the wheel."""
+    bare = mr.MasterStore.build(stores["customers"].to_table(), tmp_path / "bare", "custkey", index=False)
+    stream = _stream(150)
+
+    def star(store: mr.MasterStore) -> mr.StarJoin:
+        arms = [mr.Arm(store, "custkey", "left", name="bare"), mr.Arm(stores["parts"], {"part": "partkey"})]
+        return mr.StarJoin(arms, memory="16kB")
+
+    before = star(bare)
+    got = list(before.push(next(_cuts(stream, (100,)))))
+    assert {name: join.algorithm.name for name, join in before.joins.items()} == {"bare": "ssbj", "parts": "lookup"}
+    assert before.metrics.waiting > 0
+    after = star(mr.MasterStore.add_index(bare.path))
+    after.bind(stream.schema)
+    assert after.joins["bare"].algorithm.name == "lookup"
+    after.restore(before.snapshot())
+    assert after.joins["bare"].algorithm.name == "ssbj"
+    assert after.metrics.waiting == before.metrics.waiting
+    for batch in list(_cuts(stream, (100, 50)))[1:]:
+        got += after.push(batch)
+    got += after.finish()
+    after.check_invariants()
+    assert_same_rows(got, _expected(stream, before.arms))
 
 
 def test_a_tuple_too_wide_for_a_later_arm_is_not_lost_in_silence(tmp_path: Path) -> None:

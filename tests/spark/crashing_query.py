@@ -32,6 +32,7 @@ def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
         root / "store",
         on="key",
         how="left",
+        algorithm="ssbj",
         memory="2MB",
         pending=mode,
         scratch=root / "soft",

@@ -44,7 +44,7 @@ def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_batch_frame(spark: SparkSession, place: Path, how: str, copies: int, shards: int) -> None:
     stream = spark.read.parquet(str(place / "in"))
-    out = enrich(stream, place / f"store-{copies}-{shards}", "key", how, memory="600kB")
+    out = enrich(stream, place / f"store-{copies}-{shards}", "key", how, algorithm="ssbj", memory="600kB")
     same_rows(out, stream.join(master_frame(spark, 3_000, copies), "key", KINDS[how]))
 
 
@@ -58,6 +58,7 @@ def test_a_stream(
         place / f"store-{copies}-{shards}",
         on="key",
         how=how,
+        algorithm="ssbj",
         memory="600kB",
         pending=pending,
     )
@@ -70,12 +71,14 @@ def test_a_stream(
     assert sum(m["rows_out"] for m in seen) == expected.count()
     assert all(m["memory_bytes"] <= m["budget_bytes"] <= 600_000 for m in seen)
     assert all(m["wait_max_cycles"] <= 1.0 for m in seen)
+    assert all(m["algorithm"] == "ssbj" for m in seen)
 
 
-@pytest.mark.parametrize("how", ["left", "semi"])
-def test_a_condition_beside_the_key(spark: SparkSession, place: Path, tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(("how", "algorithm"), [("left", "auto"), ("semi", "ssbj")])
+def test_a_condition_beside_the_key(spark: SparkSession, place: Path, tmp_path: Path, how: str, algorithm: str) -> None:
     near = mr.band("sid", "number", below=2_000, above=1_000)
-    out = enrich(streamed(spark, place / "in"), place / "store-3-3", "key", how, where=near, memory="600kB")
+    arriving, store = streamed(spark, place / "in"), place / "store-3-3"
+    out = enrich(arriving, store, "key", how, algorithm=algorithm, where=near, memory="600kB")
     run_to_parquet(out, tmp_path / "out", tmp_path / "check", carry=False, rows=ROWS * FILES)
     stream = spark.read.parquet(str(place / "in")).withColumnRenamed("key", "ours")
     matches = F.expr("ours = key and sid - 2000 <= number and number <= sid + 1000")

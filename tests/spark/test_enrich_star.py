@@ -64,7 +64,7 @@ def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 def _arms(place: Path, hows: tuple[str, str, str], shards: tuple[int, int, int], **options: str) -> list[Arm]:
     keys = {"customers": {"cust": "custkey"}, "parts": {"part": "partkey"}, "suppliers": {"supplier": "code"}}
     return [
-        Arm(place / f"{count}" / name, on, how, **options)
+        Arm(place / f"{count}" / name, on, how, **{"algorithm": "ssbj", **options})
         for (name, on), how, count in zip(keys.items(), hows, shards, strict=True)
     ]
 

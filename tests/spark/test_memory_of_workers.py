@@ -41,7 +41,11 @@ def _warm(spark: SparkSession, store: MasterStore, place: Path, pending: str) ->
     pq.write_table(some, place / "few" / "0.parquet")
     schema = spark.read.parquet(str(place / "in")).schema
     stream = spark.readStream.schema(schema).parquet(str(place / "few"))
-    query = enrich(stream, store, "key", memory=MEMORY, pending=pending).writeStream.format("noop").start()
+    query = (
+        enrich(stream, store, "key", algorithm="ssbj", memory=MEMORY, pending=pending)
+        .writeStream.format("noop")
+        .start()
+    )
     while not any(p["numInputRows"] for p in query.recentProgress):
         assert query.exception() is None
         time.sleep(0.1)
@@ -73,7 +77,7 @@ def test_workers_keep_to_the_budget(spark: SparkSession, tmp_path: Path, pending
             time.sleep(0.02)
 
     query = (
-        enrich(stream, store, "key", memory=MEMORY, pending=pending)
+        enrich(stream, store, "key", algorithm="ssbj", memory=MEMORY, pending=pending)
         .writeStream.format("noop")
         .option("checkpointLocation", str(tmp_path / "check"))
         .start()

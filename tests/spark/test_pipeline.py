@@ -230,13 +230,23 @@ def test_a_file_without_faults(write: Write) -> None:
         ('how = "left"', 'columns = ["nmae"]', '12: [join] columns: the master has no "nmae"; did you mean name?'),
         (
             'how = "left"',
-            "options.evict_evry = 5",
-            "12: [join] options.evict_evry: unknown option; did you mean evict_every?",
+            'algorithm = "ssbj"\noptions.evict_evry = 5',
+            "13: [join] options.evict_evry: unknown option; did you mean evict_every?",
+        ),
+        (
+            'how = "left"',
+            "options.b = 5",
+            '12: [join] options.b: algorithm = "auto" chooses it; name an algorithm to set it',
+        ),
+        (
+            'how = "left"',
+            'algorithm = "lookup"\noptions = { b = 5 }',
+            "13: [join] options.b: unknown option; expected one of leave_early, output_rows, scratch",
         ),
         (
             'how = "left"',
             'algorithm = "meshjoin"\noptions = { evict_every = 5 }',
-            "13: [join] options.evict_every: unknown option; expected one of b, leave_early, output_rows, scratch",
+            "13: [join] options.evict_every: unknown option; expected one of leave_early, output_rows, scratch, b",
         ),
         (
             'path = "orders"\n',
@@ -430,7 +440,8 @@ def test_check_tells_the_plan(write: Write) -> None:
     assert plan["source"].startswith("parquet at ")
     assert "500 rows" in plan["master"]
     assert plan["join"] == (
-        "left join on cust = custkey by ssbj; 1MB of memory per executor; every micro-batch is completed before it ends"
+        "left join on cust = custkey by lookup (chosen because the master has an index, and no disk is modelled); "
+        "1MB of memory per executor; every micro-batch is completed before it ends"
     )
     assert plan["select"] == "upper(name)"
     assert "partitioned by sid" in plan["sink"]
@@ -444,6 +455,7 @@ def test_check_tells_that_a_master_will_be_built(write: Write) -> None:
     file = write(_changed(('store = "customers"', build)))
     done = CliRunner().invoke(app, ["run", str(file), "--check", "--json"])
     assert "not there yet; will be built from parquet" in json.loads(done.stdout)["master"]
+    assert "by what suits the master once it is built" in json.loads(done.stdout)["join"]
 
 
 def test_check_tells_every_fault_in_a_line(write: Write) -> None:

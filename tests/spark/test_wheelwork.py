@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from millrace.core.errors import StateError
 from millrace.core.spec import JoinSpec
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
@@ -150,6 +152,29 @@ def test_a_micro_batch_run_again_gives_the_same_rows_and_the_same_state(tmp_path
         hits += len(handle.states["rows"].map) > 0
     assert hits, "somebody waits"
     assert handle.states["cache"].value is not None, "something is learned"
+
+
+def test_a_checkpoint_goes_on_with_an_index_and_not_with_another_algorithm(tmp_path: Path) -> None:
+    store = MasterStore.build(synthetic_master(ROWS), tmp_path / "store", key="key", index=False)
+    source = iter(zipf_stream(ROWS, 1.0, batch_rows=2_000, seed=6))
+    first, second = islice(source, 2)
+    plan = _plan(store, first.schema, "left", 60_000, 300, str(tmp_path / "soft"))
+    handle = FakeHandle()
+
+    def turned(plan: JoinPlan, batch: pa.RecordBatch, now: int) -> list[pa.RecordBatch]:
+        processor = Wheelwork(plan, 4, AsBlobs(StructType()))
+        processor.init(handle)
+        frame = pd.DataFrame({"blob": [to_blob(batch)]})
+        return rows_of(processor.handleInputRows((0,), iter([frame]), FakeTimer(now)))
+
+    got = turned(plan, first, 10)
+    assert handle.states["rows"].map, "somebody waits"
+    MasterStore.add_index(store.path)
+    with pytest.raises(StateError, match=r"tuples wait for ssbj, and the query now runs meshjoin\. Go on with"):
+        turned(replace(plan, algorithm="meshjoin", options={}), second, 20)
+    got += turned(plan, second, 20)
+    assert len(got) > 0
+    assert sum(map(len, got)) > 2_000, "those of the first batch are answered by the second"
 
 
 def _plan(store: MasterStore, schema: pa.Schema, how: str, memory: int, b: int, scratch: str) -> JoinPlan:

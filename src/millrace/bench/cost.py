@@ -25,11 +25,12 @@ from rich.table import Table
 from millrace.bench import data
 from millrace.cost.engine import Situation, predict
 from millrace.cost.frequencies import Frequencies
+from millrace.cost.measured import Calibration
 from millrace.cost.tuner import for_rate, memory_for
 from millrace.datasets import STREAM_SCHEMA, zipf_stream
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
-from millrace.semistream.calibration import Calibration, calibrate
+from millrace.semistream.calibration import calibrate
 from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.situation import situation_of
 

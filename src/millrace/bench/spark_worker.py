@@ -106,11 +106,11 @@ def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
         target = enrich(stream, whole, "key").schema
         return stream.mapInArrow(_widened(str(whole)), target)
     if name == "drain":
-        return enrich(stream, whole, "key", memory=setting.memory)
+        return enrich(stream, whole, "key", memory=setting.memory, algorithm="ssbj")
     if name == "lookup":
         return enrich(stream, whole, "key", memory=setting.memory, algorithm="lookup")
     if name == "carry":
-        return enrich(stream, sharded, "key", memory=setting.memory, pending="carry")
+        return enrich(stream, sharded, "key", memory=setting.memory, algorithm="ssbj", pending="carry")
     raise ValueError(name)
 
 

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.table import Table
 
 from millrace.cli.display import out
 
+if TYPE_CHECKING:
+    from millrace.semistream.algorithms import Algorithm
+
 
 def algorithms() -> None:
-    """List the algorithms, what each does, and its options."""
+    """List the algorithms, what each does, what it needs of the master, and its options."""
     from millrace.semistream.algorithms import ALGORITHMS
+    from millrace.semistream.auto import AUTO
 
-    table = Table("name", "what it does", "options")
+    table = Table()
+    table.add_column("name", no_wrap=True)
+    for title in ("what it does", "needs", "options"):
+        table.add_column(title)
     for name, algorithm in ALGORITHMS.items():
-        table.add_row(name, algorithm.summary, "\n".join(algorithm.options) or "-")
-    table.add_row("auto", "chooses one of them, and another when the stream turns out to be different", "-")
+        table.add_row(name, algorithm.summary, _needs(algorithm), "\n".join(algorithm.options) or "-")
+    table.add_row(AUTO, "chooses one of them, and another when the stream turns out to be different", "-", "-")
     out().print(table)
+    out().print("`millrace master index STORE` gives a store the index that some need.", highlight=False)
     out().print("Choose one with [cyan]--algorithm NAME[/cyan], set an option with [cyan]--option NAME=VALUE[/cyan].")
+
+
+def _needs(algorithm: Algorithm) -> str:
+    """What the master must have."""
+    needs = [*(["an index"] if algorithm.needs_index else []), *([] if algorithm.many else ["unique keys"])]
+    return "\n".join(needs) or "-"

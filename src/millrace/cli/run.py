@@ -228,7 +228,7 @@ def _plan(pipeline: Pipeline) -> list[tuple[str, str]]:
     return [
         ("source", f"{_at(source)}; {columns}"),
         ("master", _master(tables["master"])),
-        ("join", _join(tables["join"])),
+        ("join", _join(tables["join"], tables["master"]["store"])),
         *([("select", ", ".join(listed(tables["select"]["columns"])))] if "select" in tables else []),
         ("sink", f"{_at(sink)}{by}, appended to"),
         ("checkpoint", pipeline.checkpoint or "none; every run starts from the beginning"),
@@ -253,22 +253,36 @@ def _master(master: dict[str, Any]) -> str:
     return f"{path}: not there yet; will be built from {_at(build)}, keyed by {key}"
 
 
-def _join(join: dict[str, Any]) -> str:
-    from millrace.spark.enrich import AUTO
+def _join(join: dict[str, Any], store: str) -> str:
+    from millrace.semistream.auto import AUTO
     from millrace.spark.pipeline import listed
 
     on = join["on"]
     pairs = on if isinstance(on, dict) else {name: name for name in listed(on)}
     keys = ", ".join(ours if ours == theirs else f"{ours} = {theirs}" for ours, theirs in pairs.items())
-    algorithm = join.get("algorithm", "auto")
+    algorithm = join.get("algorithm", AUTO)
+    by = _by(store, join.get("pending", "drain")) if algorithm == AUTO else algorithm
     memory = join.get("memory", "256MB")
     size = format_size(memory) if isinstance(memory, int) else memory
     carried = "cache hits leave at once, other tuples may wait for a later micro-batch"
     return (
-        f"{join.get('how', 'inner')} join on {keys} by {AUTO if algorithm == 'auto' else algorithm}; "
+        f"{join.get('how', 'inner')} join on {keys} by {by}; "
         f"{size}{' of the master' if size.endswith('%') else ''} of memory per executor; "
         f"{carried if join.get('pending') == 'carry' else 'every micro-batch is completed before it ends'}"
     )
+
+
+def _by(path: str, pending: str) -> str:
+    """What is chosen for a store, and why, as far as it is there to look at."""
+    from millrace.master.manifest import is_store
+    from millrace.master.store import MasterStore
+    from millrace.semistream.auto import AUTO
+    from millrace.spark.choosing import decided
+
+    if not is_store(Path(path)):
+        return "what suits the master once it is built"
+    chosen = decided(AUTO, MasterStore.open(path), pending, {})
+    return f"{chosen.algorithm} (chosen because {chosen.why})"
 
 
 def _trigger(trigger: dict[str, Any]) -> str:

@@ -33,11 +33,13 @@ def tune(
     alike; **--again** measures them again, best while nothing else runs. A modelled disk needs none.
     """
     from millrace.core.errors import ConfigError
+    from millrace.core.sizes import parse_size
     from millrace.cost.frequencies import Frequencies
     from millrace.cost.measured import MeasuredCosts
     from millrace.cost.symbols import Disk
     from millrace.master.device import Device
     from millrace.master.store import MasterStore
+    from millrace.semistream.asked import check_goal, check_master
     from millrace.semistream.calibrated import calibrated
     from millrace.semistream.choice import choose
 
@@ -45,13 +47,19 @@ def tune(
         raise ConfigError("tune: expected --memory (for the highest rate) or --rate (for the least memory)")
     master = MasterStore.open(store)
     device = Device(disk)
+    check_master(master)
+    check_goal(memory, rate)
+    frequencies = Frequencies.zipf(skew, max(1, master.manifest.keys) if keys is None else keys)
+    if memory is not None:
+        parse_size(memory, of=master.nbytes)
+    if plot is not None and (plot.suffix.lower() != ".png" or not plot.absolute().parent.is_dir()):
+        raise ConfigError(f"plot: expected a file of a folder that is there, with a name like rates.png; got {plot}")
     measured: Disk | None = None
     costs: MeasuredCosts | None = None
     if device.disk is None:
         with err().status("measuring unit costs on this machine"):
             found = calibrated(master, again=again)
         measured, costs = found.disk, found.costs
-    frequencies = Frequencies.zipf(skew, max(1, master.manifest.keys) if keys is None else keys)
     choice = choose(
         master, frequencies=frequencies, memory=memory, rate=rate, device=device, disk=measured, costs=costs
     )

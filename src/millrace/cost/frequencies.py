@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.core.errors import ConfigError
+from millrace.core.figures import is_number, is_whole
 from millrace.core.search import increasing_root
 
 Floats = npt.NDArray[np.float64]
@@ -25,6 +26,7 @@ ONE_ROW: RowsPerKey = ((1, 1.0),)
 
 _SINGLE = 32
 _RATIO = 1.18
+_MOST_KEYS = 10**15  # one more is one more to a float, too
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ class Frequencies:
     """
 
     def __init__(self, counts: npt.ArrayLike, each: npt.ArrayLike) -> None:
-        self.counts: Floats = np.asarray(counts, np.float64)
-        self.each: Floats = np.asarray(each, np.float64)
+        self.counts: Floats = _numbers(counts, "numbers of keys")
+        self.each: Floats = _numbers(each, "shares")
         if self.counts.shape != self.each.shape or self.counts.ndim != 1 or not len(self.counts):
             raise ConfigError("frequencies: expected as many shares as numbers of keys, at least one of each")
         if not (np.isfinite(self.counts).all() and (self.counts >= 0).all() and (self.each >= 0).all()):
@@ -70,19 +72,20 @@ class Frequencies:
 
     @classmethod
     def zipf(cls, skew: float, keys: int) -> Frequencies:
-        """The key of rank r has a share in proportion to r**-skew; 0 is uniform."""
-        if not (isinstance(skew, int | float) and skew >= 0 and math.isfinite(skew)):
+        """The key of rank r has a share in proportion to r**-skew; 0 is uniform. There are at most 10**15 keys."""
+        if not (is_number(skew) and skew >= 0 and math.isfinite(skew)):
             raise ConfigError(f"skew: expected a finite number of at least 0; got {skew!r}")
         firsts = _bucket_starts(_checked_keys(keys))
         counts = np.diff(firsts)
-        middle = _area(firsts[1:] - 0.5, skew) - _area(firsts[:-1] - 0.5, skew)
+        middle = _area(firsts[:-1] - 0.5, firsts[1:] - 0.5, float(skew))
         masses = np.where(counts == 1, firsts[:-1] ** -float(skew), middle)
         return cls(counts, masses / masses.sum() / counts)
 
     @classmethod
     def uniform(cls, keys: int) -> Frequencies:
         """All keys come equally often."""
-        return cls([_checked_keys(keys)], [1 / keys])
+        keys = _checked_keys(keys)
+        return cls([keys], [1 / keys])
 
     @classmethod
     def measured(cls, counts: npt.ArrayLike, keys: int | None = None) -> Frequencies:
@@ -95,7 +98,11 @@ class Frequencies:
         >>> measured.counts.tolist(), measured.each.round(3).tolist()
         ([1.0, 1.0, 2.0, 6.0], [0.4, 0.24, 0.08, 0.033])
         """
-        seen = np.asarray(counts)
+        seen = _numbers(counts, "counts")
+        if keys is not None:
+            _checked_keys(keys)
+        if not (seen >= 0).all():
+            raise ConfigError(f"frequencies: expected counts of at least 0; got {counts!r}")
         seen = seen[seen > 0]
         if not len(seen):
             raise ConfigError("frequencies: expected counts of at least one key; got none")
@@ -203,9 +210,17 @@ def _normal(x: Floats) -> Floats:
 
 
 def _checked_keys(keys: int) -> int:
-    if isinstance(keys, bool) or not isinstance(keys, int) or keys < 1:
-        raise ConfigError(f"keys: expected a whole number of at least 1; got {keys!r}")
-    return keys
+    if not is_whole(keys) or not 1 <= keys <= _MOST_KEYS:
+        shown = "a number above 10**40" if is_whole(keys) and keys > 10**40 else repr(keys)
+        raise ConfigError(f"keys: expected a whole number of at least 1 and at most 10**15; got {shown}")
+    return int(keys)
+
+
+def _numbers(values: npt.ArrayLike, what: str) -> Floats:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"frequencies: expected {what}; got {values!r}") from None
 
 
 def _bucket_starts(keys: int) -> Floats:
@@ -216,8 +231,10 @@ def _bucket_starts(keys: int) -> Floats:
     return np.array([*dict.fromkeys(starts), keys + 1], np.float64)
 
 
-def _area(x: Floats, skew: float) -> Floats:
-    """The area under t**-skew from 1 to x: a sum over ranks is the area from half before to half after them."""
-    logarithm = np.log(x)
-    area: Floats = logarithm if skew == 1 else np.expm1((1 - skew) * logarithm) / (1 - skew)
+def _area(low: Floats, high: Floats, skew: float) -> Floats:
+    """The area under t**-skew between two places: a sum over ranks is the area from half before to half after them."""
+    logarithm = np.log(high / low)
+    if skew == 1:
+        return logarithm
+    area: Floats = low ** (1 - skew) * np.expm1((1 - skew) * logarithm) / (1 - skew)
     return area

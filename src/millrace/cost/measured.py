@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from millrace.core.errors import ConfigError
-from millrace.cost.symbols import UnitCosts
+from millrace.core.sizes import format_size
+from millrace.cost.symbols import Disk, UnitCosts
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,10 @@ class MeasuredCosts:
         places = [math.log(m) for m in self.memory]
         where = math.log(max(1.0, memory))
         return UnitCosts(
-            **{f.name: float(np.interp(where, places, [getattr(c, f.name) for c in self.costs])) for f in _FIELDS}
+            **{
+                f.name: float(np.interp(where, places, [getattr(c, f.name) for c in self.costs]))
+                for f in fields(UnitCosts)
+            }
         )
 
     def to_plain(self) -> list[dict[str, Any]]:
@@ -49,4 +53,23 @@ class MeasuredCosts:
         return cls(tuple(p["memory"] for p in plain), tuple(costs))
 
 
-_FIELDS = fields(UnitCosts)
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured."""
+
+    costs: MeasuredCosts
+    disk: Disk
+    """A page found through the index: ``seek`` is all it costs beside its rows."""
+    spread: dict[str, float] = field(default_factory=dict)
+    """By cost: half the distance between the quartiles, in parts of the median."""
+
+    def explain(self) -> str:
+        """The figures, to read."""
+        names = [name for name in vars(self.costs.costs[0]) if any(getattr(c, name) for c in self.costs.costs)]
+        heads = "".join(f"{name:>10}" for name in names)
+        lines = [f"{'ns':>10}{heads}"]
+        for memory, costs in zip(self.costs.memory, self.costs.costs, strict=True):
+            lines.append(f"{format_size(memory):>10}" + "".join(f"{getattr(costs, n) * 1e9:10,.1f}" for n in names))
+        lines.append(f"{'spread':>10}" + "".join(f"{self.spread.get(n, 0.0):10.0%}" for n in names))
+        lines.append(f"a page found through the index: {self.disk.seek * 1e6:.2f} µs beside its rows")
+        return "\n".join(lines)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace.core.errors import ConfigError
+from millrace.core.figures import is_number
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Sizes:
 
     def __post_init__(self) -> None:
         for name in ("R_t", "v_R", "v_S", "v_P", "f"):
-            if not getattr(self, name) > 0:
+            if not (is_number(getattr(self, name)) and getattr(self, name) > 0):
                 raise ConfigError(f"{name}: expected a number above 0; got {getattr(self, name)!r}")
 
     @property
@@ -85,7 +86,7 @@ class UnitCosts:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not 0 <= value < float("inf"):
+            if not (is_number(value) and 0 <= value < float("inf")):
                 raise ConfigError(f"{name}: expected seconds, at least 0; got {value!r}")
 
     def at(self, memory: float) -> UnitCosts:
@@ -111,8 +112,8 @@ class Disk:
     bandwidth: float
 
     def __post_init__(self) -> None:
-        if not (self.seek >= 0 and self.bandwidth > 0):
-            raise ConfigError(f"disk: expected seek ≥ 0 and bandwidth > 0; got {self.seek} and {self.bandwidth}")
+        if not (is_number(self.seek) and is_number(self.bandwidth) and self.seek >= 0 and self.bandwidth > 0):
+            raise ConfigError(f"disk: expected seek ≥ 0 and bandwidth > 0; got {self.seek!r} and {self.bandwidth!r}")
 
     def c_IO(self, nbytes: float) -> float:
         """Seconds to go somewhere and read ``nbytes`` there.

@@ -98,7 +98,8 @@ def memory_for(
     while low > math.log(least) and log_rate(low) > math.log(rate):
         low -= 2
     low = max(low, math.log(least))
-    memory = int(math.exp(increasing_root(log_rate, math.log(rate), low, min(low + 2, math.log(most)), 1e-5, 2e-3)))
+    found_at = increasing_root(log_rate, math.log(rate), low, min(low + 2, math.log(most)), 1e-5, 2e-3)
+    memory = max(least, int(math.exp(found_at)))
     found = predict(situation, algorithm, memory, b=b, cache_share=cache_share)
     while found.rate < rate and memory < most:
         memory = min(most, memory + memory // 400 + 1)

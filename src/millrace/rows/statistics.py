@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.core.budget import MemoryBudget
-from millrace.core.errors import BudgetTooSmallError, SchemaError
+from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError
+from millrace.core.figures import is_number
 from millrace.core.sizes import format_size, parse_size
 from millrace.kernels import sketches
 from millrace.kernels.sampling import scattered
@@ -71,6 +72,8 @@ class StreamStatistics:
 
     def __init__(self, memory: str | int = "256KiB", *, budget: MemoryBudget | None = None) -> None:
         nbytes = parse_size(memory)
+        if budget is not None and not isinstance(budget, MemoryBudget):
+            raise ConfigError(f"budget: expected a MemoryBudget, or None; got {budget!r}")
         if nbytes < LEAST_BYTES:
             raise BudgetTooSmallError(
                 f"statistics: expected at least {format_size(LEAST_BYTES)} of memory; got {format_size(nbytes)}",
@@ -94,6 +97,10 @@ class StreamStatistics:
 
     def observe(self, codes: Codes) -> None:
         """Take in the key codes of some tuples. Tuples without a key have no code and are left out."""
+        if not isinstance(codes, np.ndarray):
+            raise SchemaError(
+                f"codes: expected a NumPy array with one int64 for each tuple; got {type(codes).__name__}"
+            )
         if codes.dtype != np.int64 or codes.ndim != 1:
             raise SchemaError(f"codes: expected one int64 for each tuple; got {codes.ndim} dimensions of {codes.dtype}")
         given = np.ascontiguousarray(codes).view()
@@ -179,6 +186,8 @@ class StreamStatistics:
 
     def top_share(self, h: float) -> float:
         """The share of the stream that belongs to its ``h`` most frequent keys."""
+        if not (is_number(h) and h >= 0):
+            raise ConfigError(f"h: expected a number of keys of at least 0; got {h!r}")
         return self.frequencies().top_share(h)
 
     @property
@@ -208,6 +217,7 @@ class StreamStatistics:
 
     def merge(self, other: StreamStatistics) -> None:
         """Take in all that another has seen, such as that of another shard."""
+        _check_statistics("merge", other)
         while self.weight + other.weight > _MOST_WEIGHT:
             other = other.copy()
             self.decay()
@@ -294,6 +304,7 @@ class StreamStatistics:
         is taken to be as near as it can be. Two looks at one stream differ by some 0.03, up to 0.07 if all keys have
         come about 64 times.
         """
+        _check_statistics("drifted", other)
         return max(self.frequencies().distance(other.frequencies()), self._moved(other))
 
     def _moved(self, other: StreamStatistics) -> float:
@@ -335,6 +346,11 @@ class StreamStatistics:
         held = _held(hot.entries)
         assert (held["missed"] <= hot.floor[0]).all(), "a key missed more than the floor"
         assert int(held["count"].sum(dtype=np.int64)) <= self.weight + len(held)
+
+
+def _check_statistics(subject: str, other: Any) -> None:
+    if not isinstance(other, StreamStatistics):
+        raise ConfigError(f"{subject}: expected StreamStatistics of another stream; got {other!r}")
 
 
 def _held(entries: npt.NDArray[Any]) -> npt.NDArray[Any]:

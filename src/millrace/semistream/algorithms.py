@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,11 +74,18 @@ class Algorithm:
         """Options of its policies, as keyword arguments of the join."""
         return [*_options(self.access), *_options(self.cache)]
 
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        unknown = [name for name in options if name not in self.options]
+    @property
+    def sizes(self) -> list[str]:
+        """What of a step can be set: the size of loads, and how many are let in. Where nobody waits there are none."""
+        return [] if self.at_once else ["b", "w"]
+
+    def check_options(self, options: Iterable[str]) -> None:
+        """Whether it has these options and sizes, or an error that names those it has."""
+        known = [*self.sizes, *self.options]
+        unknown = [name for name in options if name not in known]
         if unknown:
-            known = ", ".join(self.options) or "no options"
-            raise ConfigError(f"{self.name}: unknown option {', '.join(unknown)}; it has {known}")
+            listed = ", ".join(known) or "no options"
+            raise ConfigError(f"{self.name}: unknown option {', '.join(unknown)}; it has {listed}")
 
     def check_store(self, store: MasterStore) -> None:
         """Whether it can join with this master, or an error that names those that can."""

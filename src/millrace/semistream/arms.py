@@ -15,11 +15,9 @@ from millrace.core.errors import BudgetTooSmallError, ConfigError, MillraceError
 from millrace.core.sizes import parse_size
 from millrace.core.spec import JoinSpec, On
 from millrace.master.store import MasterStore
-from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.auto import AUTO
 from millrace.semistream.conditions import Condition
 from millrace.semistream.join import SemiStreamJoin
-
-AUTO = "ssbj"
 
 
 class Arm:
@@ -39,7 +37,7 @@ class Arm:
     suffix
         Appended to master columns whose name is taken already, by the stream or by an earlier arm.
     algorithm
-        A name from the table of algorithms, or ``"auto"``.
+        A name from the table of algorithms, or ``"auto"``, with which the arm chooses for itself.
     share
         The arm's part of the star's memory: bytes, ``"16MB"``, or ``"25%"`` of it; by default the star decides.
     name
@@ -64,7 +62,7 @@ class Arm:
         *,
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
-        algorithm: str = "auto",
+        algorithm: str = AUTO,
         share: str | int | None = None,
         name: str | None = None,
         **options: Any,
@@ -96,6 +94,12 @@ class Arm:
         other.how = how
         return other
 
+    def with_algorithm(self, algorithm: str) -> Arm:
+        """The same arm with another algorithm."""
+        other = copy(self)
+        other.algorithm = algorithm
+        return other
+
     def __repr__(self) -> str:
         on = ", ".join(self.spec.stream_key)
         return f"Arm({self.name or self.store.path.name!r}, on={on}, how={self.how})"
@@ -109,16 +113,6 @@ class Arm:
     def brings(self) -> list[str]:
         """Names of the master columns that come out, before any suffix."""
         return [self.store.schema.field(place).name for place in self.spec.master_columns(self.store.schema)]
-
-    @property
-    def resolved(self) -> str:
-        """The algorithm's name."""
-        return AUTO if self.algorithm == "auto" else self.algorithm
-
-    @property
-    def at_once(self) -> bool:
-        """Whether nobody waits in it."""
-        return self.resolved in ALGORITHMS and ALGORITHMS[self.resolved].at_once
 
     def fixed(self, total: int) -> int | None:
         """The part of so much memory that the user has given the arm, if any."""
@@ -135,7 +129,7 @@ class Arm:
             self.store,
             self.on,
             self.how,
-            algorithm=self.resolved,
+            algorithm=self.algorithm,
             memory=memory,
             columns=self.columns,
             suffix=self.suffix,

@@ -12,6 +12,7 @@ cache. So it has to promise a good deal more.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.core.errors import ConfigError
 from millrace.core.metrics import JoinMetrics
 from millrace.cost.frequencies import Frequencies
+from millrace.master.store import MasterStore
 from millrace.rows.keyed import Codes
 from millrace.rows.statistics import LEAST_BYTES, StreamStatistics
 
@@ -28,14 +31,16 @@ if TYPE_CHECKING:
     from millrace.semistream.choice import Choice
     from millrace.semistream.join import SemiStreamJoin
 
+ASSUMED_SKEW = 0.75
+"""Of a stream that nothing is known of yet."""
 AUTO = "auto"
+"""What the user writes to leave the choice to the join."""
 
 _STATISTICS = 65_536
 _SHARE = 25  # of the budget, at most, goes to statistics
 _ENOUGH = 50_000  # tuples, to tell how often keys come
 _LONGER, _SELDOM = 1.5, 1_000_000
 _WORTHWHILE = 1.25
-_ASSUMED_SKEW = 0.75
 _BATCH = 10_000  # tuples that come together, before the first have
 
 
@@ -45,6 +50,28 @@ class Decision(NamedTuple):
     algorithm: str
     options: dict[str, Any]
     why: str
+
+
+def as_it_is(store: MasterStore, *, keyed: bool = True, wheel: str = "") -> Decision:
+    """What was measured to be best on a machine as it is, where no disk is modelled.
+
+    Nothing but the store has to be known, so that whoever asks gets the same answer: the join, or the driver of a
+    cluster for all of its workers. ``wheel`` says why tuples have to wait for a turn, if they have to.
+    """
+    if not keyed:
+        return Decision("meshjoin", {}, "without a key every tuple has to meet every row")
+    if not store.rows:
+        return Decision("ssbj", {}, "the master is empty")
+    if store.indexed and not wheel:
+        return Decision("lookup", {}, "the master has an index, and no disk is modelled")
+    return Decision("ssbj", {}, wheel or "the master has no index")
+
+
+def check_free(options: Iterable[str]) -> None:
+    """Who leaves the choice to the join leaves it the options too."""
+    given = ", ".join(options)
+    if given:
+        raise ConfigError(f"{given}: algorithm='auto' chooses options itself; name an algorithm to set them")
 
 
 @dataclass(frozen=True)
@@ -89,6 +116,13 @@ class Auto:
         """Whether it is time to choose again."""
         return self._statistics is not None and self._statistics.tuples >= self._next
 
+    @property
+    def seen(self) -> Frequencies | None:
+        """How often keys come, once enough tuples have come to tell."""
+        if self._statistics is None or self._statistics.tuples < _ENOUGH:
+            return None
+        return Frequencies(*self._statistics.frequencies())
+
     def begin(self, join: SemiStreamJoin, stream: pa.Schema) -> Decision:
         """The first choice, when only the columns of the stream are known."""
         decision = self._measured(join) or self._best(join, stream, self._assumed(join))[0]
@@ -114,20 +148,14 @@ class Auto:
 
     def _measured(self, join: SemiStreamJoin) -> Decision | None:
         """What is known to be best on a machine as it is; None on a modelled disk."""
-        if not join.spec.stream_key:
-            return Decision("meshjoin", {}, "without a key every tuple has to meet every row")
-        if not join.store.rows:
-            return Decision("ssbj", {}, "the master is empty")
-        if join.device.disk is not None:
+        keyed = bool(join.spec.stream_key)
+        if keyed and join.store.rows and join.device.disk is not None:
             return None
         spares = join.shedding is not None and join.shedding.spare_hits
-        if join.store.indexed and not spares:
-            return Decision("lookup", {}, "the master has an index, and no disk is modelled")
-        why = "who has to wait must be known" if spares else "the master has no index"
-        return Decision("ssbj", {}, why)
+        return as_it_is(join.store, keyed=keyed, wheel="who has to wait must be known" if spares else "")
 
     def _assumed(self, join: SemiStreamJoin) -> Frequencies:
-        return Frequencies.zipf(_ASSUMED_SKEW, max(1, join.store.manifest.keys))
+        return Frequencies.zipf(ASSUMED_SKEW, max(1, join.store.manifest.keys))
 
     def _best(self, join: SemiStreamJoin, stream: pa.Schema, frequencies: Frequencies) -> tuple[Decision, Choice]:
         from millrace.semistream.choice import choose

@@ -15,10 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from millrace.cost.measured import MeasuredCosts
+from millrace.cost.measured import Calibration, MeasuredCosts
 from millrace.cost.symbols import Disk
 from millrace.master.store import MasterStore
-from millrace.semistream.calibration import Calibration, calibrate
 
 _FORM = 1
 
@@ -31,6 +30,8 @@ def calibrated(master: MasterStore, *, again: bool = False, directory: Path | No
     directory
         Where they are remembered; by default ``millrace`` in the user's cache directory (``XDG_CACHE_HOME``).
     """
+    from millrace.semistream.calibration import calibrate
+
     path = remembered_at(master, directory)
     found = None if again else _read(path)
     if found is None:

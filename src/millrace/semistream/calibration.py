@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.errors import ConfigError
-from millrace.core.sizes import format_size
-from millrace.cost.measured import MeasuredCosts
+from millrace.cost.measured import Calibration, MeasuredCosts
 from millrace.cost.symbols import Disk, UnitCosts
 from millrace.datasets.zipf import ZipfSampler
 from millrace.kernels.groups import MISS
 from millrace.master.store import MasterStore
 from millrace.rows.keyed import Codes
+from millrace.semistream.asked import check_master
 from millrace.semistream.join import SemiStreamJoin
 
 _PAYLOAD = pa.schema([("sid", pa.int64()), ("qty", pa.int32())])
@@ -50,28 +50,6 @@ _SETTLED = 1.5  # turns of the wheel, or rooms full of tuples
 _LONGEST = 17  # joins that do not settle, in the time there is
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """What was measured."""
-
-    costs: MeasuredCosts
-    disk: Disk
-    """A page found through the index: ``seek`` is all it costs beside its rows."""
-    spread: dict[str, float] = field(default_factory=dict)
-    """By cost: half the distance between the quartiles, in parts of the median."""
-
-    def explain(self) -> str:
-        """The figures, to read."""
-        names = [name for name in vars(self.costs.costs[0]) if any(getattr(c, name) for c in self.costs.costs)]
-        heads = "".join(f"{name:>10}" for name in names)
-        lines = [f"{'ns':>10}{heads}"]
-        for memory, costs in zip(self.costs.memory, self.costs.costs, strict=True):
-            lines.append(f"{format_size(memory):>10}" + "".join(f"{getattr(costs, n) * 1e9:10,.1f}" for n in names))
-        lines.append(f"{'spread':>10}" + "".join(f"{self.spread.get(n, 0.0):10.0%}" for n in names))
-        lines.append(f"a page found through the index: {self.disk.seek * 1e6:.2f} µs beside its rows")
-        return "\n".join(lines)
-
-
 def calibrate(master: MasterStore, *, seconds: float = 12.0, seed: int = 0) -> Calibration:
     """Measure the unit costs with joins of this master; takes about ``seconds``.
 
@@ -82,6 +60,7 @@ def calibrate(master: MasterStore, *, seconds: float = 12.0, seed: int = 0) -> C
     """
     if not isinstance(seconds, int | float) or not 0 < seconds <= 600:
         raise ConfigError(f"seconds: expected a number above 0, at most 600; got {seconds!r}")
+    check_master(master)
     if master.rows < _LEAST_ROWS:
         raise ConfigError(f"master: {master.path} has {master.rows:,} rows; at least {_LEAST_ROWS:,} are needed")
     return _Bench(master, seconds, seed).measured()

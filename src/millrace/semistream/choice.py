@@ -24,10 +24,11 @@ from millrace.cost.symbols import Disk, UnitCosts
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.asked import check_algorithms, check_given, check_goal, check_master
 from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.situation import situation_of
 
-_SIZED_WITH = 20  # a budget of this part of the master, to look at tuples and rows with
+_SIZED_WITH = 20  # a budget of this part of the master at least, to look at tuples and rows with
 _STREAM = (("sid", pa.int64()), ("quantity", pa.int32()), ("price", pa.float32()))
 
 
@@ -76,9 +77,9 @@ class Choice:
         for part, nbytes in sorted(best.parts.items(), key=lambda item: -item[1]):
             lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / best.memory:6.1%}")
         lines += [
-            f"  {_per_second(best.rate)} predicted, {best.hit_share:.0%} of the tuples answered by the cache",
-            f"  a step takes {_seconds(best.c_loop)} for {best.w:,.0f} tuples; who waits, waits for "
-            f"{_seconds(best.mean_wait)} on average and never longer than {_seconds(best.worst_wait)}",
+            f"  {per_second(best.rate)} predicted, {best.hit_share:.0%} of the tuples answered by the cache",
+            f"  a step takes {in_seconds(best.c_loop)} for {best.w:,.0f} tuples; who waits, waits for "
+            f"{in_seconds(best.mean_wait)} on average and never longer than {in_seconds(best.worst_wait)}",
             "not chosen:",
         ]
         lines += [f"  {other.algorithm:>10}: {other.why_not}" for other in self.candidates if other.why_not]
@@ -143,10 +144,10 @@ def choose(
     batch
         Stream tuples that come together.
     """
-    if (memory is None) == (rate is None):
-        raise ConfigError("memory, rate: expected one of them")
-    if rate is not None and not (isinstance(rate, int | float) and 0 < rate < float("inf")):
-        raise ConfigError(f"rate: expected tuples per second above 0; got {rate!r}")
+    check_master(master)
+    check_goal(memory, rate)
+    check_given(frequencies, device, disk, costs, stream)
+    check_algorithms(algorithms)
     nbytes = None if memory is None else parse_size(memory, of=master.nbytes)
     on = list(master.key) if on is None else on
     stream = _stream_like(master) if stream is None else stream
@@ -156,8 +157,8 @@ def choose(
     for name in algorithms:
         try:
             sized = SemiStreamJoin(
-                master, on, algorithm=name, memory=max(nbytes or 0, master.nbytes // _SIZED_WITH, 65_536),
-                columns=columns, suffix=suffix, device=device,
+                master, on, algorithm=name, memory=_sized_with(master, nbytes),
+                columns=columns, suffix=suffix, device=device, **_not_read(name),
             )  # fmt: skip
             sized.bind(stream)
             situation = situation_of(sized, frequencies, disk=disk, costs=costs, batch=batch)
@@ -165,12 +166,12 @@ def choose(
                 found[name] = tuner.for_memory(situation, name, nbytes), situation
             else:
                 assert rate is not None
-                found[name] = tuner.for_rate(situation, name, rate), situation
+                found[name] = tuner.for_rate(situation, name, float(rate)), situation
         except (OutOfReachError, BudgetTooSmallError) as error:
             impossible.append(error)
             refused[name] = str(error)
         except ConfigError as error:
-            refused[name] = str(error)
+            refused[name] = str(error).removeprefix(f"{name}: ")
     if not found:
         raise _nearest(impossible, refused)
     best, situation = (
@@ -202,8 +203,18 @@ def _why_not(prediction: Prediction, best: Prediction, *, by_rate: bool) -> str:
         return ""
     if by_rate:
         part = "" if math.isinf(best.rate) else f", {prediction.rate / best.rate:.2f}x of the best"
-        return _per_second(prediction.rate) + part
+        return per_second(prediction.rate) + part
     return f"needs {format_size(prediction.memory)}, {prediction.memory / best.memory:.2f}x of the least"
+
+
+def _sized_with(master: MasterStore, memory: int | None) -> int:
+    """A budget with which a join starts and tells its sizes, however little or much was asked for."""
+    return max(min(memory or 0, master.nbytes), master.nbytes // _SIZED_WITH, 65_536)
+
+
+def _not_read(name: str) -> dict[str, Any]:
+    """Options with which a join that only tells its sizes does not read the master."""
+    return {"main_memory": False} if "main_memory" in ALGORITHMS[name].options else {}
 
 
 def _stream_like(master: MasterStore) -> pa.Schema:
@@ -213,7 +224,8 @@ def _stream_like(master: MasterStore) -> pa.Schema:
     return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in _STREAM if name not in taken)])
 
 
-def _per_second(rate: float) -> str:
+def per_second(rate: float) -> str:
+    """A rate to read."""
     return "as many tuples/s as the processor can" if math.isinf(rate) else f"{rate:,.0f} tuples/s"
 
 
@@ -222,7 +234,10 @@ def _finite(rate: float) -> float | None:
     return None if math.isinf(rate) else rate
 
 
-def _seconds(seconds: float) -> str:
+def in_seconds(seconds: float) -> str:
+    """A time to read."""
+    if seconds >= 1000:
+        return f"{seconds:,.0f} s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"

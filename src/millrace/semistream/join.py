@@ -32,7 +32,7 @@ from millrace.rows.sieve import LEAST_MATCHES, Sieve
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.algorithms import Algorithm
 from millrace.semistream.algorithms import algorithm as named
-from millrace.semistream.auto import AUTO, Auto, Decision, Past
+from millrace.semistream.auto import AUTO, Auto, Decision, Past, check_free
 from millrace.semistream.cache import Cache
 from millrace.semistream.conditions import Condition
 from millrace.semistream.explain import explained
@@ -83,10 +83,11 @@ class SemiStreamJoin(Surviving):
     suffix
         Appended to master columns whose name the stream has too; without it that is an error.
     b
-        Master rows per load (the papers' b), or of a page that is found through the index (their d). By default an
-        eighth of the budget goes to the load buffer, and a page has 256 rows.
+        Master rows per load (the papers' b), or of a page that is found through the index (their d); all of the master
+        if it has no more. By default an eighth of the budget goes to the load buffer, and a page has 256 rows.
     w
-        Stream tuples let in per step (the papers' w). By default what keeps the waiting room evenly full.
+        Stream tuples let in per step (the papers' w). By default what keeps the waiting room evenly full. Where nobody
+        waits (``lookup``, ``inl``) there is neither b nor w.
     device
         What reads are charged to; by default they are only counted.
     space
@@ -104,7 +105,8 @@ class SemiStreamJoin(Surviving):
         default only the algorithm of that name does.
     shed, keep
         Drop tuples when more come than can be joined: ``"random"`` ones or all of some ``"key"``, keeping this share of
-        them, or ``"auto"``; or a :class:`Shedding`. Nothing is dropped by default.
+        them. Without ``keep`` it is ``"auto"``: as many as can be served, once :meth:`Shedding.observe` was told what
+        arrives. Or a :class:`Shedding`. Nothing is dropped by default.
     **options
         Options of the algorithm, such as ``migration="three-cycle"`` for ``ssbj``.
 
@@ -154,18 +156,19 @@ class SemiStreamJoin(Surviving):
         else:
             raise SchemaError("on: expected a column name, several, or a mapping, or where= without on; got None")
         self.spec.master_columns(self.store.schema)
-        if algorithm == AUTO and (options or b is not None):
-            given = ", ".join([*options, *(["b"] if b is not None else [])])
-            raise ConfigError(f"{given}: algorithm='auto' chooses options itself; name an algorithm to set them")
+        if algorithm == AUTO:
+            check_free([*options, *(["b"] if b is not None else [])])
         usual = "ssbj" if self.spec.stream_key else "meshjoin"
         self.algorithm = named(usual if algorithm is None or algorithm == AUTO else algorithm)
         if not self.spec.stream_key:
             self.algorithm.check_keyless()
-        self.algorithm.check_options(options)
-        self.algorithm.check_store(self.store)
         for name, value in (("b", b), ("w", w), ("threads", threads), ("output_rows", output_rows)):
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ConfigError(f"{name}: expected a whole number of at least 1; got {value!r}")
+        sizes = [name for name, value in (("b", b), ("w", w)) if value is not None]
+        self.algorithm.check_options([*sizes, *options])
+        self.algorithm.check_store(self.store)
+        b = None if b is None else self._most_rows(b)
         self.budget = MemoryBudget(parse_size(memory, of=self.store.nbytes))
         self.auto = Auto(self.budget.total) if algorithm == AUTO else None
         """Who chooses the algorithm, if the user does not."""
@@ -193,6 +196,10 @@ class SemiStreamJoin(Surviving):
         self._check_least(b or 1, self._least_room(pa.schema([]), None))
 
     # wiring
+
+    def _most_rows(self, b: int) -> int:
+        """No load has more rows than the master."""
+        return min(b, max(1, self.store.rows))
 
     def _shedding(self, shed: str | Shedding | None, keep: float | str | None) -> Shedding | None:
         if keep is not None and not isinstance(shed, str):
@@ -377,6 +384,11 @@ class SemiStreamJoin(Surviving):
         return self._cache.whole_bytes
 
     @property
+    def stream_schema(self) -> pa.Schema:
+        """The stream's columns, or an error if they are not known yet."""
+        return self._stream_schema
+
+    @property
     def _stream_schema(self) -> pa.Schema:
         if self._schema is None:
             raise StateError("the join has not seen a stream yet: push a batch or call bind(schema) first")
@@ -452,11 +464,12 @@ class SemiStreamJoin(Surviving):
                 self._around.w = w
 
     def _load_at_a_time(self, b: int | None) -> None:
+        b = None if b is None else self._most_rows(b)
         if not self.bound:
             self._check_least(b or 1, self._least_room(pa.schema([]), None))
             self._b = b
             return
-        rows = min(b or rows_by_share(self.budget.total), max(1, self.store.rows))
+        rows = self._most_rows(b or rows_by_share(self.budget.total))
         self._check_least(rows, self._least_room(self._stream_schema, None))
         nbytes = rows * LOAD_ROW_BYTES + self._pair_bytes
         if not self._load.try_resize(nbytes):
@@ -517,7 +530,11 @@ class SemiStreamJoin(Surviving):
         return m
 
     def explain(self) -> str:
-        """The plan and the split of the budget, to read."""
+        """The plan, the split of the budget, the predicted rate and wait, and the alternatives; to read.
+
+        Nothing is measured for it: predictions are for a modelled disk, or for unit costs that were measured before, or
+        for a typical machine, and say so.
+        """
         return explained(self)
 
     def check_invariants(self) -> None:

@@ -127,6 +127,13 @@ def stream_schema(state: bytes) -> pa.Schema:
     return from_bytes(state)[0]
 
 
+def algorithm_of(state: bytes) -> str:
+    """The name of the algorithm of the join a snapshot was taken of."""
+    if state[: len(_ORDERED)] == _ORDERED:
+        state = ordered_from_bytes(state)[0]
+    return from_bytes(state)[1].join.partition(", ")[0]
+
+
 def held_schema(held: pa.RecordBatch) -> pa.Schema:
     """The stream's columns of an order buffer's tuples."""
     return pa.schema(list(held.schema)[:-2])

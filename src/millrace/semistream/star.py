@@ -15,6 +15,7 @@ from millrace.rows.columns import plain_schema
 from millrace.semistream import arms as arms_of
 from millrace.semistream import snapshots
 from millrace.semistream.arms import Arm, naming
+from millrace.semistream.auto import AUTO
 from millrace.semistream.chain import Chain, StarMetrics, taken_apart
 from millrace.semistream.join import SemiStreamJoin, batches_of
 from millrace.semistream.output import Batches
@@ -209,6 +210,12 @@ class StarJoin(StreamOperator):
 
     # surviving
 
+    def _go_on_with(self, algorithms: dict[str, str]) -> None:
+        """Let arms that choose for themselves run what they ran: who waited in one needs the same share of memory."""
+        now = [arm.with_algorithm(algorithms[str(arm.name)]) if arm.algorithm == AUTO else arm for arm in self.arms]
+        self.arms, self._chain = now, None
+        self.budget = MemoryBudget(self.budget.total)
+
     def snapshot(self) -> bytes:
         """Who waits in which arm, and how far each has come. Caches are not part of it: they refill."""
         self._check_between_calls("snapshot")
@@ -221,5 +228,6 @@ class StarJoin(StreamOperator):
         if sorted(names) != sorted(str(arm.name) for arm in self.arms):
             ours = ", ".join(str(arm.name) for arm in self.arms)
             raise StateError(f"restore: the snapshot is of other arms: {', '.join(names)}; this star has {ours}")
+        self._go_on_with(dict(zip(names, map(snapshots.algorithm_of, parts), strict=True)))
         self.bind(snapshots.stream_schema(parts[0]))
         self._bound_chain.restore(names, steps, parts)

@@ -2,6 +2,7 @@
 
 from millrace.spark.build import build_master
 from millrace.spark.enrich import enrich
+from millrace.spark.explain import explain
 from millrace.spark.recipes import assign_keys, find_duplicates, find_new, merge_keys
 from millrace.spark.session import session
 from millrace.spark.star import enrich_star
@@ -12,6 +13,7 @@ __all__ = [
     "build_master",
     "enrich",
     "enrich_star",
+    "explain",
     "find_duplicates",
     "find_new",
     "merge_keys",

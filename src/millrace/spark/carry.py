@@ -53,8 +53,7 @@ def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label
     """The stream through a stateful operator: packed before it, rows again behind it."""
     if not df.isStreaming:
         raise ConfigError("pending: 'carry' is for streaming DataFrames; use pending='drain' for a batch")
-    if not isinstance(turns, int) or turns < 1:
-        raise ConfigError(f"turns: expected a whole number of at least 1; got {turns!r}")
+    check_turns(turns)
     settings = df.sparkSession.conf
     provider = settings.get(STATE_STORE, "")
     if provider != ROCKSDB:
@@ -67,7 +66,14 @@ def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label
     turned = packed.groupBy(SHARD).transformWithStateInPandas(
         Wheelwork(plan, turns, way), way.schema, "Append", "ProcessingTime"
     )
-    return way.rows(metrics.observed(turned, label))
+    return way.rows(metrics.observed(turned, label, plan.algorithm))
+
+
+def check_turns(turns: int) -> int:
+    """The number of micro-batches in which the wheel turns once."""
+    if not isinstance(turns, int) or turns < 1:
+        raise ConfigError(f"turns: expected a whole number of at least 1; got {turns!r}")
+    return turns
 
 
 # packing
@@ -174,6 +180,12 @@ class Wheelwork(StatefulProcessor):
             raise StateError(
                 "carry: the checkpoint is of another join: master, keys, columns, kind of join or the stream's schema "
                 "have changed. Go on with the old parameters, or start with a new checkpoint"
+            )
+        wrote = str(head["progress"]["join"]).partition(", ")[0]
+        if wrote != self._plan.algorithm:
+            raise StateError(
+                f"carry: in the checkpoint tuples wait for {wrote}, and the query now runs {self._plan.algorithm}. Go "
+                f"on with algorithm={wrote!r}, or start with a new checkpoint"
             )
         filed: dict[int, _Filed] = {}
         chunks = []

@@ -16,15 +16,15 @@ from millrace.core.sizes import format_size, parse_size
 from millrace.core.spec import JoinSpec, On
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.auto import AUTO
 from millrace.semistream.conditions import Condition
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import carry, metrics, types
+from millrace.spark.choosing import decided
 from millrace.spark.plan import JoinPlan
 from millrace.spark.routing import SHARD, shard_of
 from millrace.spark.session import slots_per_executor
 from millrace.spark.shipping import shipped
-
-AUTO = "ssbj"
 
 SPARKS_WORDS = {
     "left_outer": "left",
@@ -43,7 +43,7 @@ def enrich(
     on: On,
     how: str = "inner",
     *,
-    algorithm: str = "auto",
+    algorithm: str = AUTO,
     memory: str | int = "256MB",
     pending: str = "drain",
     columns: Sequence[str] | None = None,
@@ -67,7 +67,8 @@ def enrich(
     how
         ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``, or Spark's words for them.
     algorithm
-        A name from the table of algorithms, or ``"auto"``.
+        A name from the table of algorithms, or ``"auto"``: ``"lookup"`` with ``drain`` if the store has an index, else
+        ``"ssbj"``. :func:`explain` says which, and why.
     memory
         The budget of one executor, shared by its tasks: bytes, ``"256MB"``, or ``"1%"`` of the master.
     pending
@@ -88,29 +89,17 @@ def enrich(
     scratch
         With ``drain``: where workers keep what they have learned; by default Spark's local directory of the executor.
     **options
-        Options of the algorithm, or ``b``.
+        Options of the algorithm, or ``b``; not with ``"auto"``, which chooses them.
 
     Returns
     -------
     DataFrame
         The DataFrame's columns, then the master's. The session's settings, views and cache are left alone.
     """
-    one_of("pending", pending, ("drain", "carry"))
-    if not isinstance(df, DataFrame):
-        raise SchemaError(f"enrich: expected a DataFrame; got {type(df).__name__}")
-    if isinstance(master, DataFrame):
-        raise ConfigError(
-            "master: expected the path of a store; got a DataFrame. build_master(df, path, key) makes one"
-        )
-    store = master if isinstance(master, MasterStore) else MasterStore.open(master)
-    how = SPARKS_WORDS.get(how, how)
-    if where is not None:
-        if pending == "carry":
-            raise ConfigError("where: conditions work with pending='drain'; got 'carry'")
-        options = {**options, "where": where}
-    if pending == "carry":
-        check_turns(algorithm)
-    plan, output = planned(df, store, on, how, algorithm, memory, columns, suffix, scratch, options)
+    store = opened(df, master, pending)
+    options = with_condition(options, where, pending)
+    chosen = decided(algorithm, store, pending, options).algorithm
+    plan, output = planned(df, store, on, how, chosen, memory, columns, suffix, scratch, options)
     label = name or f"{metrics.PREFIX} {Path(plan.path).name}"
     if metrics.has(df, label):
         raise ConfigError(f"name: the DataFrame has metrics called {label!r} already; give this join another name=")
@@ -118,19 +107,29 @@ def enrich(
         return carry.carried(df, plan, output, turns, label)
     sent = StructType([*output.fields, StructField(metrics.COLUMN, StringType())])
     joined = _routed(df, plan).mapInArrow(shipped("millrace.spark.drain", "drain", plan), sent)
-    observed = metrics.observed(joined, label)
+    observed = metrics.observed(joined, label, plan.algorithm)
     return observed.where(F.col(metrics.COLUMN).isNull()).drop(metrics.COLUMN)
 
 
-def check_turns(algorithm: str) -> None:
-    """Tuples are carried for a turn of the wheel: an error for algorithms that have none."""
-    name = AUTO if algorithm == "auto" else one_of("algorithm", algorithm, ALGORITHMS)
-    if not ALGORITHMS[name].turns:
-        able = [other.name for other in ALGORITHMS.values() if other.turns]
+def opened(df: DataFrame, master: str | os.PathLike[str] | MasterStore, pending: str) -> MasterStore:
+    """The store, if the arguments are of the kind they should be."""
+    one_of("pending", pending, ("drain", "carry"))
+    if not isinstance(df, DataFrame):
+        raise SchemaError(f"enrich: expected a DataFrame; got {type(df).__name__}")
+    if isinstance(master, DataFrame):
         raise ConfigError(
-            f"pending: 'carry' is for algorithms whose tuples wait for a turn of the wheel: {', '.join(able)}; "
-            f"{name} works with 'drain'"
+            "master: expected the path of a store; got a DataFrame. build_master(df, path, key) makes one"
         )
+    return master if isinstance(master, MasterStore) else MasterStore.open(master)
+
+
+def with_condition(options: dict[str, Any], where: Condition | None, pending: str) -> dict[str, Any]:
+    """The options of the join, its condition among them."""
+    if where is None:
+        return options
+    if pending == "carry":
+        raise ConfigError("where: conditions work with pending='drain'; got 'carry'")
+    return {**options, "where": where}
 
 
 def planned(
@@ -145,19 +144,15 @@ def planned(
     scratch: str | os.PathLike[str] | None,
     options: dict[str, Any],
 ) -> tuple[JoinPlan, StructType]:
-    """Check everything that can be checked before the query runs; the plan and the output's fields."""
+    """Check everything that can be checked before the query runs; the plan and the output's fields.
+
+    ``algorithm`` is the one that was decided on.
+    """
+    how = SPARKS_WORDS.get(how, how)
     for side, names in (("stream", df.columns), ("master", store.schema.names)):
         reserved = [name for name in names if name.lower() in (SHARD, metrics.COLUMN)]
         if reserved:
             raise SchemaError(f"{side}: the column name {reserved[0]!r} is reserved")
-    unknown = [option for option in options if option in ("w", "threads", "space", "device")]
-    if unknown:
-        raise ConfigError(f"{unknown[0]}: not an option on Spark, where it is chosen by enrich")
-    embedded = [option for option in options if option in ("ordered", "shed", "keep")]
-    if embedded:
-        raise ConfigError(f"{embedded[0]}: an option of the embedded SemiStreamJoin only, not of enrich")
-    if options.get("migration") == "three-cycle":
-        raise ConfigError("migration: three-cycle needs three turns of one join; on Spark only rolling makes sense")
     spec = JoinSpec.of(on, how, columns, suffix).in_order_of(store.key)
     for key in spec.stream_key:
         if key in df.columns:
@@ -167,13 +162,19 @@ def planned(
     total = parse_size(memory, of=store.nbytes)
     parts = max(store.shards, slots_per_executor(spark))
     share = max(1, total // parts)
-    name = AUTO if algorithm == "auto" else algorithm
-    if "main_memory" in ALGORITHMS[one_of("algorithm", name, ALGORITHMS)].options:
+    if "main_memory" in ALGORITHMS[algorithm].options:
         options = {"main_memory": False, **options}  # a task is over before reading all of the master has paid off
     emitted = _emitted(
         stream,
         lambda memory: SemiStreamJoin(
-            store.shard(0), spec_on(spec), how, algorithm=name, memory=memory, columns=columns, suffix=suffix, **options
+            store.shard(0),
+            spec_on(spec),
+            how,
+            algorithm=algorithm,
+            memory=memory,
+            columns=columns,
+            suffix=suffix,
+            **options,
         ),
         total,
         parts,
@@ -189,7 +190,7 @@ def planned(
         on=spec_on(spec),
         key_types=tuple(f.dataType.simpleString() for f in types.spark_fields(master_keys, "master")),
         how=how,
-        algorithm=name,
+        algorithm=algorithm,
         memory=share,
         columns=spec.columns,
         suffix=suffix,

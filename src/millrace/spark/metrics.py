@@ -43,8 +43,8 @@ NUMBERS = (
 )
 """The numbers of a task, and how those of a micro-batch come from them."""
 
-NAMES = (*(number for number, _ in NUMBERS), "hit_rate")
-"""The numbers of a micro-batch."""
+NAMES = (*(number for number, _ in NUMBERS), "hit_rate", "algorithm")
+"""What a micro-batch tells: the numbers, and who made them."""
 
 
 @dataclass
@@ -104,12 +104,12 @@ def line(numbers: list[float]) -> str:
     return " ".join(map(repr, map(float, numbers)))
 
 
-def observed(df: DataFrame, name: str, place: int = 0) -> DataFrame:
-    """Have Spark sum the metrics up, under a name in ``StreamingQueryProgress.observedMetrics``.
+def observed(df: DataFrame, name: str, algorithm: str, place: int = 0) -> DataFrame:
+    """Have Spark sum the metrics of a join by this algorithm up, named in ``StreamingQueryProgress.observedMetrics``.
 
     Where several joins put their numbers into one line, ``place`` says whose they are.
     """
-    return df.observe(name, _summed(place).alias(FIELD))
+    return df.observe(name, _summed(place, algorithm).alias(FIELD))
 
 
 def has(df: DataFrame, name: str) -> bool:
@@ -130,10 +130,10 @@ def told(row: Any) -> dict[str, Any] | None:
     return numbers if set(NAMES).issubset(numbers) else None
 
 
-def _summed(place: int) -> Column:
+def _summed(place: int, algorithm: str) -> Column:
     """One struct of everything: all rows of the output pass here, and one aggregate is all they can afford."""
     lines = F.transform(F.collect_list(COLUMN), lambda line: _read(line, place))
-    return F.transform(F.array(lines), _over)[0]
+    return F.transform(F.array(lines), lambda tasks: _over(tasks, algorithm))[0]
 
 
 def _read(line: Column, place: int) -> Column:
@@ -141,11 +141,11 @@ def _read(line: Column, place: int) -> Column:
     return F.slice(F.split(line, " ").cast("array<double>"), 1 + place * count, count)
 
 
-def _over(tasks: Column) -> Column:
+def _over(tasks: Column, algorithm: str) -> Column:
     """The numbers of a micro-batch from those of its tasks; null if there were none."""
     columns = [_one(tasks, place, number, how).alias(number) for place, (number, how) in enumerate(NUMBERS)]
     hits = F.try_divide(_sum(tasks, _place("cache_hits")), _sum(tasks, _place("tuples_in")))
-    return F.when(F.size(tasks) > 0, F.struct(*columns, hits.alias("hit_rate")))
+    return F.when(F.size(tasks) > 0, F.struct(*columns, hits.alias("hit_rate"), F.lit(algorithm).alias("algorithm")))
 
 
 def _one(tasks: Column, place: int, number: str, how: str) -> Column:

@@ -14,7 +14,7 @@ from millrace.core.errors import ConfigError, MillraceError
 from millrace.core.spec import JoinSpec
 from millrace.master.manifest import Manifest, is_store
 from millrace.semistream.algorithms import ALGORITHMS
-from millrace.spark.enrich import AUTO
+from millrace.semistream.auto import AUTO
 from millrace.spark.pipeline_keys import (
     FILES,
     FREE,
@@ -176,10 +176,15 @@ class _Check:
     def join(self) -> None:
         table = self._at(("join",))
         self._join_with_store(table)
-        name = table.get("algorithm", "auto")
-        known = (*JOIN_OPTIONS, *ALGORITHMS[AUTO if name == "auto" else name].options)
+        name = table.get("algorithm", AUTO)
+        own = [] if name == AUTO else [o for o in (*ALGORITHMS[name].sizes, *ALGORITHMS[name].options) if o != "w"]
+        known = [*JOIN_OPTIONS, *own]
+        settable = {"b"}.union(*(algorithm.options for algorithm in ALGORITHMS.values()))
         for option in table.get("options", {}):
-            if option not in known:
+            if name == AUTO and option in settable:
+                chosen = 'algorithm = "auto" chooses it; name an algorithm to set it'
+                self.blame(("join", "options", option), chosen)
+            elif option not in known:
                 guess = _close(option, known)
                 hint = f"did you mean {guess}?" if guess else f"expected one of {', '.join(known)}"
                 self.blame(("join", "options", option), f"unknown option; {hint}")

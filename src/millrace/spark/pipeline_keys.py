@@ -132,7 +132,7 @@ PATHS: tuple[Name, ...] = (
 )
 """Keys that hold paths, which are relative to the file."""
 
-JOIN_OPTIONS = ("b", "leave_early", "output_rows", "scratch")
+JOIN_OPTIONS = ("leave_early", "output_rows", "scratch")
 """Options of a join by any algorithm."""
 
 FILES = ("parquet", "orc", "json", "csv", "text", "xml", "avro")

@@ -19,6 +19,7 @@ import pyarrow as pa
 from millrace.core.errors import StateError
 from millrace.master.manifest import Manifest
 from millrace.master.store import MasterStore
+from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import types
 
@@ -69,7 +70,10 @@ class JoinPlan:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def store(self) -> MasterStore:
-        """The master, opened once per worker; an error if it is not the one the query was started with."""
+        """The master, opened once per worker, and again if it has got an index since.
+
+        An error if it is not the one the query was started with.
+        """
         manifest = Manifest.read(Path(self.path))
         if manifest.snapshot != self.snapshot:
             raise StateError(
@@ -78,7 +82,7 @@ class JoinPlan:
                 "new one; nothing of this micro-batch was given out"
             )
         store = _stores.get(self.path)
-        if store is None or store.manifest.snapshot != self.snapshot:
+        if store is None or (store.manifest.snapshot, store.indexed) != (self.snapshot, manifest.indexed):
             while len(_stores) >= 8:
                 _stores.pop(next(iter(_stores)))
             store = _stores[self.path] = MasterStore.open(self.path)
@@ -90,6 +94,8 @@ class JoinPlan:
         options = dict(self.options)
         if turns > 1 and store.rows // turns < options.get("b", self.memory // 64):
             options["b"] = max(1, store.rows // turns)
+        if "w" in ALGORITHMS[self.algorithm].sizes:
+            options["w"] = _GREEDY
         made = SemiStreamJoin(
             store,
             on=self.on,
@@ -98,7 +104,6 @@ class JoinPlan:
             memory=self.memory,
             columns=self.columns,
             suffix=self.suffix,
-            w=_GREEDY,
             threads=1,
             **options,
         )

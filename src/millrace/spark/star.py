@@ -21,11 +21,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, one_of
 from millrace.core.sizes import parse_size
 from millrace.semistream import arms as arms_of
+from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.arms import Arm, naming
 from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.shares import Need, need_of, split
 from millrace.spark import metrics
-from millrace.spark.enrich import SPARKS_WORDS, check_turns, enrich, planned
+from millrace.spark.choosing import decided
+from millrace.spark.enrich import SPARKS_WORDS, enrich, planned
 from millrace.spark.plan import JoinPlan
 from millrace.spark.routing import quoted
 from millrace.spark.shipping import shipped
@@ -69,7 +71,7 @@ def enrich_star(
     one_of("pending", pending, ("drain", "carry"))
     if not isinstance(df, DataFrame):
         raise SchemaError(f"enrich_star: expected a DataFrame; got {type(df).__name__}")
-    found = _read(arms)
+    found = _read(arms, pending)
     names = arms_of.output_names(found, df.columns)
     order = arms_of.run_order(found, df.columns) if reorder else list(range(len(found)))
     running = [found[place] for place in order]
@@ -105,12 +107,17 @@ class _Step:
         return f"{metrics.PREFIX} {self.arm.name}"
 
 
-def _read(arms: Any) -> list[Arm]:
-    """The arms, Spark's words for kinds of join put into ours."""
+def _read(arms: Any, pending: str) -> list[Arm]:
+    """The arms, Spark's words for kinds of join put into ours, and each with the algorithm that all workers run."""
     if isinstance(arms, list | tuple):
         every = [Arm.of(arm) for arm in arms]
         arms = [arm.with_how(SPARKS_WORDS.get(arm.how, arm.how)) for arm in every]
-    return arms_of.read(arms)
+    found = arms_of.read(arms)
+    for place, arm in enumerate(found):
+        with naming(arm.name):
+            waits = pending if arm.algorithm not in ALGORITHMS or not ALGORITHMS[arm.algorithm].at_once else "drain"
+            found[place] = arm.with_algorithm(decided(arm.algorithm, arm.store, waits, arm.options).algorithm)
+    return found
 
 
 def _steps(
@@ -120,10 +127,8 @@ def _steps(
     steps: list[_Step] = []
     frame = df
     for arm in arms:
-        stays = arm.at_once or (pending == "drain" and arm.store.shards == 1)
+        stays = ALGORITHMS[arm.algorithm].at_once or (pending == "drain" and arm.store.shards == 1)
         with naming(arm.name):
-            if pending == "carry" and not stays:
-                check_turns(arm.algorithm)
             plan, fields, least = _least_plan(frame, arm, scratch)
             tasks = least // plan.memory
             if stays and steps and steps[-1].stays and _same_zones(steps[-1].emitted, plan):
@@ -196,7 +201,7 @@ def _together(df: DataFrame, steps: Sequence[_Step]) -> DataFrame:
     sent = StructType([*steps[-1].fields, StructField(metrics.COLUMN, StringType())])
     out = df.mapInArrow(shipped("millrace.spark.stage", "drain", plans), sent)
     for place, step in enumerate(steps):
-        out = metrics.observed(out, step.label, place)
+        out = metrics.observed(out, step.label, step.plan.algorithm, place)
     return out.where(F.col(metrics.COLUMN).isNull()).drop(metrics.COLUMN)
 
 

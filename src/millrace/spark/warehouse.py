@@ -309,6 +309,7 @@ class Warehouse:
             self._arriving(spark),
             self.place / "store",
             ON,
+            algorithm="ssbj",  # what is shown is its cache and its wheel; with the index nobody would wait
             memory=self.result.budget,
             pending=pending,
             turns=TURNS,

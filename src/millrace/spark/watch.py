@@ -92,6 +92,7 @@ def _hit_rate(m: Mapping[str, Any]) -> str:
 
 
 FACTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "algorithm": lambda m: str(m["algorithm"]),
     "arrived": lambda m: f"{m['tuples_in']:,} tuples",
     "service rate": lambda m: f"{m['tuples_in'] / m['seconds']:,.0f} tuples/s",
     "rows out": lambda m: f"{m['rows_out']:,}",

@@ -71,6 +71,10 @@ class Subject:
     def __str__(self) -> str:
         return "-".join([self.algorithm, *(f"{name}={value}" for name, value in self.options.items())])
 
+    def sizes(self, **sizes: int | None) -> dict[str, int | None]:
+        """Those of ``b`` and ``w`` that the algorithm has."""
+        return {name: value for name, value in sizes.items() if name in ALGORITHMS[self.algorithm].sizes}
+
     def fit(self, case: JoinCase) -> JoinCase:
         """The case, with unique keys if the algorithm can join no others."""
         return case if ALGORITHMS[self.algorithm].many else replace(case, unique=True)
@@ -82,8 +86,7 @@ class Subject:
             "where": case.where,
             "how": case.how,
             "algorithm": self.algorithm,
-            "b": case.b,
-            "w": case.w,
+            **self.sizes(b=case.b, w=case.w),
             "output_rows": case.output_rows,
             **self.options,
             **other,
@@ -374,6 +377,8 @@ def check_refusals(subject: Subject, directory: Path) -> None:
     refused(ConfigError, [subject.algorithm, "turbo"], lambda: make(turbo=True))
     refused(ConfigError, ["how", "'outer'", "'inner'", "'anti'"], lambda: make(how="outer"))
     refused(ConfigError, ["memory", "'lots'", "64MB"], lambda: make(memory="lots"))
+    if not ALGORITHMS[subject.algorithm].sizes:
+        refused(ConfigError, [subject.algorithm, "unknown option b, w"], lambda: make(b=2, w=2))
     for name in ("b", "w", "output_rows"):
         refused(ConfigError, [name, "at least 1", "0"], partial(make, **{name: 0}))
         refused(ConfigError, [name, "whole number", "2.5"], partial(make, **{name: 2.5}))

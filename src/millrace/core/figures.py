@@ -1,0 +1,24 @@
+"""What counts as a number where a user gives one: Python's and NumPy's do, True and False do not."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, TypeGuard
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether it is a real number; it may be infinite or not a number at all, as floats may.
+
+    >>> is_number(2), is_number(2.5), is_number(True), is_number("2")
+    (True, True, False, False)
+    """
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether it is a whole number, by its type.
+
+    >>> is_whole(2), is_whole(2.0), is_whole(False)
+    (True, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool)

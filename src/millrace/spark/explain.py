@@ -1,0 +1,64 @@
+"""``explain``: what ``enrich`` with the same arguments is going to do, in words, before any query runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from millrace.core.sizes import format_size, parse_size
+from millrace.core.spec import On
+from millrace.master.store import MasterStore
+from millrace.semistream.auto import AUTO
+from millrace.semistream.conditions import Condition
+from millrace.spark.carry import check_turns
+from millrace.spark.choosing import decided
+from millrace.spark.enrich import opened, planned, with_condition
+
+
+def explain(
+    df: DataFrame,
+    master: str | os.PathLike[str] | MasterStore,
+    on: On,
+    how: str = "inner",
+    *,
+    algorithm: str = AUTO,
+    memory: str | int = "256MB",
+    pending: str = "drain",
+    columns: Sequence[str] | None = None,
+    suffix: str | None = None,
+    where: Condition | None = None,
+    turns: int = 4,
+    **options: Any,
+) -> str:
+    """What :func:`enrich` with these arguments is going to do: which algorithm and why, and the join of one task.
+
+    Nothing runs. Arguments that cannot work are the same errors as there.
+    """
+    store = opened(df, master, pending)
+    options = {name: value for name, value in options.items() if name not in ("name", "scratch")}
+    options = with_condition(options, where, pending)
+    chosen = decided(algorithm, store, pending, options)
+    plan, _ = planned(df, store, on, how, chosen.algorithm, memory, columns, suffix, None, options)
+    carried = pending == "carry"
+    join = plan.join(0 if plan.shards > 1 else None, check_turns(turns) if carried else 1)
+    total = parse_size(memory, of=store.nbytes)
+    part = (
+        f"shard 0 of {plan.shards}, where {store.shard(0).rows:,} of {store.rows:,} rows are" if plan.shards > 1 else ""
+    )
+    lines = [
+        f"{chosen.algorithm} on the driver and in all workers, because {chosen.why}",
+        f"  {_PENDING[pending]}",
+        f"  memory {format_size(total)} of an executor, of which a task has {format_size(plan.memory)}",
+        f"the join of a task{f' with {part}' if part else ''}:",
+        *(f"  {line}" for line in join.explain().splitlines()),
+    ]
+    return "\n".join(lines)
+
+
+_PENDING = {
+    "drain": "every micro-batch is completed before it ends; a query that is started again decides anew",
+    "carry": "tuples may wait for later micro-batches in the state of the query, which goes on with this algorithm",
+}
