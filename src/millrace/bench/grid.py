@@ -20,7 +20,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from millrace.bench import data
-from millrace.core.errors import BudgetTooSmallError
+from millrace.core.errors import ConfigError
 from millrace.datasets import zipf_stream
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
@@ -100,7 +100,7 @@ def _point(directory: Path, place: Setting, algorithms: Sequence[str], seconds: 
             continue
         try:
             fixed[name] = _measured(store, place, name, seconds)[0]
-        except BudgetTooSmallError:
+        except ConfigError:  # not for repeated keys, or not with so little
             continue
     rate, chosen = _measured(store, place, "auto", seconds)
     best = max(fixed, key=lambda name: fixed[name])
