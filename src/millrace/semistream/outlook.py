@@ -104,7 +104,7 @@ def _others(join: SemiStreamJoin, frequencies: Frequencies, machine: Assumed) ->
 
 def _left_out(join: SemiStreamJoin) -> list[str]:
     facts = (
-        ("that some keys have more rows than others", not join.store.unique),
+        ("that keys repeat unevenly", not join.store.unique),
         ("the condition", join.where is not None),
         ("the order of rows", join.ordered),
         ("load shedding", join.shedding is not None),
