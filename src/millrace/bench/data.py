@@ -11,12 +11,16 @@ from millrace.datasets import STREAM_SCHEMA, synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
 
 
-def master(directory: Path, rows: int, *, unique: bool = True, ordered: bool = False) -> MasterStore:
+def master(
+    directory: Path, rows: int, *, unique: bool = True, ordered: bool = False, index: bool = True
+) -> MasterStore:
     """A store of the papers' synthetic master, its keys shuffled or in order."""
-    path = directory / f"master-{rows}{'' if unique else '-repeats'}{'-sorted' if ordered else ''}"
+    facts = (("-repeats", not unique), ("-sorted", ordered), ("-unindexed", not index))
+    path = directory / f"master-{rows}{''.join(word for word, holds in facts if holds)}"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        MasterStore.build(synthetic_master(rows, unique=unique, order="sorted" if ordered else "shuffled"), path, "key")
+        table = synthetic_master(rows, unique=unique, order="sorted" if ordered else "shuffled")
+        MasterStore.build(table, path, "key", index=index)
     return MasterStore.open(path)
 
 

@@ -93,7 +93,7 @@ def run(
 
 
 def _point(directory: Path, place: Setting, algorithms: Sequence[str], seconds: float) -> dict[str, Any]:
-    store = _store(directory, place)
+    store = data.master(directory, place.rows, unique=place.unique, index=place.indexed)
     fixed: dict[str, float] = {}
     for name in algorithms:
         if ALGORITHMS[name].needs_index and not place.indexed:
@@ -107,14 +107,6 @@ def _point(directory: Path, place: Setting, algorithms: Sequence[str], seconds: 
     return {
         **asdict(place), "fixed": fixed, "best": best, "chosen": chosen, "auto": rate, "of_best": rate / fixed[best],
     }  # fmt: skip
-
-
-def _store(directory: Path, place: Setting) -> MasterStore:
-    """A master with or without an index; the index is not part of the data, so there are two stores."""
-    if not place.indexed:
-        return data.master(directory / "unindexed", place.rows, unique=place.unique)
-    store = data.master(directory, place.rows, unique=place.unique)
-    return store if store.indexed else MasterStore.add_index(store.path)
 
 
 def _measured(store: MasterStore, place: Setting, name: str, seconds: float) -> tuple[float, str]:
