@@ -1,0 +1,142 @@
+"""Rows on disk: sorted blocks of one side, by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.adaptive.directory import Block, BlockList
+from millrace.adaptive.memory import MATCHED, Bits, Codes, Stamps
+from millrace.adaptive.output import BatchSource
+from millrace.adaptive.spill import BlockId, SpillArea
+from millrace.core.budget import MemoryBudget
+
+STAMP_BYTES = 24
+"""What a row on disk has beside its columns: code, arrival, departure."""
+
+_NO_BITS: Bits = np.empty(0, np.uint8)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Rows of one or more blocks in memory: keys ascend, ``order`` says where their rows stand."""
+
+    codes: Codes
+    arrived: Stamps
+    left: Stamps
+    groups: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int32]
+    source: BatchSource
+    home: BlockList
+    places: Sequence[int]
+
+    @property
+    def bits(self) -> Bits:
+        return self.source.bits
+
+    def remember(self) -> None:
+        """Keep with the blocks which rows have found a partner."""
+        start = 0
+        for at in self.places:
+            block = self.home[at]
+            if len(block.matched):
+                block.matched = np.packbits((self.bits[start : start + block.rows] & MATCHED) != 0)
+                self.home.change(at, block)
+            start += block.rows
+
+
+class Disk:
+    """The blocks of one side, by partition, in the order they were written.
+
+    Parameters
+    ----------
+    tracks
+        Whether it has to be known which rows have found a partner.
+    """
+
+    def __init__(self, name: str, schema: pa.Schema, area: SpillArea, budget: MemoryBudget, tracks: bool) -> None:
+        self._schema, self._area, self._tracks, self._name = schema, area, tracks, name
+        self.partitions: list[BlockList] = []
+        self._lonely: list[BlockId] = []
+        self._reservation = budget.reserve("directory")
+
+    def divide(self, partitions: int, page: int, pages: int, block_rows: int) -> None:
+        """Keep blocks in so many partitions."""
+        rows = block_rows if self._tracks else 0
+        self._reservation.resize(partitions * BlockList.least_bytes(page, pages, rows))
+        self.partitions = [BlockList(self._area, page, pages, self._tracks) for _ in range(partitions)]
+
+    @property
+    def rows(self) -> int:
+        """Rows on disk."""
+        return sum(partition.rows for partition in self.partitions)
+
+    def keep(self, rows: pa.RecordBatch) -> None:
+        """Keep rows that cannot have a partner until the end."""
+        self._lonely.append(self._area.write("lonely", [rows.serialize()]))
+
+    def lonely(self) -> Iterator[pa.RecordBatch]:
+        """The rows that cannot have a partner."""
+        for block in self._lonely:
+            yield pa.ipc.read_record_batch(pa.py_buffer(self._area.read(block)), self._schema)
+
+    def write(
+        self, partition: int, codes: Codes, arrived: Stamps, left: Stamps, batch: pa.RecordBatch, bits: Bits, group: int
+    ) -> None:
+        """Write rows, sorted by code, as one block."""
+        stamps = [np.ascontiguousarray(values) for values in (codes, arrived, left)]
+        rows = batch.serialize()
+        matched = np.packbits((bits & MATCHED) != 0) if self._tracks else _NO_BITS
+        nbytes = len(codes) * STAMP_BYTES + rows.size
+        made = self._area.write(self._name, [*stamps, rows])
+        block = Block(made, len(codes), nbytes, int(codes[0]), int(codes[-1]), int(left.max()), group, matched)
+        self.partitions[partition].append(block)
+
+    def load(self, partition: int, places: Sequence[int]) -> Chunk:
+        """Read blocks of a partition and put them together."""
+        home = self.partitions[partition]
+        parts: list[npt.NDArray[np.int64]] = []
+        batches, bits, groups = [], [], []
+        for at in places:
+            block = home[at]
+            data = self._area.read(block.id)
+            parts.append(np.frombuffer(data, np.int64, 3 * block.rows).reshape(3, block.rows))
+            batches.append(pa.ipc.read_record_batch(pa.py_buffer(data)[block.rows * STAMP_BYTES :], self._schema))
+            bits.append(self._bits_of(block))
+            groups.append(np.full(block.rows, block.group, np.int64))
+        if len(parts) == 1:
+            order = np.arange(parts[0].shape[1], dtype=np.int32)
+            return Chunk(*parts[0], groups[0], order, BatchSource(batches[0], bits[0]), home, [*places])
+        stamps = np.concatenate(parts, axis=1)
+        by_code = np.argsort(stamps[0], kind="stable")
+        stamps = stamps[:, by_code]
+        source = BatchSource(pa.concat_batches(batches), np.concatenate(bits))
+        return Chunk(*stamps, np.concatenate(groups)[by_code], by_code.astype(np.int32), source, home, [*places])
+
+    def _bits_of(self, block: Block) -> Bits:
+        if not self._tracks:
+            return np.zeros(block.rows, np.uint8)
+        return np.unpackbits(block.matched, count=block.rows) * MATCHED
+
+    def clear(self) -> None:
+        """Forget all blocks."""
+        for partition in self.partitions:
+            for block in partition:
+                self._area.free(block.id)
+            partition.clear()
+        for lonely in self._lonely:
+            self._area.free(lonely)
+        self._lonely = []
+        self._reservation.resize(0)
+
+    def close(self) -> None:
+        """Give the reservation back."""
+        self._reservation.release()
+
+    def check_invariants(self) -> None:
+        for partition in self.partitions:
+            assert partition.rows == sum(block.rows for block in partition), "rows on disk do not add up"

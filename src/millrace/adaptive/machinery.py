@@ -1,0 +1,160 @@
+"""What the policies work with: two sides, one clock, and the ways in which rows meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.adaptive.blocks import Chunk
+from millrace.adaptive.directory import Block, BlockList
+from millrace.adaptive.matching import Matching
+from millrace.adaptive.memory import FIRST, LAST, Codes, Pairs, Workspace
+from millrace.adaptive.metrics import PairMetrics
+from millrace.adaptive.output import Batches, PairOutput, Rows, Source
+from millrace.adaptive.side import Side
+from millrace.core.budget import MemoryBudget, Reservation
+from millrace.kernels import bands
+
+
+class LogicalClock:
+    """A number that grows with every event, so that no two have the same.
+
+    >>> clock = LogicalClock(); clock.ticks(3), clock.tick()
+    (1, 4)
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def ticks(self, count: int) -> int:
+        """The first of so many consecutive ticks."""
+        first = self.now + 1
+        self.now += count
+        return first
+
+    def tick(self) -> int:
+        return self.ticks(1)
+
+
+class Machinery:
+    """Two sides and what can be done with them."""
+
+    def __init__(
+        self,
+        sides: list[Side],
+        matching: Matching,
+        output: PairOutput | None,
+        budget: MemoryBudget,
+        work: Workspace,
+        metrics: PairMetrics,
+        clock: LogicalClock,
+        transfer: Reservation,
+        block: int,
+        keeps: tuple[bool, bool],
+        seed: int,
+    ) -> None:
+        self.sides, self.matching, self.output, self.budget = sides, matching, output, budget
+        self.work, self.metrics, self.clock = work, metrics, clock
+        self.transfer, self._block = transfer, block
+        self.keeps = keeps
+        """Whether rows of a side come out without a partner too."""
+        self.random = np.random.default_rng(seed)
+
+    # rows meet
+
+    def meet(
+        self, side: int, own: Source, rows: Rows, codes: Codes, other: Source, others: Rows, other_codes: Codes
+    ) -> Pairs:
+        """Those of the pairs that are real: rows, the other side's rows, and the other side's codes."""
+        columns = self.matching.key_columns
+        ours = (codes, lambda: own.values(columns(side), rows))
+        theirs = (other_codes, lambda: other.values(columns(1 - side), others))
+        left, right = (ours, theirs) if side == 0 else (theirs, ours)
+        real = self.matching.verified(left[0], right[0], left[1], right[1])
+        if real is None or real.all():
+            return Pairs(rows, others, other_codes)
+        return Pairs(rows[real], others[real], other_codes[real])
+
+    def put_out(self, side: int, own: Source, rows: Rows, other: Source, others: Rows) -> Batches:
+        """Pairs of rows of this side and of the other."""
+        assert self.output is not None
+        if side == 0:
+            yield from self.output.pairs(own, rows, other, others)
+        else:
+            yield from self.output.pairs(other, others, own, rows)
+
+    def join_chunks(self, side: int, chunk: Chunk, other: Chunk) -> Batches:
+        """Rows of two chunks that have not been in memory together; the other should be the larger."""
+        lows, highs = self.matching.ranges(side, chunk.codes)
+        cursor = np.array([0, 0, -1], np.int64)
+        mine, theirs = self.work.rows, self.work.slots
+        while cursor[0] < len(lows):
+            made = bands.merge(
+                lows, highs, chunk.arrived, chunk.left, other.codes, other.arrived, other.left, cursor, mine, theirs
+            )
+            if not made:
+                continue
+            at, behind = mine[:made], theirs[:made]
+            met = self.meet(
+                side, chunk.source, chunk.order[at], chunk.codes[at],
+                other.source, other.order[behind], other.codes[behind],
+            )  # fmt: skip
+            yield from self.put_out(side, chunk.source, met.rows, other.source, met.slots)
+
+    # rows leave memory
+
+    def spill(self, side: Side, codes: Codes, slots: npt.NDArray[np.int32], partition: int = 0) -> None:
+        """Write rows that the index has given out to disk, a block at a time; they leave at one moment."""
+        departure = self.clock.tick()
+        order = np.argsort(codes, kind="stable")
+        codes, slots = codes[order], slots[order]
+        rows = side.block_rows
+        for start in range(0, len(codes), rows):
+            self._spill(side, codes[start : start + rows], slots[start : start + rows], departure, partition)
+        self.metrics.flushes += 1
+        self.metrics.spilled_rows += len(codes)
+
+    def _spill(self, side: Side, codes: Codes, slots: npt.NDArray[np.int32], departure: int, partition: int) -> None:
+        if side.too_long(slots):  # these hold more than rows do on average
+            half = len(codes) // 2
+            self._spill(side, codes[:half], slots[:half], departure, partition)
+            self._spill(side, codes[half:], slots[half:], departure, partition)
+            return
+        side.spill(codes, slots, departure, partition)
+
+    def spill_rest(self) -> None:
+        """At the end: what is in memory goes to disk, if the other side has rows there that it may not have met."""
+        needed = [side for side in self.sides if self.sides[1 - side.number].disk.rows]
+        for side in needed:
+            while len(side.memory):
+                codes, slots = side.memory.take_out(int(FIRST), int(LAST), 64 * side.block_rows)
+                self.spill(side, codes, slots)
+            side.memory.pack()
+        self.transfer.resize(self.transfer.nbytes + self.budget.available)
+
+    # blocks
+
+    def load(self, side: Side, places: Sequence[int], partition: int = 0) -> Chunk:
+        """Read blocks of a side."""
+        return side.disk.load(partition, places)
+
+    def fitting(self, blocks: BlockList, first: int, most: int) -> int:
+        """How many blocks from the first on there is memory for, at least one.
+
+        Each is there twice while they are put together.
+        """
+        left, count = self.transfer.nbytes - 2 * self._block, 0
+        while first + count < len(blocks) and count < most:
+            left -= 2 * blocks[first + count].nbytes
+            if left < 0:
+                break
+            count += 1
+        return max(1, count)
+
+    def reach(self, side: int, block: Block) -> tuple[int, int]:
+        """From which to which code of the other side rows of a block may have partners."""
+        ends = np.array([block.low, block.high], np.int64)
+        lows, highs = self.matching.ranges(side, ends)
+        return int(lows[0]), int(highs[1])
