@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,8 @@ class Chunk:
     """Rows of one or more blocks in memory: keys ascend, ``order`` says where their rows stand."""
 
     codes: Codes
-    arrived: Stamps
-    left: Stamps
-    groups: npt.NDArray[np.int64]
+    stamps: Stamps
+    """Arrivals and departures, two rows."""
     order: npt.NDArray[np.int32]
     source: BatchSource
     home: BlockList
@@ -37,6 +36,11 @@ class Chunk:
     @property
     def bits(self) -> Bits:
         return self.source.bits
+
+    def between(self, low: int, high: int) -> Chunk:
+        """The rows with codes from ``low`` to ``high``."""
+        cut = slice(int(np.searchsorted(self.codes, low)), int(np.searchsorted(self.codes, high, side="right")))
+        return replace(self, codes=self.codes[cut], stamps=self.stamps[:, cut], order=self.order[cut])
 
     def remember(self) -> None:
         """Keep with the blocks which rows have found a partner."""
@@ -85,42 +89,54 @@ class Disk:
             yield pa.ipc.read_record_batch(pa.py_buffer(self._area.read(block)), self._schema)
 
     def write(
-        self, partition: int, codes: Codes, arrived: Stamps, left: Stamps, batch: pa.RecordBatch, bits: Bits, group: int
+        self, home: BlockList, codes: Codes, stamps: Stamps, batch: pa.RecordBatch, bits: Bits
     ) -> None:
-        """Write rows, sorted by code, as one block."""
-        stamps = [np.ascontiguousarray(values) for values in (codes, arrived, left)]
+        """Write rows, sorted by code, as one block at the end of a list."""
         rows = batch.serialize()
         matched = np.packbits((bits & MATCHED) != 0) if self._tracks else _NO_BITS
         nbytes = len(codes) * STAMP_BYTES + rows.size
-        made = self._area.write(self._name, [*stamps, rows])
-        block = Block(made, len(codes), nbytes, int(codes[0]), int(codes[-1]), int(left.max()), group, matched)
-        self.partitions[partition].append(block)
+        made = self._area.write(self._name, [np.ascontiguousarray(codes), np.ascontiguousarray(stamps), rows])
+        home.append(Block(made, len(codes), nbytes, int(codes[0]), int(codes[-1]), int(stamps[1].max()), matched))
 
     def load(self, partition: int, places: Sequence[int]) -> Chunk:
         """Read blocks of a partition and put them together."""
         home = self.partitions[partition]
         parts: list[npt.NDArray[np.int64]] = []
-        batches, bits, groups = [], [], []
+        batches, bits = [], []
         for at in places:
             block = home[at]
             data = self._area.read(block.id)
             parts.append(np.frombuffer(data, np.int64, 3 * block.rows).reshape(3, block.rows))
             batches.append(pa.ipc.read_record_batch(pa.py_buffer(data)[block.rows * STAMP_BYTES :], self._schema))
             bits.append(self._bits_of(block))
-            groups.append(np.full(block.rows, block.group, np.int64))
         if len(parts) == 1:
             order = np.arange(parts[0].shape[1], dtype=np.int32)
-            return Chunk(*parts[0], groups[0], order, BatchSource(batches[0], bits[0]), home, [*places])
+            return Chunk(parts[0][0], parts[0][1:], order, BatchSource(batches[0], bits[0]), home, [*places])
         stamps = np.concatenate(parts, axis=1)
         by_code = np.argsort(stamps[0], kind="stable")
         stamps = stamps[:, by_code]
         source = BatchSource(pa.concat_batches(batches), np.concatenate(bits))
-        return Chunk(*stamps, np.concatenate(groups)[by_code], by_code.astype(np.int32), source, home, [*places])
+        return Chunk(stamps[0], stamps[1:], by_code.astype(np.int32), source, home, [*places])
 
     def _bits_of(self, block: Block) -> Bits:
         if not self._tracks:
             return np.zeros(block.rows, np.uint8)
         return np.unpackbits(block.matched, count=block.rows) * MATCHED
+
+    def rewrite(self, partition: int, groups: Iterable[Sequence[int]], block_rows: int) -> None:
+        """Sort the rows of groups of blocks, which are all there are, and write them as blocks with few keys each."""
+        old, new = self.partitions[partition], self.partitions[partition].fresh()
+        for places in groups:
+            chunk = self.load(partition, places)
+            for start in range(0, len(chunk.codes), block_rows):
+                cut = slice(start, start + block_rows)
+                rows = chunk.order[cut]
+                batch = chunk.source.batch.take(pa.array(rows))
+                self.write(new, chunk.codes[cut], chunk.stamps[:, cut], batch, chunk.bits[rows])
+            for at in places:
+                self._area.free(old[at].id)
+        old.clear()
+        self.partitions[partition] = new
 
     def clear(self) -> None:
         """Forget all blocks."""

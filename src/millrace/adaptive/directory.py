@@ -18,7 +18,7 @@ from millrace.core.errors import BudgetExceededError
 ENTRY_BYTES = 96
 """What an entry takes in memory, without the bits of its rows."""
 
-_FIELDS = ("id", "rows", "nbytes", "low", "high", "left", "group")
+_FIELDS = ("id", "rows", "nbytes", "low", "high", "left")
 
 
 @dataclass(slots=True)
@@ -32,8 +32,6 @@ class Block:
     high: int
     left: int
     """When the last of its rows left memory."""
-    group: int
-    """Rows of the same group have been joined with each other; each block begins with a group of its own flush."""
     matched: npt.NDArray[np.uint8]
     """One bit per row that has found a partner; empty where nobody asks."""
 
@@ -66,6 +64,10 @@ class BlockList:
         """What a list takes: the last page, one other, and where all are."""
         return 2 * page * (ENTRY_BYTES + -(-block_rows // 8)) + 8 * pages
 
+    def fresh(self) -> BlockList:
+        """An empty list of the same kind."""
+        return BlockList(self._area, self._page, self._pages, self._tracks)
+
     def __len__(self) -> int:
         return len(self._table) * self._page + len(self._tail)
 
@@ -94,6 +96,10 @@ class BlockList:
             self._tail = []
         self._tail.append(block)
         self.rows += block.rows
+
+    def spans(self) -> npt.NDArray[np.int64]:
+        """Least code, greatest code and bytes of every block, a row each."""
+        return np.array([(block.low, block.high, block.nbytes) for block in self], np.int64).reshape(-1, 3)
 
     def change(self, at: int, block: Block) -> None:
         """Something else is known of a block now."""
@@ -131,6 +137,11 @@ class BlockList:
         blocks, start = [], 0
         for values in fields.tolist():
             length = -(-values[1] // 8) if self._tracks else 0
-            blocks.append(Block(*values, bits[start : start + length]))
+            blocks.append(_block(values, bits[start : start + length]))
             start += length
         return blocks
+
+
+def _block(values: list[int], bits: npt.NDArray[np.uint8]) -> Block:
+    made, rows, nbytes, low, high, left = values
+    return Block(BlockId(made), rows, nbytes, low, high, left, bits)

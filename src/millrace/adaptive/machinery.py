@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.adaptive.blocks import Chunk
-from millrace.adaptive.directory import Block, BlockList
+from millrace.adaptive.directory import BlockList
 from millrace.adaptive.matching import Matching
 from millrace.adaptive.memory import FIRST, LAST, Codes, Pairs, Workspace
 from millrace.adaptive.metrics import PairMetrics
@@ -38,6 +38,43 @@ class LogicalClock:
         return self.ticks(1)
 
 
+class Past:
+    """Which rows of a partition have met although one of them was on disk.
+
+    Rows that had left memory by a *corner*, one moment per side, have all been joined on disk. A *history* says per
+    side, run by run, until when its rows had left that were brought back to meet the other side's rows in memory, and
+    when that was.
+    """
+
+    def __init__(self) -> None:
+        self.corners: list[tuple[int, int]] = []
+        self.history: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+
+    def add_corner(self, left: int, right: int) -> None:
+        """All rows that had left by these moments have been joined with each other."""
+        kept = [(a, b) for a, b in self.corners if not (a <= left and b <= right)]
+        self.corners = [*kept, (left, right)]
+
+    def add_run(self, side: int, until: int, when: int) -> None:
+        """Rows of a side that had left until then have met the rows that the other had in memory."""
+        runs = self.history[side]
+        runs.append((until, when))
+
+    def seen_from(self, side: int) -> tuple[Codes, Codes, Codes]:
+        """Corners, own and other history as arrays, own moments first."""
+        corners = _moments(self.corners)
+        return corners[:, ::-1].copy() if side else corners, *(
+            _moments(self.history[which]) for which in (side, 1 - side)
+        )
+
+
+def _moments(pairs: list[tuple[int, int]]) -> Codes:
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+_NO_PAST = Past()
+
+
 class Machinery:
     """Two sides and what can be done with them."""
 
@@ -57,7 +94,7 @@ class Machinery:
     ) -> None:
         self.sides, self.matching, self.output, self.budget = sides, matching, output, budget
         self.work, self.metrics, self.clock = work, metrics, clock
-        self.transfer, self._block = transfer, block
+        self.transfer, self.block = transfer, block
         self.keeps = keeps
         """Whether rows of a side come out without a partner too."""
         self.random = np.random.default_rng(seed)
@@ -85,14 +122,15 @@ class Machinery:
         else:
             yield from self.output.pairs(other, others, own, rows)
 
-    def join_chunks(self, side: int, chunk: Chunk, other: Chunk) -> Batches:
-        """Rows of two chunks that have not been in memory together; the other should be the larger."""
+    def join_chunks(self, side: int, chunk: Chunk, other: Chunk, past: Past | None = None) -> Batches:
+        """Rows of two chunks that have not met before; the other should be the larger."""
         lows, highs = self.matching.ranges(side, chunk.codes)
+        corners, *histories = _NO_PAST.seen_from(side) if past is None else past.seen_from(side)
         cursor = np.array([0, 0, -1], np.int64)
         mine, theirs = self.work.rows, self.work.slots
         while cursor[0] < len(lows):
             made = bands.merge(
-                lows, highs, chunk.arrived, chunk.left, other.codes, other.arrived, other.left, cursor, mine, theirs
+                lows, highs, chunk.stamps, other.codes, other.stamps, corners, *histories, cursor, mine, theirs
             )
             if not made:
                 continue
@@ -106,23 +144,22 @@ class Machinery:
     # rows leave memory
 
     def spill(self, side: Side, codes: Codes, slots: npt.NDArray[np.int32], partition: int = 0) -> None:
-        """Write rows that the index has given out to disk, a block at a time; they leave at one moment."""
-        departure = self.clock.tick()
+        """Write rows that the index has given out to disk, a block at a time."""
         order = np.argsort(codes, kind="stable")
         codes, slots = codes[order], slots[order]
         rows = side.block_rows
         for start in range(0, len(codes), rows):
-            self._spill(side, codes[start : start + rows], slots[start : start + rows], departure, partition)
+            self._spill(side, codes[start : start + rows], slots[start : start + rows], partition)
         self.metrics.flushes += 1
         self.metrics.spilled_rows += len(codes)
 
-    def _spill(self, side: Side, codes: Codes, slots: npt.NDArray[np.int32], departure: int, partition: int) -> None:
+    def _spill(self, side: Side, codes: Codes, slots: npt.NDArray[np.int32], partition: int) -> None:
         if side.too_long(slots):  # these hold more than rows do on average
             half = len(codes) // 2
-            self._spill(side, codes[:half], slots[:half], departure, partition)
-            self._spill(side, codes[half:], slots[half:], departure, partition)
+            self._spill(side, codes[:half], slots[:half], partition)
+            self._spill(side, codes[half:], slots[half:], partition)
             return
-        side.spill(codes, slots, departure, partition)
+        side.spill(codes, slots, self.clock.tick(), partition)
 
     def spill_rest(self) -> None:
         """At the end: what is in memory goes to disk, if the other side has rows there that it may not have met."""
@@ -145,7 +182,7 @@ class Machinery:
 
         Each is there twice while they are put together.
         """
-        left, count = self.transfer.nbytes - 2 * self._block, 0
+        left, count = self.transfer.nbytes - 2 * self.block, 0
         while first + count < len(blocks) and count < most:
             left -= 2 * blocks[first + count].nbytes
             if left < 0:
@@ -153,8 +190,8 @@ class Machinery:
             count += 1
         return max(1, count)
 
-    def reach(self, side: int, block: Block) -> tuple[int, int]:
-        """From which to which code of the other side rows of a block may have partners."""
-        ends = np.array([block.low, block.high], np.int64)
+    def reach(self, side: int, low: int, high: int) -> tuple[int, int]:
+        """From which to which code of the other side rows with codes from ``low`` to ``high`` may have partners."""
+        ends = np.array([low, high], np.int64)
         lows, highs = self.matching.ranges(side, ends)
         return int(lows[0]), int(highs[1])

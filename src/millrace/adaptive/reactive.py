@@ -21,7 +21,8 @@ from typing import Any
 
 from millrace.adaptive.blocks import Chunk
 from millrace.adaptive.directory import Block, BlockList
-from millrace.adaptive.machinery import Machinery
+from millrace.adaptive.cleaning import clean_up
+from millrace.adaptive.machinery import Machinery, Past
 from millrace.adaptive.output import Batches
 
 
@@ -147,15 +148,28 @@ class ReactiveNL(Reactive):
 
     def _near(self, outer: int, chunk: Chunk, block: Block) -> bool:
         """Whether a block can have partners in the chunk, by its ends."""
-        low, high = self._m.reach(1 - outer, block)
-        return low <= chunk.codes[-1] and high >= chunk.codes[0]
+        low, high = self._m.reach(1 - outer, block.low, block.high)
+        return bool(low <= chunk.codes[-1] and high >= chunk.codes[0])
 
     def clean_up(self) -> Batches:
-        """What is in memory goes to disk, where rows of the other side are that it has not met; then to the end."""
+        """What is in memory goes to disk, where rows of the other side are that it has not met; then all are joined."""
+        self._drop_chunk()
         self._m.spill_rest()
-        self._most = 2**31
-        while self.work:
-            yield from self.unit()
+        yield from clean_up(self._m, 0, self.past)
+
+    @property
+    def past(self) -> Past:
+        """Who has met on disk so far."""
+        past = Past()
+        outer = 0 if self._outer is None else self._outer
+        self._corner(past, outer, self.joined[outer], self.joined[1 - outer])
+        self._corner(past, outer, self.joined[outer] + self._outer_mem, self._inner_at)
+        return past
+
+    def _corner(self, past: Past, outer: int, outer_blocks: int, inner_blocks: int) -> None:
+        if outer_blocks and inner_blocks:
+            ends = [self._blocks(outer)[outer_blocks - 1].left, self._blocks(1 - outer)[inner_blocks - 1].left]
+            past.add_corner(*(ends if outer == 0 else ends[::-1]))
 
     def state(self) -> dict[str, Any]:
         if self._chunk is not None:
@@ -170,4 +184,5 @@ class ReactiveNL(Reactive):
         for side in (0, 1):
             assert self.joined[side] <= len(self._blocks(side)), "more blocks joined than there are"
         if self._inner_at:
-            assert self._outer is not None and self._inner_at <= self.joined[1 - self._outer]
+            assert self._outer is not None
+            assert self._inner_at <= self.joined[1 - self._outer]

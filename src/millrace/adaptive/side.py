@@ -53,9 +53,10 @@ class Side:
     def spill(self, codes: Codes, slots: Slots, departure: int, partition: int = 0) -> None:
         """Write rows, which the index has given out, as one block, in this order; they are gone from memory."""
         memory = self.memory
-        left: Stamps = np.full(len(codes), departure, np.int64)
+        stamps: Stamps = np.empty((2, len(codes)), np.int64)
+        stamps[0], stamps[1] = memory.stamps[slots], departure
         bits: npt.NDArray[Any] = memory.bits[slots]
-        self.disk.write(partition, codes, memory.stamps[slots], left, memory.batch(slots), bits, departure)
+        self.disk.write(self.disk.partitions[partition], codes, stamps, memory.batch(slots), bits)
         memory.forget(slots)
 
     def clear(self) -> None:

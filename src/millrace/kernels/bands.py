@@ -55,24 +55,39 @@ def within(
             out[i] = low <= difference <= high
 
 
+@inlined
+def _probed(
+    history: npt.NDArray[np.int64], gone: np.int64, arrival: np.int64, departure: np.int64
+) -> bool:
+    """Whether a row that left memory at ``gone`` has been brought back to meet one that was in memory then."""
+    for i in range(len(history)):
+        if gone <= history[i, 0] and arrival < history[i, 1] < departure:
+            return True
+    return False
+
+
 @kernel
 def merge(
     lows: npt.NDArray[np.int64],
     highs: npt.NDArray[np.int64],
-    arrived: npt.NDArray[np.int64],
-    left: npt.NDArray[np.int64],
+    rows_stamps: npt.NDArray[np.int64],
     keys: npt.NDArray[np.int64],
-    other_arrived: npt.NDArray[np.int64],
-    other_left: npt.NDArray[np.int64],
+    keys_stamps: npt.NDArray[np.int64],
+    corners: npt.NDArray[np.int64],
+    rows_history: npt.NDArray[np.int64],
+    keys_history: npt.NDArray[np.int64],
     cursor: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int32],
     others: npt.NDArray[np.int32],
 ) -> int:
-    """Pairs (i, j) with ``lows[i] <= keys[j] <= highs[i]`` that were never in memory together.
+    """Pairs (i, j) with ``lows[i] <= keys[j] <= highs[i]`` that have not met before. All keys ascend.
 
-    All keys ascend. Two rows were in memory together if both had arrived before either left. ``cursor`` is (row, where
-    its keys begin, next key or -1): start with (0, 0, -1), call again until the first reaches ``len(lows)``. Returns how
-    many pairs were written. O(rows + keys + pairs looked at).
+    Two rows have met if both had arrived before either left memory; if both had left by one of the ``corners``, one
+    moment for each side, for then they were joined on disk; or if a run of the history brought one back to the other.
+    Stamps are (arrival, departure) as two rows of an array; a history has (rows that left until then, when it ran).
+
+    ``cursor`` is (row, where its keys begin, next key or -1): start with (0, 0, -1), call again until the first reaches
+    ``len(lows)``. Returns how many pairs were written. O(rows * log + pairs looked at).
     """
     limit = len(rows)
     made = 0
@@ -84,11 +99,20 @@ def merge(
             if begin < len(keys) and keys[begin] < lows[i]:
                 begin = _gallop(keys, begin, lows[i])
             j = begin
-        arrival = arrived[i]
-        departure = left[i]
+        arrival = rows_stamps[0, i]
+        departure = rows_stamps[1, i]
         high = highs[i]
         while j < len(keys) and keys[j] <= high:
-            if max(arrival, other_arrived[j]) >= min(departure, other_left[j]):
+            came = keys_stamps[0, j]
+            left = keys_stamps[1, j]
+            met = max(arrival, came) < min(departure, left)
+            for c in range(len(corners)):
+                met |= departure <= corners[c, 0] and left <= corners[c, 1]
+            if not met and len(rows_history):
+                met = _probed(rows_history, departure, came, left)
+            if not met and len(keys_history):
+                met = _probed(keys_history, left, arrival, departure)
+            if not met:
                 if made == limit:
                     cursor[0] = i
                     cursor[1] = begin
