@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.adaptive.buckets import AdaptivePairs, BiasedBuckets, LargestPartition, LeastLikely, SymmetricBuckets
 from millrace.adaptive.flushing import Flushing, NeverFlush
 from millrace.adaptive.machinery import Machinery
+from millrace.adaptive.partitioned import AtTheEnd, BestOfBoth, Merging, Probing
 from millrace.adaptive.reactive import Idle, Reactive, ReactiveNL
 from millrace.adaptive.regions import ThreeRegions
+from millrace.adaptive.runs import RunPairs
 from millrace.core.errors import ConfigError, one_of
 
 
@@ -74,6 +77,48 @@ ALGORITHMS = {
             NeverFlush,
             Idle,
             "symmetric: every row meets the other side's in memory; both inputs have to fit",
+        ),
+        Algorithm(
+            "dphj",
+            SymmetricBuckets,
+            AtTheEnd,
+            "as shj; when memory is full the largest bucket of both sides goes to disk and stays there",
+            ordered=False,
+        ),
+        Algorithm(
+            "xjoin",
+            LargestPartition,
+            Probing,
+            "the largest partition of one side goes to disk; while nothing comes in it meets the other side's memory",
+            ordered=False,
+        ),
+        Algorithm(
+            "pmj",
+            RunPairs,
+            AtTheEnd,
+            "memory is filled, both sides are sorted, joined and written; the runs are joined at the end",
+            probes=False,
+        ),
+        Algorithm(
+            "hmj",
+            AdaptivePairs,
+            Merging,
+            "pairs of buckets go to disk so that memory stays balanced; while nothing comes in they are merged",
+            ordered=False,
+        ),
+        Algorithm(
+            "rpj",
+            LeastLikely,
+            BestOfBoth,
+            "rows whose partners are least likely to come go to disk; while nothing comes in the best of both is done",
+            ordered=False,
+        ),
+        Algorithm(
+            "ehj",
+            BiasedBuckets,
+            AtTheEnd,
+            "buckets of one side go to disk before any of the other",
+            ordered=False,
         ),
         Algorithm(
             "diner",

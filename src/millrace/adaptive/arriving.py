@@ -66,14 +66,19 @@ class Arriving:
         codes = codes[order]
         heap = Arena.heap_bytes_of(piece.columns)
         self._check_fits(side, len(piece), heap)
-        stamps = np.arange(len(piece), dtype=np.int64) + m.clock.ticks(len(piece))
         bits = np.zeros(len(piece), np.uint8)
         if self._probes:
+            arrival = m.clock.ticks(len(piece))
             yield from self._probe(side, piece, codes, order, bits)
-        self._flushing.arrived(number, codes)
         yield from self._make_room(side, codes, heap)
+        if not self._probes:  # who leaves to make room has not met them
+            arrival = m.clock.ticks(len(piece))
+        stamps = np.arange(arrival, arrival + len(piece), dtype=np.int64)
         side.memory.insert(codes, order, piece.columns, stamps, bits)
         side.arrived += len(piece)
+        side.came += m.partitions.counts(codes)
+        self._flushing.arrived(number, codes)
+        self._flushing.settle()
 
     def _lonely(self, side: Side, rows: pa.RecordBatch) -> Batches:
         """Rows that cannot have a partner."""
@@ -141,7 +146,3 @@ class Arriving:
                     f"{side.name}: {len(codes):,} rows of {format_size(needed)} do not fit into "
                     f"{format_size(m.budget.total)} of memory beside buffers and {m.metrics.flushes:,} flushed blocks"
                 )
-
-    def join_memory(self) -> Batches:
-        """What is in memory on both sides has met, where rows meet as they come."""
-        return iter(())

@@ -68,11 +68,11 @@ class Disk:
         self._lonely: list[BlockId] = []
         self._reservation = budget.reserve("directory")
 
-    def divide(self, partitions: int, page: int, pages: int, block_rows: int) -> None:
+    def divide(self, partitions: int, page: int, fan: int, block_rows: int) -> None:
         """Keep blocks in so many partitions."""
         rows = block_rows if self._tracks else 0
-        self._reservation.resize(partitions * BlockList.least_bytes(page, pages, rows))
-        self.partitions = [BlockList(self._area, page, pages, self._tracks) for _ in range(partitions)]
+        self._reservation.resize(partitions * BlockList.least_bytes(page, fan, rows))
+        self.partitions = [BlockList(self._area, page, fan, self._tracks) for _ in range(partitions)]
 
     @property
     def rows(self) -> int:
@@ -117,6 +117,14 @@ class Disk:
         stamps = stamps[:, by_code]
         source = BatchSource(pa.concat_batches(batches), np.concatenate(bits))
         return Chunk(stamps[0], stamps[1:], by_code.astype(np.int32), source, home, [*places])
+
+    def raw(self, block: Block) -> bytes:
+        """A block as it is on disk."""
+        return bytes(self._area.read(block.id))
+
+    def put_back(self, data: memoryview) -> BlockId:
+        """Write a block as it was."""
+        return self._area.write(self._name, [data])
 
     def _bits_of(self, block: Block) -> Bits:
         if not self._tracks:

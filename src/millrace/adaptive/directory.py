@@ -36,6 +36,72 @@ class Block:
     """One bit per row that has found a partner; empty where nobody asks."""
 
 
+class BlockIds:
+    """A list of blocks of any length in little memory: pages of numbers on disk, and their numbers in a list like it."""
+
+    LEVELS = 4
+
+    def __init__(self, area: SpillArea, page: int, levels: int = LEVELS) -> None:
+        self._area, self._page, self._levels = area, page, levels
+        self._tail: list[int] = []
+        self._above: BlockIds | None = None
+
+    @staticmethod
+    def least_bytes(page: int) -> int:
+        """What a list takes, however long."""
+        return BlockIds.LEVELS * 2 * page * 8
+
+    def _pages(self) -> int:
+        return 0 if self._above is None else len(self._above)
+
+    def __len__(self) -> int:
+        return self._pages() * self._page + len(self._tail)
+
+    def __getitem__(self, at: int) -> BlockId:
+        number, inside = divmod(at, self._page)
+        return BlockId(self._tail[inside] if number == self._pages() else self._read(number)[inside])
+
+    def __setitem__(self, at: int, block: BlockId) -> None:
+        number, inside = divmod(at, self._page)
+        if number == self._pages():
+            self._tail[inside] = block
+            return
+        assert self._above is not None
+        numbers = self._read(number)
+        numbers[inside] = block
+        old = self._above[number]
+        self._above[number] = self._write(numbers)
+        self._area.free(old)
+
+    def append(self, block: BlockId) -> None:
+        if len(self._tail) == self._page:
+            if self._above is None:
+                if self._levels == 1:
+                    raise BudgetExceededError(
+                        "directory: there are more blocks on disk than there is memory to know of; larger ones are "
+                        "fewer: block="
+                    )
+                self._above = BlockIds(self._area, self._page, self._levels - 1)
+            self._above.append(self._write(self._tail))
+            self._tail = []
+        self._tail.append(block)
+
+    def clear(self) -> None:
+        if self._above is not None:
+            for at in range(len(self._above)):
+                self._area.free(self._above[at])
+            self._above.clear()
+        self._tail, self._above = [], None
+
+    def _write(self, numbers: list[int]) -> BlockId:
+        return self._area.write("directory", [np.array(numbers, np.int64)])
+
+    def _read(self, number: int) -> list[int]:
+        assert self._above is not None
+        numbers: list[int] = np.frombuffer(self._area.read(self._above[number]), np.int64).tolist()
+        return numbers
+
+
 class BlockList:
     """Entries of blocks in the order they were written.
 
@@ -43,15 +109,15 @@ class BlockList:
     ----------
     page
         Entries of a page.
-    pages
-        Most pages there can be.
+    fan
+        Numbers of a page that says where pages are.
     tracks
         Whether entries have bits.
     """
 
-    def __init__(self, area: SpillArea, page: int, pages: int, tracks: bool) -> None:
-        self._area, self._page, self._pages, self._tracks = area, page, pages, tracks
-        self._table: list[BlockId] = []
+    def __init__(self, area: SpillArea, page: int, fan: int, tracks: bool) -> None:
+        self._area, self._page, self._fan, self._tracks = area, page, fan, tracks
+        self._table = BlockIds(area, fan)
         self._tail: list[Block] = []
         self._cached: list[Block] = []
         self._number = -1
@@ -60,13 +126,13 @@ class BlockList:
         """Rows of all blocks."""
 
     @staticmethod
-    def least_bytes(page: int, pages: int, block_rows: int) -> int:
+    def least_bytes(page: int, fan: int, block_rows: int) -> int:
         """What a list takes: the last page, one other, and where all are."""
-        return 2 * page * (ENTRY_BYTES + -(-block_rows // 8)) + 8 * pages
+        return 2 * page * (ENTRY_BYTES + -(-block_rows // 8)) + BlockIds.least_bytes(fan)
 
     def fresh(self) -> BlockList:
         """An empty list of the same kind."""
-        return BlockList(self._area, self._page, self._pages, self._tracks)
+        return BlockList(self._area, self._page, self._fan, self._tracks)
 
     def __len__(self) -> int:
         return len(self._table) * self._page + len(self._tail)
@@ -87,11 +153,6 @@ class BlockList:
     def append(self, block: Block) -> None:
         """A block has been written."""
         if len(self._tail) == self._page:
-            if len(self._table) >= self._pages:
-                raise BudgetExceededError(
-                    f"directory: there is no memory to know of more than {len(self):,} blocks; larger ones are fewer: "
-                    "block="
-                )
             self._table.append(self._area.write("directory", self._packed(self._tail)))
             self._tail = []
         self._tail.append(block)
@@ -113,16 +174,18 @@ class BlockList:
 
     def clear(self) -> None:
         """Forget all entries; the blocks themselves are the caller's."""
-        for page in self._table:
-            self._area.free(page)
-        self._table, self._tail, self._cached = [], [], []
+        for at in range(len(self._table)):
+            self._area.free(self._table[at])
+        self._table.clear()
+        self._tail, self._cached = [], []
         self._number, self._changed, self.rows = -1, False, 0
 
     def _write_back(self) -> None:
         if self._changed:
             page = self._area.write("directory", self._packed(self._cached))
-            self._area.free(self._table[self._number])
+            old = self._table[self._number]
             self._table[self._number] = page
+            self._area.free(old)
             self._changed = False
 
     def _packed(self, blocks: list[Block]) -> list[Any]:

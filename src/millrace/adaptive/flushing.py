@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-import numpy as np
-
 from millrace.adaptive.machinery import Machinery
 from millrace.adaptive.memory import Codes, Pairs
 from millrace.adaptive.output import Batches
@@ -28,6 +26,13 @@ class Flushing(ABC):
 
     def matched(self, side: int, codes: Codes, pairs: Pairs) -> None:
         """Rows of this side have met rows of the other in memory: one code per pair."""
+
+    def settle(self) -> None:
+        """Rows have taken their place in memory; some may be wanted elsewhere."""
+
+    def at_end(self) -> Batches:
+        """Both inputs have ended, and what is in memory is still there."""
+        return iter(())
 
     @abstractmethod
     def flush(self) -> Batches:
@@ -55,8 +60,3 @@ class NeverFlush(Flushing):
             f"{rows[1]:,} right rows; give it more, or choose an algorithm that spills, such as diner"
         )
         yield
-
-
-def biggest(counts: list[int]) -> int:
-    """Where the largest count is, the first of equals."""
-    return int(np.argmax(counts))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace.adaptive import snapshots
 from millrace.adaptive.algorithms import Algorithm
 from millrace.adaptive.algorithms import algorithm as named
 from millrace.adaptive.arriving import Arriving
@@ -19,6 +20,7 @@ from millrace.adaptive.matching import Band, Matching
 from millrace.adaptive.memory import MATCHED, SortedRows, Workspace
 from millrace.adaptive.metrics import PairMetrics
 from millrace.adaptive.output import Batches, BatchSource, PairOutput
+from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.side import Side
 from millrace.adaptive.sizing import Sizes
 from millrace.adaptive.spec import SIDES, On, PairSpec
@@ -124,6 +126,7 @@ class StreamJoin(OneCallAtATime):
         self._space, self._output_rows, self._seed = space or HeapSpace(), output_rows, seed
         self._area = SpillArea(None if spill is None else Path(spill))
         self._metrics = PairMetrics(budget_bytes=self.budget.total)
+        self.band = band
         self._begin(band, options)
 
     # wiring
@@ -137,7 +140,7 @@ class StreamJoin(OneCallAtATime):
         transfer = budget.reserve("transfer", sizes.transfer)
         budget.reserve("work", sizes.work)
         self._sides = [self._side(number, _NOTHING) for number in (0, 1)]
-        self._machinery = Machinery(
+        self.machinery = Machinery(
             self._sides,
             self._matching,
             None,
@@ -148,25 +151,26 @@ class StreamJoin(OneCallAtATime):
             transfer,
             sizes.block,
             (self.spec.keeps(0), self.spec.keeps(1)),
+            Partitions(self.algorithm.partitions),
             self._seed,
         )
-        self._flushing, self._reactive = self.algorithm.make(self._machinery, options)
+        self.flushing, self.reactive = self.algorithm.make(self.machinery, options)
         for side in self._sides:
             self._divide(side)
-        self._arriving = Arriving(self._machinery, self._flushing, self.algorithm, sizes)
+        self._arriving = Arriving(self.machinery, self.flushing, self.algorithm, sizes)
         self._finished = False
 
     def _side(self, number: int, schema: pa.Schema) -> Side:
         name = SIDES[number]
         memory = SortedRows(name, schema, self.budget, self._space, self._sizes.width)
         disk = Disk(name, schema, self._area, self.budget, self.spec.keeps(number) or self.spec.how == "semi")
-        return Side(number, schema, memory, disk, self._sizes.block)
+        return Side(number, schema, memory, disk, self._sizes.block, self.algorithm.partitions)
 
     def _divide(self, side: Side) -> None:
         if self.algorithm.spills:
-            side.disk.divide(self._flushing.partitions, self._sizes.page, self._sizes.pages, side.block_rows)
+            side.disk.divide(self.flushing.partitions, self._sizes.page, self._sizes.fan, side.block_rows)
         else:
-            side.disk.divide(1, 0, 0, 0)
+            side.disk.divide(1, 1, 1, 0)
 
     def _check_least(self, left: pa.Schema, right: pa.Schema) -> None:
         least = self._sizes.least
@@ -210,7 +214,7 @@ class StreamJoin(OneCallAtATime):
         self._divide(self._sides[number])
         self._schemas[number] = schema
         if output is not None:
-            self._output = self._machinery.output = output
+            self._output = self.machinery.output = output
 
     # the life cycle
 
@@ -231,14 +235,14 @@ class StreamJoin(OneCallAtATime):
         return self._guarded(self._counted("rows_reactive", self._idle()))
 
     def _idle(self) -> Batches:
-        if self._reactive.work:
+        if self.reactive.work:
             self._metrics.reactive_units += 1
-            yield from self._reactive.unit()
+            yield from self.reactive.unit()
 
     @property
     def work(self) -> bool:
         """Whether :meth:`idle` has something to do."""
-        return not self._finished and self._reactive.work
+        return not self._finished and self.reactive.work
 
     def end(self, side: str) -> Batches:
         """One input has ended; rows of the other need not stay in memory for it any more."""
@@ -265,15 +269,15 @@ class StreamJoin(OneCallAtATime):
 
     def _finish(self) -> Batches:
         if self._output is not None:
-            yield from self._arriving.join_memory()
-            yield from self._reactive.clean_up()
+            yield from self.flushing.at_end()
+            yield from self.reactive.clean_up()
             for side in self._sides:
                 if self.spec.keeps(side.number):
                     yield from self._alone(side)
             yield from self._output.flush()
         for side in self._sides:
             side.clear()
-        self._machinery.transfer.resize(0)
+        self.machinery.transfer.resize(0)
 
     def _alone(self, side: Side) -> Batches:
         """Rows that have found no partner."""
@@ -323,6 +327,30 @@ class StreamJoin(OneCallAtATime):
                     yield from self.push(side, batch)
         yield from self.finish()
 
+    def snapshot(self) -> bytes:
+        """All state that has to survive, rows on disk included."""
+        self._check_between_calls("snapshot")
+        if self._finished:
+            raise StateError("snapshot after finish: there is nothing left to keep")
+        return snapshots.to_bytes(self)
+
+    def restore(self, state: bytes) -> None:
+        """Go on from a snapshot of a join with the same arguments."""
+        self._check_between_calls("restore")
+        if self._finished or any(schema is not None for schema in self._schemas):
+            raise StateError("restore: expected a new join; this one has taken in rows")
+        snapshots.restore(self, state)
+
+    @property
+    def identity(self) -> str:
+        """What a snapshot has to be of."""
+        keys = " = ".join(",".join(names) for names in self.spec.keys)
+        return f"{self.algorithm.name}, {self.spec.how} join on {keys}, band {self.band}"
+
+    def schema_of(self, number: int) -> pa.Schema | None:
+        """Columns of an input, if they are known."""
+        return self._schemas[number]
+
     def close(self) -> None:
         """Remove what is on disk. The end of the process does so too."""
         self._area.close()
@@ -359,8 +387,8 @@ class StreamJoin(OneCallAtATime):
         if not self._finished:
             for side in self._sides:
                 side.check_invariants()
-            self._flushing.check_invariants()
-            self._reactive.check_invariants()
+            self.flushing.check_invariants()
+            self.reactive.check_invariants()
 
 
 def batches_of(side: str, stream: Any) -> Iterable[pa.RecordBatch]:

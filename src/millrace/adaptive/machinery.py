@@ -10,9 +10,10 @@ import numpy.typing as npt
 from millrace.adaptive.blocks import Chunk
 from millrace.adaptive.directory import BlockList
 from millrace.adaptive.matching import Matching
-from millrace.adaptive.memory import FIRST, LAST, Codes, Pairs, Workspace
+from millrace.adaptive.memory import Codes, Pairs, Workspace
 from millrace.adaptive.metrics import PairMetrics
 from millrace.adaptive.output import Batches, PairOutput, Rows, Source
+from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.side import Side
 from millrace.core.budget import MemoryBudget, Reservation
 from millrace.kernels import bands
@@ -90,6 +91,7 @@ class Machinery:
         transfer: Reservation,
         block: int,
         keeps: tuple[bool, bool],
+        partitions: Partitions,
         seed: int,
     ) -> None:
         self.sides, self.matching, self.output, self.budget = sides, matching, output, budget
@@ -97,6 +99,8 @@ class Machinery:
         self.transfer, self.block = transfer, block
         self.keeps = keeps
         """Whether rows of a side come out without a partner too."""
+        self.partitions = partitions
+        """How rows on disk are divided."""
         self.random = np.random.default_rng(seed)
 
     # rows meet
@@ -121,6 +125,14 @@ class Machinery:
             yield from self.output.pairs(own, rows, other, others)
         else:
             yield from self.output.pairs(other, others, own, rows)
+
+    def meet_memory(self, side: Side, codes: Codes, slots: Rows) -> Batches:
+        """Rows of one side, sorted, meet all of the other's in memory."""
+        other = self.sides[1 - side.number]
+        for found in other.memory.matches(*self.matching.ranges(side.number, codes), self.work):
+            own = slots[found.rows]
+            met = self.meet(side.number, side.source, own, codes[found.rows], other.source, found.slots, found.keys)
+            yield from self.put_out(side.number, side.source, met.rows, other.source, met.slots)
 
     def join_chunks(self, side: int, chunk: Chunk, other: Chunk, past: Past | None = None) -> Batches:
         """Rows of two chunks that have not met before; the other should be the larger."""
@@ -165,9 +177,13 @@ class Machinery:
         """At the end: what is in memory goes to disk, if the other side has rows there that it may not have met."""
         needed = [side for side in self.sides if self.sides[1 - side.number].disk.rows]
         for side in needed:
-            while len(side.memory):
-                codes, slots = side.memory.take_out(int(FIRST), int(LAST), 64 * side.block_rows)
-                self.spill(side, codes, slots)
+            for partition in range(self.partitions.count):
+                low, high = self.partitions.bounds(partition)
+                while True:
+                    codes, slots = side.memory.take_out(low, high, 64 * side.block_rows)
+                    if not len(codes):
+                        break
+                    self.spill(side, codes, slots, partition)
             side.memory.pack()
         self.transfer.resize(self.transfer.nbytes + self.budget.available)
 

@@ -86,9 +86,8 @@ class SortedRows:
         )
         lows: npt.NDArray[Any] = space.array(f"{name}.lows", np.int64, chunks)
         state = np.zeros(4, np.int64)
-        self.index = Ordered(
-            keys.reshape(chunks, width), slots.reshape(chunks, width), counts, order, lows, spare, state
-        )  # type: ignore[arg-type]
+        grid = (chunks, width)
+        self.index = Ordered(keys.reshape(grid), slots.reshape(grid), counts, order, lows, spare, state)
         self._chunks = chunks
         self._charged_slots = self._charged_chunks = self._heap_limit = 0
         self._reservation = budget.reserve(name)
@@ -263,6 +262,13 @@ class SortedRows:
     def key_at(self, rank: int) -> int:
         """The key of the row of this rank."""
         return int(ordered.key_at(self.index, rank))
+
+    def stamps_between(self, low: int, high: int) -> Stamps:
+        """When the rows with a key from ``low`` to ``high`` came."""
+        keys, slots = self.entries()
+        start, stop = np.searchsorted(keys, low), np.searchsorted(keys, high, side="right")
+        stamps: Stamps = self.stamps[slots[start:stop]]
+        return stamps
 
     def between(self, low: int, high: int) -> int:
         """Rows with a key from ``low`` to ``high``."""

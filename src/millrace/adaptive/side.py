@@ -27,7 +27,7 @@ class Side:
         Bytes of a block on disk.
     """
 
-    def __init__(self, number: int, schema: pa.Schema, memory: SortedRows, disk: Disk, block: int) -> None:
+    def __init__(self, number: int, schema: pa.Schema, memory: SortedRows, disk: Disk, block: int, partitions: int) -> None:
         self.number, self.name = number, SIDES[number]
         self.schema, self.memory, self.disk = schema, memory, disk
         self.source = MemorySource(memory)
@@ -35,6 +35,8 @@ class Side:
         self._width = fixed_width(schema) + STAMP_BYTES
         self.arrived = 0
         """Rows that have come, without those whose key is null."""
+        self.came = np.zeros(partitions, np.int64)
+        """The same by partition."""
         self.ended = False
 
     @property

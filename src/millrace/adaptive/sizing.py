@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace.adaptive.algorithms import ALGORITHMS, Algorithm
 from millrace.adaptive.blocks import STAMP_BYTES
-from millrace.adaptive.directory import ENTRY_BYTES, BlockList
+from millrace.adaptive.directory import ENTRY_BYTES, BlockIds, BlockList
 from millrace.adaptive.memory import Workspace
 from millrace.core.errors import ConfigError
 from millrace.core.sizes import format_size
@@ -25,8 +25,8 @@ class Sizes:
     LEAST_WIDTH: ClassVar[int] = 8
     LEAST_BLOCK: ClassVar[int] = 256
     LEAST_PAIRS: ClassVar[int] = 16
-    LEAST_PAGE: ClassVar[int] = 4
-    LEAST_PAGES: ClassVar[int] = 64
+    LEAST_PAGE: ClassVar[int] = 2
+    LEAST_FAN: ClassVar[int] = 8
 
     total: int
     width: int
@@ -41,8 +41,8 @@ class Sizes:
     """Rows that are taken in at a time."""
     page: int
     """Entries of a page of the directory of blocks."""
-    pages: int
-    """Most pages of a partition."""
+    fan: int
+    """Numbers of a page that says where those are."""
     least: int
     """The least budget there could be, without what depends on the columns."""
 
@@ -58,8 +58,8 @@ class Sizes:
             raise ConfigError(f"block: expected at least {Sizes.LEAST_BLOCK} bytes; got {format_size(block)}")
         spills, lists = algorithm.spills, 2 * algorithm.partitions
         page = max(Sizes.LEAST_PAGE, min(64, total // 16 // lists // (2 * ENTRY_BYTES)))
-        pages = max(Sizes.LEAST_PAGES, total // 64 // lists // 8)
-        directory = lists * BlockList.least_bytes(Sizes.LEAST_PAGE, Sizes.LEAST_PAGES, 64) if spills else 0
+        fan = max(Sizes.LEAST_FAN, min(64, total // 64 // BlockIds.least_bytes(1) // lists))
+        directory = lists * BlockList.least_bytes(Sizes.LEAST_PAGE, Sizes.LEAST_FAN, 64) if spills else 0
         given = Sizes.LEAST_BLOCK if block is None else block
         size = max(Sizes.LEAST_BLOCK, min(4096, total // 32), min(1_000_000, total // 512)) if block is None else block
         outer = max(1, min(outer_blocks, total // 24 // size))
@@ -74,7 +74,7 @@ class Sizes:
             pairs,
             piece,
             page,
-            pages,
+            fan,
             (6 * given if spills else 0) + directory + work + 1024,
         )
 

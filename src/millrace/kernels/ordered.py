@@ -115,7 +115,7 @@ def chunks_needed(o: Ordered, keys: npt.NDArray[np.int64]) -> int:
     width = o.keys.shape[1]
     fill = _fill(width)
     if o.state[USED] == 0:
-        return (len(keys) + fill - 1) // fill
+        return (len(keys) + width - 1) // width
     needed = 0
     i = 0
     at = 0
@@ -151,7 +151,7 @@ def _open_directory(o: Ordered, at: int, places: int) -> None:
 def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> None:
     """Insert sorted keys, behind their equals. O(keys * log + moved entries)."""
     width = o.keys.shape[1]
-    fill = _fill(width)
+    fill = int(_fill(width))
     count = len(keys)
     if count == 0:
         return
@@ -160,6 +160,7 @@ def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
         o.counts[chunk] = 0
         o.order[0] = chunk
         o.state[USED] = 1
+        fill = width
     both_keys = np.empty(width + count, np.int64)
     both_slots = np.empty(width + count, np.int32)
     i = 0
