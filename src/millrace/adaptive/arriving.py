@@ -25,6 +25,7 @@ from millrace.adaptive.sizing import Sizes
 from millrace.core.errors import BudgetExceededError
 from millrace.core.sizes import format_size
 from millrace.kernels import bands
+from millrace.kernels.ordering import order_of
 from millrace.rows.arena import Arena
 
 
@@ -62,7 +63,7 @@ class Arriving:
             piece, codes = piece.filter(pa.array(valid)), codes[valid]
         if not len(piece):
             return
-        order = np.argsort(codes, kind="stable")
+        order = order_of(codes)
         codes = codes[order]
         heap = Arena.heap_bytes_of(piece.columns)
         self._check_fits(side, len(piece), heap)

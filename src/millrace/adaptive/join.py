@@ -57,7 +57,7 @@ class StreamJoin(OneCallAtATime):
     suffix
         Appended to right columns whose name the left has too; without it that is an error.
     block
-        Bytes of a block on disk; by default a 512th of the memory, which is 10 kB of 5 MB.
+        Bytes of a block on disk; by default a 256th of the memory. The paper has 10 kB.
     wait_threshold
         Seconds for which both inputs have to be silent before the disk is used to find results.
     max_new_arrivals

@@ -17,6 +17,7 @@ from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.side import Side
 from millrace.core.budget import MemoryBudget, Reservation
 from millrace.kernels import bands
+from millrace.kernels.ordering import order_of
 
 
 class LogicalClock:
@@ -157,7 +158,7 @@ class Machinery:
 
     def spill(self, side: Side, codes: Codes, slots: npt.NDArray[np.int32], partition: int = 0) -> None:
         """Write rows that the index has given out to disk, a block at a time."""
-        order = np.argsort(codes, kind="stable")
+        order = order_of(codes)
         codes, slots = codes[order], slots[order]
         rows = side.block_rows
         for start in range(0, len(codes), rows):
