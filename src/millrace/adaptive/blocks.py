@@ -90,9 +90,7 @@ class Disk:
         for block in self._lonely:
             yield pa.ipc.read_record_batch(pa.py_buffer(self._area.read(block)), self._schema)
 
-    def write(
-        self, home: BlockList, codes: Codes, stamps: Stamps, batch: pa.RecordBatch, bits: Bits
-    ) -> None:
+    def write(self, home: BlockList, codes: Codes, stamps: Stamps, batch: pa.RecordBatch, bits: Bits) -> None:
         """Write rows, sorted by code, as one block at the end of a list."""
         rows = batch.serialize()
         matched = np.packbits((bits & MATCHED) != 0) if self._tracks else _NO_BITS

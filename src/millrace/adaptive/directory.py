@@ -39,7 +39,7 @@ class Block:
 
 
 class BlockIds:
-    """A list of blocks of any length in little memory: pages of numbers on disk, and their numbers in a list like it."""
+    """A list of blocks in little memory, however long: pages of numbers on disk, and where they are in another."""
 
     LEVELS = 4
 

@@ -50,10 +50,10 @@ class StreamJoin(OneCallAtATime):
         The budget: bytes or ``"5MB"``. It covers rows in memory, their index, statistics, and the buffers of blocks on
         their way from and to disk. Batches on their way in and out are not in it.
     band
-        ``(least, greatest)`` difference, right minus left, of one key column of numbers or moments; None for equal keys.
+        ``(least, greatest)`` difference, right minus left, of one key column of numbers or moments; None for equality.
     how
-        ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``. Rows without a partner come out at the
-        end.
+        ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``. Rows without a partner come out at
+        the end.
     suffix
         Appended to right columns whose name the left has too; without it that is an error.
     block
@@ -302,7 +302,7 @@ class StreamJoin(OneCallAtATime):
         setattr(self._metrics, phase, getattr(self._metrics, phase) + self._metrics.rows_out - before)
 
     def _number(self, side: str, doing: str) -> int:
-        number = SIDES.index(one_of("side", side, SIDES))  # type: ignore[arg-type]
+        number = SIDES.index(one_of("side", side, SIDES))
         if self._finished or self._sides[number].ended:
             raise StateError(f"{doing}: the {side} input has ended; make a new join for new inputs")
         return number

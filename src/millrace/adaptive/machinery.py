@@ -65,9 +65,8 @@ class Past:
     def seen_from(self, side: int) -> tuple[Codes, Codes, Codes]:
         """Corners, own and other history as arrays, own moments first."""
         corners = _moments(self.corners)
-        return corners[:, ::-1].copy() if side else corners, *(
-            _moments(self.history[which]) for which in (side, 1 - side)
-        )
+        own, other = _moments(self.history[side]), _moments(self.history[1 - side])
+        return (corners[:, ::-1].copy() if side else corners), own, other
 
 
 def _moments(pairs: list[tuple[int, int]]) -> Codes:
@@ -138,12 +137,12 @@ class Machinery:
     def join_chunks(self, side: int, chunk: Chunk, other: Chunk, past: Past | None = None) -> Batches:
         """Rows of two chunks that have not met before; the other should be the larger."""
         lows, highs = self.matching.ranges(side, chunk.codes)
-        corners, *histories = _NO_PAST.seen_from(side) if past is None else past.seen_from(side)
+        corners, own, others = (past or _NO_PAST).seen_from(side)
         cursor = np.array([0, 0, -1], np.int64)
         mine, theirs = self.work.rows, self.work.slots
         while cursor[0] < len(lows):
             made = bands.merge(
-                lows, highs, chunk.stamps, other.codes, other.stamps, corners, *histories, cursor, mine, theirs
+                lows, highs, chunk.stamps, other.codes, other.stamps, corners, own, others, cursor, mine, theirs
             )
             if not made:
                 continue

@@ -81,9 +81,7 @@ class SortedRows:
         self._frees = self._high = 0
         keys: npt.NDArray[Any] = space.array(f"{name}.keys", np.int64, chunks * width)
         slots: npt.NDArray[Any] = space.array(f"{name}.slots", np.int32, chunks * width)
-        counts, order, spare = (
-            space.array(f"{name}.{part}", np.int32, chunks) for part in ("counts", "order", "spare")
-        )
+        counts, order, spare = (self._chunk_array(part, chunks) for part in ("counts", "order", "spare"))
         lows: npt.NDArray[Any] = space.array(f"{name}.lows", np.int64, chunks)
         state = np.zeros(4, np.int64)
         grid = (chunks, width)
@@ -91,6 +89,9 @@ class SortedRows:
         self._chunks = chunks
         self._charged_slots = self._charged_chunks = self._heap_limit = 0
         self._reservation = budget.reserve(name)
+
+    def _chunk_array(self, part: str, chunks: int) -> npt.NDArray[Any]:
+        return self._space.array(f"{self._name}.{part}", np.int32, chunks)
 
     @staticmethod
     def least_bytes(schema: pa.Schema, rows: int, width: int) -> int:

@@ -170,7 +170,8 @@ class PairOutput:
             if left is not None and left_rows is not None:
                 left.fill(self._columns[0], left_rows[done : done + rows], ours)
             else:
-                assert right is not None and right_rows is not None
+                assert right is not None
+                assert right_rows is not None
                 self._without_left(right, right_rows[done : done + rows], ours)
             if right is not None and right_rows is not None:
                 right.fill(self._columns[1], right_rows[done : done + rows], theirs)

@@ -20,8 +20,8 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from millrace.adaptive.blocks import Chunk
-from millrace.adaptive.directory import Block, BlockList
 from millrace.adaptive.cleaning import clean_up
+from millrace.adaptive.directory import Block, BlockList
 from millrace.adaptive.machinery import Machinery, Past
 from millrace.adaptive.output import Batches
 

@@ -27,7 +27,9 @@ class Side:
         Bytes of a block on disk.
     """
 
-    def __init__(self, number: int, schema: pa.Schema, memory: SortedRows, disk: Disk, block: int, partitions: int) -> None:
+    def __init__(
+        self, number: int, schema: pa.Schema, memory: SortedRows, disk: Disk, block: int, partitions: int
+    ) -> None:
         self.number, self.name = number, SIDES[number]
         self.schema, self.memory, self.disk = schema, memory, disk
         self.source = MemorySource(memory)

@@ -125,9 +125,7 @@ def _fill(side: Side, facts: dict[str, Any], reader: _Reader) -> None:
                 f"restore: {len(keys):,} {side.name} rows of the snapshot do not fit into the memory", len(rows)
             )
         order = np.arange(len(keys), dtype=np.int64)
-        side.memory.insert(
-            keys, order, batch.columns, np.frombuffer(stamps, np.int64), np.frombuffer(bits, np.uint8)
-        )
+        side.memory.insert(keys, order, batch.columns, np.frombuffer(stamps, np.int64), np.frombuffer(bits, np.uint8))
     for length in facts["lonely"]:
         side.disk.keep(pa.ipc.read_record_batch(pa.py_buffer(reader.take(length)), side.schema))
     for partition, blocks in zip(side.disk.partitions, facts["blocks"], strict=True):

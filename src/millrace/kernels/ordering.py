@@ -29,9 +29,9 @@ def stable_order(keys: npt.NDArray[np.int64], order: npt.NDArray[np.int64], spar
         if counts[byte, ((np.uint64(keys[0]) ^ _SIGN) >> shift) & _BYTE] == count:
             continue
         start = 0
-        for value in range(256):
-            held = counts[byte, value]
-            counts[byte, value] = start
+        for at in range(256):
+            held = counts[byte, at]
+            counts[byte, at] = start
             start += held
         for i in range(count):
             position = source[i]
