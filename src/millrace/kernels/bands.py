@@ -48,12 +48,12 @@ def within(
 ) -> None:
     """Whether ``low <= right - left <= high``, also where the difference is beyond int64; either bound may be none."""
     for i in range(len(left)):
-        difference = right[i] - left[i]
-        if right[i] >= 0 > left[i] and difference < 0:
+        if left[i] < 0 and right[i] > _LAST + left[i]:
             out[i] = no_high
-        elif left[i] >= 0 > right[i] and difference >= 0:
+        elif left[i] > 0 and right[i] < _FIRST + left[i]:
             out[i] = no_low
         else:
+            difference = right[i] - left[i]
             out[i] = (no_low or low <= difference) and (no_high or difference <= high)
 
 
