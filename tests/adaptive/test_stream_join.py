@@ -18,7 +18,8 @@ import millrace as mr
 from millrace.adaptive.algorithms import ALGORITHMS
 from millrace.adaptive.buckets import choose_pair
 from millrace.adaptive.machinery import LogicalClock, Machinery, Past
-from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, StateError
+from millrace.adaptive.regions import ThreeRegions
+from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, ConfigError, SchemaError, StateError
 from millrace.rows.keys import KeyCoder
 
 
@@ -135,6 +136,29 @@ def test_the_same_run_twice(algorithm: str) -> None:
     assert once() == once()
 
 
+@pytest.mark.parametrize("algorithm", ["diner", "hmj", "pmj"])
+def test_rows_longer_than_a_block(algorithm: str) -> None:
+    left, right = random_keys("int", 120, 14), random_keys("int", 120, 15)
+    batches = inputs(pa.array(left), pa.array(right))
+    texts = pa.array(["x" * (5000 if i % 10 == 0 else i) for i in range(120)])
+    wide = pa.RecordBatch.from_arrays([*batches[0].columns, texts], names=["k", "l", "text"])
+    join = mr.StreamJoin(on="k", algorithm=algorithm, memory=120_000, block=512)
+    assert run(join, wide, batches[1]) == pairs(left, right, lambda a, b: bool(a == b))
+    with pytest.raises(BudgetExceededError, match="a row of 1.0 MB"):
+        list(
+            mr.StreamJoin(on="k", memory=120_000).push("left", wide.slice(0, 1).set_column(2, "text", [["x" * 10**6]]))
+        )
+
+
+def test_nobody_goes_on_after_rows_had_no_room() -> None:
+    left, _ = inputs(pa.array(range(2000)), pa.array([1]))
+    join = mr.StreamJoin(on="k", algorithm="shj", memory=20_000)
+    with pytest.raises(BudgetExceededError, match="such as diner"):
+        list(join.push("left", left))
+    with pytest.raises(StateError, match="ran out of memory"):
+        join.finish()
+
+
 def test_hmj_vector() -> None:
     left, right = np.array([(4, 12), (11, 13), (13, 10), (6, 4), (25, 2)]).T
     assert [choose_pair(left, right, a, b) for a, b in ((10, 0.25), (10, 0.10), (1, 0.10))] == [1, 2, 4]
@@ -151,6 +175,47 @@ def test_run_reads_in_turns_and_removes_its_files(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir())
     join.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_diner_hands_over_after_one_block() -> None:
+    """Input waits for the join of one block with a chunk that is in memory already, however much is on disk."""
+    left, right = inputs(pa.array(np.arange(3000) % 700), pa.array(np.arange(3000) % 900))
+    join = mr.StreamJoin(on="k", memory=60_000, block=1000, max_outer_blocks=3)
+    for at in range(0, 3000, 100):
+        list(join.push("left", left.slice(at, 100)))
+        list(join.push("right", right.slice(at, 100)))
+    largest = max(block.nbytes for side in join.machinery.sides for block in side.disk.partitions[0])
+    reads = []
+    while join.work:
+        before = join.metrics.bytes_read
+        list(join.idle())
+        reads.append(join.metrics.bytes_read - before)
+        join.check_invariants()
+    assert len(reads) > 20
+    directory = 2 * 64 * 60  # a page of entries now and then
+    assert max(reads) <= 4 * largest + directory
+    assert list(join.idle()) == []
+
+
+def test_diner_counts_what_regions_have_earned() -> None:
+    """Joins of the regions, added up, are the pairs since the last flush, and regions hold all rows."""
+    left, right = inputs(pa.array(np.arange(900) % 50), pa.array(np.arange(900) % 40))
+    join = mr.StreamJoin(on="k", memory=40_000)
+    policy = join.flushing
+    assert isinstance(policy, ThreeRegions)
+    for at in range(0, 900, 10):
+        for side, batch in (("left", left), ("right", right)):
+            flushes, joins = join.metrics.flushes, [int(regions.joins.sum()) for regions in policy.regions]
+            pairs_found = sum(len(out) for out in join.push(side, batch.slice(at, 10)))
+            for number, regions in enumerate(policy.regions):
+                codes = join.machinery.sides[number].memory.entries()[0]
+                if regions.set:
+                    counted = [int((codes <= regions.lower).sum()), 0, int((codes >= regions.upper).sum())]
+                    counted[1] = len(codes) - sum(counted)
+                    assert policy.tups(join.machinery.sides[number]) == counted
+                if join.metrics.flushes == flushes:
+                    assert int(regions.joins.sum()) == joins[number] + pairs_found
+    assert join.metrics.flushes > 20
 
 
 # what must fail where a rule is left out

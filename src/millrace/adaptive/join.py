@@ -27,7 +27,7 @@ from millrace.adaptive.spec import SIDES, On, PairSpec
 from millrace.adaptive.spill import SpillArea
 from millrace.core.budget import MemoryBudget
 from millrace.core.clock import Clock, RealClock
-from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, StateError, one_of
+from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, ConfigError, SchemaError, StateError, one_of
 from millrace.core.operator import OneCallAtATime
 from millrace.core.sizes import format_size, parse_size
 from millrace.core.space import HeapSpace, Space
@@ -296,7 +296,11 @@ class StreamJoin(OneCallAtATime):
 
     def _counted(self, phase: str, work: Batches) -> Batches:
         before = self._metrics.rows_out
-        yield from work
+        try:
+            yield from work
+        except BudgetExceededError:
+            self._broken = "it ran out of memory while rows were taken in, some of which have met others"
+            raise
         if self._output is not None:
             yield from self._output.flush()
         setattr(self._metrics, phase, getattr(self._metrics, phase) + self._metrics.rows_out - before)

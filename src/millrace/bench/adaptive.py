@@ -110,8 +110,8 @@ def _duckdb(directory: Path, left: list[pa.RecordBatch], right: list[pa.RecordBa
                 connection.register(name, table)
             start = time.process_time()
             try:
-                reader = connection.execute("SELECT a.key, l, r FROM a JOIN b ON a.key = b.key").to_arrow_reader(65_536)
-                out = sum(len(batch) for batch in reader)
+                query: Any = connection.sql("SELECT a.key, l, r FROM a JOIN b ON a.key = b.key")
+                out = sum(len(batch) for batch in query.to_arrow_reader(65_536))
             except duckdb.OutOfMemoryException:
                 memory = memory * 5 // 4
                 continue
