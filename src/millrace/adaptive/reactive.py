@@ -25,7 +25,6 @@ from millrace.adaptive.directory import Block, BlockList
 from millrace.adaptive.machinery import Machinery, Past
 from millrace.adaptive.output import Batches
 
-
 _LOOKS = 16
 
 
