@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from millrace.adaptive.join import StreamJoin
     from millrace.core.errors import MillraceError
     from millrace.core.metrics import JoinMetrics
     from millrace.core.spec import JoinSpec
@@ -40,6 +41,7 @@ __all__ = [
     "SemiStreamJoin",
     "Shedding",
     "StarJoin",
+    "StreamJoin",
     "band",
     "between",
     "compare",
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "StreamJoin": "millrace.adaptive.join",
     "MillraceError": "millrace.core.errors",
     "JoinMetrics": "millrace.core.metrics",
     "JoinSpec": "millrace.core.spec",

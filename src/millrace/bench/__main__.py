@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.bench import claims, cost, disk, drift, family, grid, peers, scaling, spark
+from millrace.bench import adaptive, claims, cost, disk, drift, family, grid, peers, scaling, spark
 
 _SMALL: dict[str, dict[str, Any]] = {
     "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
@@ -22,6 +22,7 @@ _SMALL: dict[str, dict[str, Any]] = {
     "cost": {"rows": 50_000, "shares": (2, 5, 10), "skews": (1.0,), "algorithms": ("meshjoin", "hybridjoin")},
     "machine": {"rows": 50_000, "shares": (5,), "algorithms": ("meshjoin", "ssbj")},
     "grid": {"rows": 20_000, "skews": (1.0,), "shares": (10,), "machine_rows": 20_000, "seconds": 0.05},
+    "adaptive": {"rows": 40_000, "duckdb": False},
     "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 2, "memory": "8MB", "warm_seconds": 1.0},
 }
 _FULL: dict[str, dict[str, Any]] = {
@@ -38,6 +39,7 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
     "cost": cost.run,
     "machine": cost.run_on_machine,
     "grid": grid.run,
+    "adaptive": adaptive.run,
     "spark": spark.run,
 }
 

@@ -11,7 +11,51 @@ from millrace.core.errors import BudgetExceededError, StateError
 from millrace.core.metrics import JoinMetrics
 
 
-class StreamOperator(ABC):
+class OneCallAtATime:
+    """Calls do their work while their batches are read; the next call has to wait for that."""
+
+    _called = "join"
+    """What its errors call it."""
+    _busy = False
+    _broken = ""
+    """Why it cannot go on, if it cannot."""
+
+    def _guarded(self, work: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Begin one call of the life cycle; its batches must be read to the end before the next."""
+        self._check_sound()
+        if self._busy:
+            raise StateError(
+                "the batches of the last call have not been read to their end: a call does its work while they are read"
+            )
+        self._busy = True
+        return self._given_out(work)
+
+    def _given_out(self, work: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from work
+        except BudgetExceededError:
+            self._busy = False  # everything taken in so far is sound
+            raise
+        except GeneratorExit:
+            self._broken = "somebody stopped reading its output in the middle of a call"
+            raise
+        except BaseException as error:
+            self._broken = f"a call of it failed with {type(error).__name__}"
+            raise
+        self._busy = False
+
+    def _check_sound(self) -> None:
+        if self._broken:
+            raise StateError(f"this {self._called} cannot go on: {self._broken}. Make a new one")
+
+    def _check_between_calls(self, doing: str) -> None:
+        """Something is asked for that has to wait for the end of a call."""
+        self._check_sound()
+        if self._busy:
+            raise StateError(f"{doing} in the middle of a call: read its batches to the end first")
+
+
+class StreamOperator(OneCallAtATime, ABC):
     """An operator that is fed record batches and yields record batches.
 
     The order of calls is ``push`` and ``step`` and ``idle`` as often as wanted, then ``finish`` once::
@@ -22,12 +66,6 @@ class StreamOperator(ABC):
     Between calls ``snapshot`` gives all that has to survive; ``restore`` on a fresh operator with the same arguments
     goes on as if nothing had happened.
     """
-
-    _called = "join"
-    """What its errors call it."""
-    _busy = False
-    _broken = ""
-    """Why it cannot go on, if it cannot."""
 
     @abstractmethod
     def push(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -72,39 +110,3 @@ class StreamOperator(ABC):
         for batch in stream:
             yield from self.push(batch)
         yield from self.finish()
-
-    # one call at a time
-
-    def _guarded(self, work: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Begin one call of the life cycle; its batches must be read to the end before the next."""
-        self._check_sound()
-        if self._busy:
-            raise StateError(
-                "the batches of the last call have not been read to their end: a call does its work while they are read"
-            )
-        self._busy = True
-        return self._given_out(work)
-
-    def _given_out(self, work: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from work
-        except BudgetExceededError:
-            self._busy = False  # everything taken in so far is sound
-            raise
-        except GeneratorExit:
-            self._broken = "somebody stopped reading its output in the middle of a call"
-            raise
-        except BaseException as error:
-            self._broken = f"a call of it failed with {type(error).__name__}"
-            raise
-        self._busy = False
-
-    def _check_sound(self) -> None:
-        if self._broken:
-            raise StateError(f"this {self._called} cannot go on: {self._broken}. Make a new one")
-
-    def _check_between_calls(self, doing: str) -> None:
-        """Something is asked for that has to wait for the end of a call."""
-        self._check_sound()
-        if self._busy:
-            raise StateError(f"{doing} in the middle of a call: read its batches to the end first")

@@ -1,0 +1,1 @@
+"""Adaptive joins of two finite inputs that come slowly and in bursts: sides, flush policies, reactive phases."""

@@ -1,0 +1,170 @@
+"""Rows on disk: sorted blocks of one side, by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.adaptive.directory import Block, BlockList, Spans
+from millrace.adaptive.memory import MATCHED, Bits, Codes, Stamps
+from millrace.adaptive.output import BatchSource
+from millrace.adaptive.spill import BlockId, SpillArea
+from millrace.core.budget import MemoryBudget
+from millrace.kernels.ordering import order_of
+
+STAMP_BYTES = 24
+"""What a row on disk has beside its columns: code, arrival, departure."""
+
+_NO_BITS: Bits = np.empty(0, np.uint8)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Rows of one or more blocks in memory: keys ascend, ``order`` says where their rows stand."""
+
+    codes: Codes
+    stamps: Stamps
+    """Arrivals and departures, two rows."""
+    order: npt.NDArray[np.int32]
+    source: BatchSource
+    home: BlockList
+    places: Sequence[int]
+
+    @property
+    def bits(self) -> Bits:
+        return self.source.bits
+
+    def between(self, low: int, high: int) -> Chunk:
+        """The rows with codes from ``low`` to ``high``."""
+        cut = slice(int(np.searchsorted(self.codes, low)), int(np.searchsorted(self.codes, high, side="right")))
+        return replace(self, codes=self.codes[cut], stamps=self.stamps[:, cut], order=self.order[cut])
+
+    def remember(self) -> None:
+        """Keep with the blocks which rows have found a partner."""
+        if not self.home.tracks:
+            return
+        start = 0
+        for at in self.places:
+            block = self.home[at]
+            block.matched = np.packbits((self.bits[start : start + block.rows] & MATCHED) != 0)
+            self.home.change(at, block)
+            start += block.rows
+
+
+class Disk:
+    """The blocks of one side, by partition, in the order they were written.
+
+    Parameters
+    ----------
+    tracks
+        Whether it has to be known which rows have found a partner.
+    """
+
+    def __init__(self, name: str, schema: pa.Schema, area: SpillArea, budget: MemoryBudget, tracks: bool) -> None:
+        self._schema, self._area, self._tracks, self._name = schema, area, tracks, name
+        self.partitions: list[BlockList] = []
+        self._lonely: list[BlockId] = []
+        self._reservation = budget.reserve("directory")
+
+    def divide(self, partitions: int, page: int, fan: int, block_rows: int) -> None:
+        """Keep blocks in so many partitions."""
+        rows = block_rows if self._tracks else 0
+        self._reservation.resize(partitions * BlockList.least_bytes(page, fan, rows))
+        self.partitions = [BlockList(self._area, page, fan, self._tracks) for _ in range(partitions)]
+
+    @property
+    def rows(self) -> int:
+        """Rows on disk."""
+        return sum(partition.rows for partition in self.partitions)
+
+    def keep(self, rows: pa.RecordBatch) -> None:
+        """Keep rows that cannot have a partner until the end."""
+        self._lonely.append(self._area.write("lonely", [rows.serialize()]))
+
+    def lonely(self) -> Iterator[pa.RecordBatch]:
+        """The rows that cannot have a partner."""
+        for block in self._lonely:
+            yield pa.ipc.read_record_batch(pa.py_buffer(self._area.read(block)), self._schema)
+
+    def write(self, home: BlockList, codes: Codes, stamps: Stamps, batch: pa.RecordBatch, bits: Bits) -> None:
+        """Write rows, sorted by code, as one block at the end of a list."""
+        rows = batch.serialize()
+        matched = np.packbits((bits & MATCHED) != 0) if self._tracks else _NO_BITS
+        nbytes = len(codes) * STAMP_BYTES + rows.size
+        made = self._area.write(self._name, [np.ascontiguousarray(codes), np.ascontiguousarray(stamps), rows])
+        home.append(Block(made, len(codes), nbytes, int(codes[0]), int(codes[-1]), int(stamps[1].max()), matched))
+
+    def load(self, partition: int, places: Sequence[int], spans: Spans | None = None) -> Chunk:
+        """Read blocks of a partition and put them together; ``spans`` saves looking them up."""
+        home = self.partitions[partition]
+        parts: list[npt.NDArray[np.int64]] = []
+        batches, bits = [], []
+        for at in places:
+            if spans is None or self._tracks:
+                block, rows = home[at].id, home[at].rows
+                bits.append(self._bits_of(home[at]))
+            else:
+                block, rows = BlockId(int(spans[at, 3])), int(spans[at, 4])
+                bits.append(np.zeros(rows, np.uint8))
+            data = self._area.read(block)
+            parts.append(np.frombuffer(data, np.int64, 3 * rows).reshape(3, rows))
+            batches.append(pa.ipc.read_record_batch(pa.py_buffer(data)[rows * STAMP_BYTES :], self._schema))
+        if len(parts) == 1:
+            order = np.arange(parts[0].shape[1], dtype=np.int32)
+            return Chunk(parts[0][0], parts[0][1:], order, BatchSource(batches[0], bits[0]), home, [*places])
+        stamps = np.concatenate(parts, axis=1)
+        by_code = order_of(stamps[0])
+        stamps = stamps[:, by_code]
+        source = BatchSource(pa.concat_batches(batches), np.concatenate(bits))
+        return Chunk(stamps[0], stamps[1:], by_code.astype(np.int32), source, home, [*places])
+
+    def raw(self, block: Block) -> bytes:
+        """A block as it is on disk."""
+        return bytes(self._area.read(block.id))
+
+    def put_back(self, data: memoryview) -> BlockId:
+        """Write a block as it was."""
+        return self._area.write(self._name, [data])
+
+    def _bits_of(self, block: Block) -> Bits:
+        if not self._tracks:
+            return np.zeros(block.rows, np.uint8)
+        return np.unpackbits(block.matched, count=block.rows) * MATCHED
+
+    def rewrite(self, partition: int, groups: Iterable[Sequence[int]], block_rows: int) -> None:
+        """Sort the rows of groups of blocks, which are all there are, and write them as blocks with few keys each."""
+        old, new = self.partitions[partition], self.partitions[partition].fresh()
+        for places in groups:
+            chunk = self.load(partition, places)
+            for start in range(0, len(chunk.codes), block_rows):
+                cut = slice(start, start + block_rows)
+                rows = chunk.order[cut]
+                batch = chunk.source.batch.take(pa.array(rows))
+                self.write(new, chunk.codes[cut], chunk.stamps[:, cut], batch, chunk.bits[rows])
+            for at in places:
+                self._area.free(old[at].id)
+        old.clear()
+        self.partitions[partition] = new
+
+    def clear(self) -> None:
+        """Forget all blocks."""
+        for partition in self.partitions:
+            for block in partition:
+                self._area.free(block.id)
+            partition.clear()
+        for lonely in self._lonely:
+            self._area.free(lonely)
+        self._lonely = []
+        self._reservation.resize(0)
+
+    def close(self) -> None:
+        """Give the reservation back."""
+        self._reservation.release()
+
+    def check_invariants(self) -> None:
+        for partition in self.partitions:
+            assert partition.rows == sum(block.rows for block in partition), "rows on disk do not add up"

@@ -1,0 +1,92 @@
+"""How a join divides its budget before it has seen any row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from millrace.adaptive.algorithms import ALGORITHMS, Algorithm
+from millrace.adaptive.blocks import STAMP_BYTES
+from millrace.adaptive.directory import ENTRY_BYTES, BlockIds, BlockList
+from millrace.adaptive.memory import Workspace
+from millrace.core.errors import ConfigError
+from millrace.core.sizes import format_size
+from millrace.rows.arena import Arena
+
+_ROW_WORK = 64  # codes, order, stamps, ranges and bits of a row that is being taken in
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the parts that do not hold rows, and how many rows are taken in at a time."""
+
+    LEAST_WIDTH: ClassVar[int] = 8
+    LEAST_BLOCK: ClassVar[int] = 256
+    LEAST_PAIRS: ClassVar[int] = 16
+    LEAST_PAGE: ClassVar[int] = 2
+    LEAST_FAN: ClassVar[int] = 8
+
+    total: int
+    width: int
+    """Entries of a chunk of the index."""
+    block: int
+    """Bytes of a block on disk."""
+    transfer: int
+    """Bytes for blocks on their way from and to disk."""
+    pairs: int
+    """Pairs of rows that are looked at together."""
+    piece: int
+    """Rows that are taken in at a time."""
+    page: int
+    """Entries of a page of the directory of blocks."""
+    fan: int
+    """Numbers of a page that says where those are."""
+    least: int
+    """The least budget there could be, without what depends on the columns."""
+
+    @staticmethod
+    def of(total: int, block: int | None, outer_blocks: int, algorithm: Algorithm) -> Sizes:
+        """Divide ``total`` bytes.
+
+        >>> sizes = Sizes.of(5_000_000, None, 19, ALGORITHMS["diner"])
+        >>> sizes.block, sizes.transfer / sizes.total < 0.1
+        (19531, True)
+        """
+        if block is not None and block < Sizes.LEAST_BLOCK:
+            raise ConfigError(f"block: expected at least {Sizes.LEAST_BLOCK} bytes; got {format_size(block)}")
+        spills, lists = algorithm.spills, 2 * algorithm.partitions
+        page = max(Sizes.LEAST_PAGE, min(64, total // 16 // lists // (2 * ENTRY_BYTES)))
+        fan = max(Sizes.LEAST_FAN, min(64, total // 64 // BlockIds.least_bytes(1) // lists))
+        directory = lists * BlockList.least_bytes(Sizes.LEAST_PAGE, Sizes.LEAST_FAN, 64) if spills else 0
+        given = Sizes.LEAST_BLOCK if block is None else block
+        size = max(Sizes.LEAST_BLOCK, min(4096, total // 32), min(1_000_000, total // 256)) if block is None else block
+        outer = max(1, min(outer_blocks, total // 32 // size))
+        piece = max(1, min(16_384, total // 32 // _ROW_WORK))
+        pairs = max(Sizes.LEAST_PAIRS, min(65_536, total // 32 // Workspace.bytes_per_pair))
+        work = _ROW_WORK + Sizes.LEAST_PAIRS * Workspace.bytes_per_pair
+        return Sizes(
+            total,
+            max(Sizes.LEAST_WIDTH, min(256, total // 16_384)),
+            size,
+            (2 * outer + 4) * size if spills else 0,
+            pairs,
+            piece,
+            page,
+            fan,
+            (6 * given if spills else 0) + directory + work + 1024,
+        )
+
+    @property
+    def work(self) -> int:
+        """Bytes for rows on their way in, and for pairs."""
+        return self.piece * _ROW_WORK + self.pairs * Workspace.bytes_per_pair
+
+    @staticmethod
+    def buffers(schema: pa.Schema, spills: bool) -> int:
+        """What a block takes beyond its rows, or for one row that is longer than a block."""
+        return 4 * (256 + 96 * len(schema) + Arena.bytes_per_slot(schema) + STAMP_BYTES) if spills else 0
+
+
+__all__ = ["ALGORITHMS", "Sizes"]

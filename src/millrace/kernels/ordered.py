@@ -1,0 +1,524 @@
+"""An ordered multimap from int64 keys to slots, in flat arrays.
+
+Entries lie sorted in chunks of some hundred; a directory holds the chunks in order with the least key of each::
+
+    directory   0: chunk 4, from 10    1: chunk 0, from 57    2: chunk 7, from 57 …
+                    │
+                    └─ keys  10 10 23 40 …      slots of equal keys stand in order of insertion
+
+A batch of sorted keys is merged in chunk by chunk, so inserting touches each chunk once. Two neighbours that fit into
+half a chunk are put together when entries leave.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.core.jit import inlined, kernel
+
+USED, SPARE, HIGH, LIVE = 0, 1, 2, 3
+"""Places in ``state``: chunks in the directory, given back chunks, chunks ever used, entries."""
+
+FIRST = np.int64(-(2**63))
+LAST = np.int64(2**63 - 1)
+"""The ends of the keys."""
+
+
+class Ordered(NamedTuple):
+    """The arrays: entries by chunk, and by place in the directory the chunk and its least key."""
+
+    keys: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int32]
+    order: npt.NDArray[np.int32]
+    lows: npt.NDArray[np.int64]
+    spare: npt.NDArray[np.int32]
+    state: npt.NDArray[np.int64]
+
+
+@inlined
+def _fill(width: int) -> int:
+    """Entries of a chunk that has just been split."""
+    return max(1, width - width // 4)
+
+
+@inlined
+def _last_from(o: Ordered, key: np.int64, at: int) -> int:
+    """The last place from ``at`` on whose least key is not above ``key``; ``at`` if there is none."""
+    low = at
+    step = 1
+    used = o.state[USED]
+    while low + step < used and o.lows[low + step] <= key:
+        low += step
+        step *= 2
+    high = min(low + step, used)
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if o.lows[middle] <= key:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@inlined
+def _first_from(o: Ordered, key: np.int64, at: int) -> int:
+    """The last place from ``at`` on whose least key is below ``key``; ``at`` if there is none."""
+    low = at
+    step = 1
+    used = o.state[USED]
+    while low + step < used and o.lows[low + step] < key:
+        low += step
+        step *= 2
+    high = min(low + step, used)
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if o.lows[middle] < key:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@inlined
+def _inside(o: Ordered, chunk: int, key: np.int64) -> int:
+    """Entries of a chunk below ``key``."""
+    low = 0
+    high = int(o.counts[chunk])
+    while low < high:
+        middle = (low + high) >> 1
+        if o.keys[chunk, middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inlined
+def _run(o: Ordered, keys: npt.NDArray[np.int64], i: int, at: int) -> int:
+    """Where the keys that go into the chunk at place ``at`` end."""
+    if at + 1 >= o.state[USED]:
+        return len(keys)
+    limit = o.lows[at + 1]
+    j = i
+    while j < len(keys) and keys[j] < limit:
+        j += 1
+    return j
+
+
+@kernel
+def chunks_needed(o: Ordered, keys: npt.NDArray[np.int64]) -> int:
+    """Chunks that :func:`insert` will take for these sorted keys. O(keys + directory)."""
+    width = o.keys.shape[1]
+    fill = _fill(width)
+    if o.state[USED] == 0:
+        return int((len(keys) + width - 1) // width)
+    needed = 0
+    i = 0
+    at = 0
+    while i < len(keys):
+        at = _last_from(o, keys[i], at)
+        j = _run(o, keys, i, at)
+        total = o.counts[o.order[at]] + j - i
+        if total > width:
+            needed += (total + fill - 1) // fill - 1
+        i = j
+    return needed
+
+
+@inlined
+def _new_chunk(o: Ordered) -> int:
+    if o.state[SPARE] > 0:
+        o.state[SPARE] -= 1
+        return int(o.spare[o.state[SPARE]])
+    o.state[HIGH] += 1
+    return int(o.state[HIGH] - 1)
+
+
+@inlined
+def _open_directory(o: Ordered, at: int, places: int) -> None:
+    """Move the directory from ``at`` on up by some places."""
+    for i in range(o.state[USED] - 1, at - 1, -1):
+        o.order[i + places] = o.order[i]
+        o.lows[i + places] = o.lows[i]
+    o.state[USED] += places
+
+
+@kernel
+def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> None:
+    """Insert sorted keys, behind their equals. O(keys * log + moved entries)."""
+    width = o.keys.shape[1]
+    fill = int(_fill(width))
+    count = len(keys)
+    if count == 0:
+        return
+    if o.state[USED] == 0:
+        chunk = _new_chunk(o)
+        o.counts[chunk] = 0
+        o.order[0] = chunk
+        o.state[USED] = 1
+        fill = width
+    both_keys = np.empty(width + count, np.int64)
+    both_slots = np.empty(width + count, np.int32)
+    i = 0
+    at = 0
+    while i < count:
+        at = _last_from(o, keys[i], at)
+        chunk = int(o.order[at])
+        j = _run(o, keys, i, at)
+        held = int(o.counts[chunk])
+        total = held + j - i
+        if total <= width:
+            a = held - 1
+            b = j - 1
+            k = total - 1
+            while b >= i:
+                if a >= 0 and o.keys[chunk, a] > keys[b]:
+                    o.keys[chunk, k] = o.keys[chunk, a]
+                    o.slots[chunk, k] = o.slots[chunk, a]
+                    a -= 1
+                else:
+                    o.keys[chunk, k] = keys[b]
+                    o.slots[chunk, k] = slots[b]
+                    b -= 1
+                k -= 1
+            o.counts[chunk] = total
+            o.lows[at] = o.keys[chunk, 0]
+        else:
+            a = 0
+            b = i
+            for k in range(total):
+                if a < held and (b >= j or o.keys[chunk, a] <= keys[b]):
+                    both_keys[k] = o.keys[chunk, a]
+                    both_slots[k] = o.slots[chunk, a]
+                    a += 1
+                else:
+                    both_keys[k] = keys[b]
+                    both_slots[k] = slots[b]
+                    b += 1
+            parts = (total + fill - 1) // fill
+            _open_directory(o, at + 1, parts - 1)
+            start = 0
+            for part in range(parts):
+                stop = (part + 1) * total // parts
+                if part > 0:
+                    chunk = _new_chunk(o)
+                for k in range(stop - start):
+                    o.keys[chunk, k] = both_keys[start + k]
+                    o.slots[chunk, k] = both_slots[start + k]
+                o.counts[chunk] = stop - start
+                o.order[at + part] = chunk
+                o.lows[at + part] = both_keys[start]
+                start = stop
+            at += parts - 1
+        i = j
+    o.state[LIVE] += count
+
+
+@kernel
+def tidy(o: Ordered) -> None:
+    """Give empty chunks back and put small neighbours together. O(directory + moved entries)."""
+    half = o.keys.shape[1] // 2
+    kept = 0
+    for at in range(o.state[USED]):
+        chunk = o.order[at]
+        held = o.counts[chunk]
+        if held > 0 and kept > 0 and o.counts[o.order[kept - 1]] + held <= half:
+            before = o.order[kept - 1]
+            base = o.counts[before]
+            for k in range(held):
+                o.keys[before, base + k] = o.keys[chunk, k]
+                o.slots[before, base + k] = o.slots[chunk, k]
+            o.counts[before] = base + held
+            held = np.int32(0)
+        if held == 0:
+            o.counts[chunk] = 0
+            o.spare[o.state[SPARE]] = chunk
+            o.state[SPARE] += 1
+        else:
+            o.order[kept] = chunk
+            o.lows[kept] = o.keys[chunk, 0]
+            kept += 1
+    o.state[USED] = kept
+
+
+@kernel
+def matches(
+    o: Ordered,
+    lows: npt.NDArray[np.int64],
+    highs: npt.NDArray[np.int64],
+    cursor: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int32],
+    slots: npt.NDArray[np.int32],
+    keys: npt.NDArray[np.int64],
+) -> int:
+    """Entries with a key from ``lows[i]`` to ``highs[i]``, both ascending, for each i: pairs (i, slot) and the key.
+
+    ``cursor`` is (row, where it began, where it goes on, offset there or -1): start with (0, 0, 0, -1), call again
+    until the first reaches ``len(lows)``. Returns how many pairs were written. O(rows * log + pairs).
+    """
+    limit = len(rows)
+    made = 0
+    i = cursor[0]
+    at = cursor[1]
+    walk = cursor[2]
+    offset = cursor[3]
+    used = o.state[USED]
+    if used == 0:
+        cursor[0] = len(lows)
+        return 0
+    while i < len(lows):
+        if offset < 0:
+            at = np.int64(_first_from(o, lows[i], at))
+            walk = at
+            offset = np.int64(_inside(o, o.order[at], lows[i]))
+        high = highs[i]
+        chunk = o.order[walk]
+        held = o.counts[chunk]
+        while True:
+            if offset >= held:
+                walk += 1
+                if walk >= used:
+                    break
+                offset = np.int64(0)
+                chunk = o.order[walk]
+                held = o.counts[chunk]
+            key = o.keys[chunk, offset]
+            if key > high:
+                break
+            if made == limit:
+                cursor[0] = i
+                cursor[1] = at
+                cursor[2] = walk
+                cursor[3] = offset
+                return made
+            rows[made] = i
+            slots[made] = o.slots[chunk, offset]
+            keys[made] = key
+            made += 1
+            offset += 1
+        offset = np.int64(-1)
+        i += 1
+    cursor[0] = i
+    return made
+
+
+@kernel
+def below(o: Ordered, key: np.int64, equal: bool) -> int:
+    """Entries below ``key``, and those equal to it if asked for. O(directory)."""
+    found = 0
+    for at in range(o.state[USED]):
+        chunk = o.order[at]
+        held = o.counts[chunk]
+        last = o.keys[chunk, held - 1]
+        if last < key or (equal and last == key):
+            found += held
+            continue
+        for k in range(held):
+            if o.keys[chunk, k] < key or (equal and o.keys[chunk, k] == key):
+                found += 1
+            else:
+                return found
+    return found
+
+
+@kernel
+def key_at(o: Ordered, rank: int) -> np.int64:
+    """The key of the entry with this rank, counted from 0. O(directory)."""
+    for at in range(o.state[USED]):
+        held = o.counts[o.order[at]]
+        if rank < held:
+            return np.int64(o.keys[o.order[at], rank])
+        rank -= held
+    return LAST
+
+
+@kernel
+def take(
+    o: Ordered,
+    low: np.int64,
+    high: np.int64,
+    skip: int,
+    limit: int,
+    stamps: npt.NDArray[np.int64],
+    latest: np.int64,
+    keys: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int32],
+) -> int:
+    """Take out entries with keys from ``low`` to ``high`` stamped ``latest`` or before; ``skip`` of them stay first.
+
+    They come out in order, at most ``limit``. Returns how many. Call :func:`tidy` afterwards. O(directory + range).
+    """
+    taken = 0
+    for at in range(o.state[USED]):
+        chunk = o.order[at]
+        held = o.counts[chunk]
+        if o.keys[chunk, held - 1] < low:
+            continue
+        if o.lows[at] > high or taken >= limit:
+            break
+        kept = 0
+        for k in range(held):
+            key = o.keys[chunk, k]
+            slot = o.slots[chunk, k]
+            if low <= key <= high and taken < limit and stamps[slot] <= latest:
+                if skip > 0:
+                    skip -= 1
+                else:
+                    keys[taken] = key
+                    slots[taken] = slot
+                    taken += 1
+                    continue
+            o.keys[chunk, kept] = key
+            o.slots[chunk, kept] = slot
+            kept += 1
+        o.counts[chunk] = kept
+    o.state[LIVE] -= taken
+    return taken
+
+
+@inlined
+def _hand_place(o: Ordered, stamps: npt.NDArray[np.int64], key: np.int64, stamp: np.int64) -> int:
+    """The place of the chunk in which the first entry behind (key, stamp) may be."""
+    low = 0
+    high = int(o.state[USED])
+    while high - low > 1:
+        middle = (low + high) >> 1
+        chunk = o.order[middle]
+        first = o.keys[chunk, 0]
+        if first < key or (first == key and stamps[o.slots[chunk, 0]] <= stamp):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def sweep(
+    o: Ordered,
+    low: np.int64,
+    high: np.int64,
+    hand: npt.NDArray[np.int64],
+    limit: int,
+    stamps: npt.NDArray[np.int64],
+    bits: npt.NDArray[np.uint8],
+    keys: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int32],
+) -> int:
+    """The clock: from the hand on, entries with keys from ``low`` to ``high`` leave or lose their bit.
+
+    One turn at most; the hand (key, stamp) stops at the last entry it has seen. Returns how many have left. Call
+    :func:`tidy` afterwards. O(entries passed + directory).
+    """
+    used = int(o.state[USED])
+    taken = 0
+    if used == 0:
+        return 0
+    start = _hand_place(o, stamps, hand[0], hand[1])
+    began_key = hand[0]
+    began_stamp = hand[1]
+    for turn in range(used + 1):
+        at = (start + turn) % used
+        chunk = o.order[at]
+        held = o.counts[chunk]
+        if held == 0 or o.keys[chunk, held - 1] < low or o.keys[chunk, 0] > high:
+            continue
+        if taken >= limit:
+            break
+        kept = 0
+        for k in range(held):
+            key = o.keys[chunk, k]
+            slot = o.slots[chunk, k]
+            stamp = stamps[slot]
+            behind = key > began_key or (key == began_key and stamp > began_stamp)
+            due = behind if turn == 0 else (turn < used or not behind)
+            if due and low <= key <= high and taken < limit:
+                hand[0] = key
+                hand[1] = stamp
+                if bits[slot] & 1 == 0:
+                    keys[taken] = key
+                    slots[taken] = slot
+                    taken += 1
+                    continue
+                bits[slot] &= 254
+            o.keys[chunk, kept] = key
+            o.slots[chunk, kept] = slot
+            kept += 1
+        o.counts[chunk] = kept
+    o.state[LIVE] -= taken
+    return taken
+
+
+@kernel
+def entries(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> int:
+    """Write all entries in order; return how many."""
+    found = 0
+    for at in range(o.state[USED]):
+        chunk = o.order[at]
+        for k in range(o.counts[chunk]):
+            keys[found] = o.keys[chunk, k]
+            slots[found] = o.slots[chunk, k]
+            found += 1
+    return found
+
+
+@kernel
+def rename(o: Ordered, names: npt.NDArray[np.int32]) -> None:
+    """Every slot is called ``names[slot]`` from now on."""
+    for at in range(o.state[USED]):
+        chunk = o.order[at]
+        for k in range(o.counts[chunk]):
+            o.slots[chunk, k] = names[o.slots[chunk, k]]
+
+
+@kernel
+def pack(o: Ordered) -> None:
+    """Move chunks into the lowest numbers. O(chunks)."""
+    used = o.state[USED]
+    places = np.full(o.state[HIGH], -1, np.int32)
+    for at in range(used):
+        places[o.order[at]] = at
+    free = 0
+    for chunk in range(used, o.state[HIGH]):
+        if places[chunk] >= 0:
+            while places[free] >= 0:
+                free += 1
+            for k in range(o.counts[chunk]):
+                o.keys[free, k] = o.keys[chunk, k]
+                o.slots[free, k] = o.slots[chunk, k]
+            o.counts[free] = o.counts[chunk]
+            o.order[places[chunk]] = free
+            places[free] = places[chunk]
+    o.state[HIGH] = used
+    o.state[SPARE] = 0
+
+
+@kernel
+def check(o: Ordered, stamps: npt.NDArray[np.int64]) -> int:
+    """0 if the structure is sound, else the number of the rule that is broken. Slow; for tests."""
+    live = 0
+    before = FIRST
+    stamp = FIRST
+    for at in range(o.state[USED]):
+        chunk = o.order[at]
+        if o.counts[chunk] < 1 or o.counts[chunk] > o.keys.shape[1]:
+            return 1
+        if o.lows[at] != o.keys[chunk, 0]:
+            return 2
+        for k in range(o.counts[chunk]):
+            key = o.keys[chunk, k]
+            if key < before:
+                return 3
+            if key == before and stamps[o.slots[chunk, k]] <= stamp and live > 0:
+                return 4
+            before = key
+            stamp = stamps[o.slots[chunk, k]]
+            live += 1
+    if live != o.state[LIVE]:
+        return 5
+    if o.state[USED] + o.state[SPARE] != o.state[HIGH]:
+        return 6
+    return 0
