@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +16,7 @@ from hypothesis import strategies as st
 
 from millrace.adaptive.spill import ENTRY_BYTES, SpillArea
 from millrace.core.errors import SpillError, StateError
-from millrace.testing.faults import files_of, flip_byte, in_child, largest_file, truncate
+from millrace.testing.faults import files_of, flip_byte, in_child, largest_file, spill_room, truncate
 from millrace.testing.strategies import examples
 
 
@@ -124,45 +122,35 @@ def test_the_books_take_no_more_memory_than_said(tmp_path: Path) -> None:
 # a full disk
 
 
-def disk_with(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on the disk takes only so many bytes more."""
-    write = os.pwritev
-    left = room
-
-    def limited(descriptor: int, buffers: Any, offset: int) -> int:
-        nonlocal left
-        whole = b"".join(buffers)
-        if left == 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        done = write(descriptor, [whole[:left]], offset)
-        left -= done
-        return done
-
-    monkeypatch.setattr(os, "pwritev", limited)
-
-
-def test_a_full_disk_leaves_everything_before_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_everything_before_whole(tmp_path: Path) -> None:
     with SpillArea(tmp_path) as area:
         blocks = {area.write("left", [bytes([i]) * 500]): bytes([i]) * 500 for i in range(9)}
         area.free(4)
         del blocks[4]
-        disk_with(700, monkeypatch)
-        blocks[area.write("left", [b"a" * 300])] = b"a" * 300  # into the room of the freed one
-        with pytest.raises(SpillError) as raised:
-            area.write("left", [b"b" * 200, b"c" * 600])
-        said = str(raised.value)
-        assert said.startswith(f"{area.directory}: 800 B (800 bytes) of 'left' could not be written: the disk is full")
-        assert "No space left on device" in said
-        assert said.endswith("the 9 blocks written before are whole")
-        content(area, blocks)
-        area.check_invariants()
-        with pytest.raises(SpillError):
-            area.write("left", [b"d" * 200])  # would go into free room: half a block there is nobody's
-        content(area, blocks)
-        area.check_invariants()
-        monkeypatch.undo()
+        with spill_room(700):
+            blocks[area.write("left", [b"a" * 300])] = b"a" * 300  # into the room of the freed one
+            with pytest.raises(SpillError) as raised:
+                area.write("left", [b"b" * 200, b"c" * 600])
+            said = str(raised.value)
+            assert said.startswith(f"{area.directory}: 800 B (800 bytes) of 'left' could not be written: the disk is")
+            assert "No space left on device" in said
+            assert said.endswith("the 9 blocks written before are whole")
+            content(area, blocks)
+            area.check_invariants()
+            with pytest.raises(SpillError):
+                area.write("left", [b"d" * 200])  # would go into free room: half a block there is nobody's
+            content(area, blocks)
+            area.check_invariants()
         blocks[area.write("left", [b"e" * 800])] = b"e" * 800
         content(area, blocks)
+
+
+def test_writes_that_the_system_takes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda file, buffers, at: write(file, [b"".join(buffers)[:7]], at))
+    with SpillArea(tmp_path) as area:
+        block = area.write("k", [b"0123456789", b"abc", b"ABCDEFGHIJKLMNO"])
+        assert bytes(area.read(block)) == b"0123456789abcABCDEFGHIJKLMNO"
 
 
 def fill_up(directory: Path) -> None:

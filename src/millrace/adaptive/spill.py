@@ -41,6 +41,8 @@ _MOST_BUFFERS = 1024  # of one system call
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview | npt.NDArray[Any] | pa.Buffer"
 
+BlockId: TypeAlias = int
+
 ENTRY_BYTES = 320
 """Memory that the area's own books take for each block, at most."""
 
@@ -99,8 +101,8 @@ class SpillArea:
     def __init__(self, directory: Path | str | None = None) -> None:
         parent = Path(os.path.realpath(tempfile.gettempdir() if directory is None else directory))
         self._counts = SpillCounts()
-        self._blocks: dict[int, Block] = {}
-        self._files: dict[str, _File] = {}
+        self._blocks: dict[BlockId, Block] = {}
+        self._files: dict[str, SpillFile] = {}
         self._next = 0
         self._head: tuple[str, int] | None = None
         try:
@@ -111,7 +113,7 @@ class SpillArea:
             raise SpillError(f"{parent}: no spill area could be made there: {_said(error)}") from error
         self._remove = weakref.finalize(self, _removed, self.directory, lock, self._files, os.getpid())
 
-    def write(self, kind: str, buffers: Iterable[Bytes]) -> int:
+    def write(self, kind: str, buffers: Iterable[Bytes]) -> BlockId:
         """Put a block aside, its bytes those of the buffers one after the other. Returns its number.
 
         If that fails, the block is not there, and all others are.
@@ -141,7 +143,7 @@ class SpillArea:
         counts.most_file_bytes = max(counts.most_file_bytes, self.file_bytes)
         return block
 
-    def read(self, block: int, into: memoryview | None = None) -> memoryview:
+    def read(self, block: BlockId, into: memoryview | None = None) -> memoryview:
         """The bytes of a block, checked; in memory of the caller's if given, which must be large enough."""
         kind, offset, nbytes, checksum = self._entry(block)
         file = self._file(kind)
@@ -168,14 +170,14 @@ class SpillArea:
         self._moved(kind, offset, nbytes)
         return found.toreadonly()
 
-    def free(self, block: int) -> None:
+    def free(self, block: BlockId) -> None:
         """Give up a block; its room is used again."""
         kind, offset, nbytes, _ = self._entry(block)
         self._file(kind).give_room(offset, nbytes)
         del self._blocks[block]
         self._counts.blocks_freed += 1
 
-    def size(self, block: int) -> int:
+    def size(self, block: BlockId) -> int:
         """Bytes of a block."""
         return self._entry(block).nbytes
 
@@ -235,19 +237,19 @@ class SpillArea:
             assert file.used == sum(end - start for start, end in taken)
             assert not file.ends or file.ends[-1] < file.end, "free room at the end is cut off"
 
-    def _entry(self, block: int) -> Block:
+    def _entry(self, block: BlockId) -> Block:
         self._check_open()
         try:
             return self._blocks[block]
         except KeyError:
             raise StateError(f"{self.directory}: there is no block {block}: never written, or freed") from None
 
-    def _file(self, kind: str) -> _File:
+    def _file(self, kind: str) -> SpillFile:
         self._check_open()
         if kind not in self._files:
             name = re.sub(r"[^A-Za-z0-9_-]", "_", kind)[:40]
             try:
-                self._files[kind] = _File(self.directory / f"{len(self._files)}-{name}.spill")
+                self._files[kind] = SpillFile(self.directory / f"{len(self._files)}-{name}.spill")
             except OSError as error:
                 raise SpillError(f"{self.directory}: no file for {kind!r} could be made: {_said(error)}") from error
         return self._files[kind]
@@ -261,8 +263,8 @@ class SpillArea:
             raise StateError(f"{self.directory}: the spill area is closed")
 
 
-class _File:
-    """One file: its free room as intervals in order, never touching each other nor the end."""
+class SpillFile:
+    """One file of an area: its free room as intervals in order, never touching each other nor the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -377,7 +379,7 @@ def _remove_leftovers(parent: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _removed(directory: Path, lock: int, files: dict[str, _File], owner: int) -> None:
+def _removed(directory: Path, lock: int, files: dict[str, SpillFile], owner: int) -> None:
     """Remove an area; a process that was forked from its owner leaves it alone."""
     for file in files.values():
         os.close(file.descriptor)

@@ -182,7 +182,8 @@ def stock_orders(
 
     The market moves by a cent up or down with every tenth order on average, and turns back at ``start ± bound``.
     Buyers offer less than the market, sellers ask for more, by an exponential distance of mean ``spread`` cents. The
-    orders are split equally. The paper's IPIX data has 45 568. Prices are joined if equal, or by a band of less than 5 cents.
+    orders are split equally. The paper's IPIX data has 45 568. Prices are joined if equal, or by a band of less than
+    5 cents.
     """
     half = whole_number("total", total, 2) // 2
     random = generator(_STOCK, seed)
