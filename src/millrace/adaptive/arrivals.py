@@ -151,6 +151,7 @@ class ScheduledArrivals:
         self.linger = linger
         self.clock = clock or VirtualClock()
         self.most_buffered = 0
+        self.inputs = tuple(inputs)
         self._rows = {name: _one_batch(rows) for name, (rows, _) in inputs.items()}
         times = [_checked_times(name, times, self._rows[name].num_rows) for name, (_, times) in inputs.items()]
         of_input = np.repeat(np.arange(len(times), dtype=np.int16), [len(each) for each in times])
@@ -160,10 +161,6 @@ class ScheduledArrivals:
         self._of_input = of_input[order]
         self._given = 0
         self._events = self._arrive()
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return tuple(self._rows)
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
@@ -212,12 +209,11 @@ class ScheduledArrivals:
 
     def _give_out(self, count: int) -> Iterator[Event]:
         """The next tuples in the order of arrival, as one batch for each input."""
-        taken = self._of_input[self._given : self._given + count]
-        names = self.inputs
-        for number in taken[np.sort(np.unique(taken, return_index=True)[1])].tolist():
-            name = names[number]
+        taken = self._of_input[self._given : self._given + count].tolist()
+        for number in dict.fromkeys(taken):  # the earliest first
+            name = self.inputs[number]
             rows = self._rows[name]
-            piece = int(np.count_nonzero(taken == number))
+            piece = taken.count(number)
             self._rows[name] = rows.slice(piece)
             self._given += piece
             yield Arrived(name, rows.slice(0, piece))

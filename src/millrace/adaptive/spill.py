@@ -236,6 +236,8 @@ class SpillArea:
             assert place == file.end == os.fstat(file.descriptor).st_size, f"{kind}: ends at {place}, not {file.end}"
             assert file.used == sum(end - start for start, end in taken)
             assert not file.ends or file.ends[-1] < file.end, "free room at the end is cut off"
+            holes = [end - start for start, end in zip(file.starts, file.ends, strict=True)]
+            assert max(holes, default=0) <= file.largest, f"{kind}: room of {max(holes)} bytes would not be found"
 
     def _entry(self, block: BlockId) -> Block:
         self._check_open()
@@ -273,12 +275,18 @@ class SpillFile:
         self.used = 0
         self.starts: list[int] = []
         self.ends: list[int] = []
+        self.largest = 0  # no free room is larger; it may be that none is as large
 
     def find_room(self, nbytes: int) -> int:
         """The first free room that is large enough, else the end of the file."""
+        if not 0 < nbytes <= self.largest:
+            return self.end
+        found = 0
         for start, end in zip(self.starts, self.ends, strict=True):
-            if end - start >= nbytes > 0:
+            if end - start >= nbytes:
                 return start
+            found = max(found, end - start)
+        self.largest = found
         return self.end
 
     def take_room(self, offset: int, nbytes: int) -> None:
@@ -310,6 +318,7 @@ class SpillFile:
         else:
             self.starts.insert(at, start)
             self.ends.insert(at, end)
+            self.largest = max(self.largest, end - start)
 
     def forget_tail(self) -> None:
         """Cut off what lies behind the last block."""
