@@ -1,1 +1,1 @@
-"""Adaptive joins of two finite inputs that come slowly and in bursts: sides, flush policies, reactive phases."""
+"""Adaptive joins: finite inputs that arrive slowly and in bursts, joined as they come; the overflow goes to disk."""

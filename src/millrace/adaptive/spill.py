@@ -1,93 +1,223 @@
-"""Blocks on disk: written once, read as often as wanted, gone with the join."""
+"""Blocks that a join puts aside on disk and reads again: one file for each kind, checked, and gone with the join.
+
+An area is a directory of its own and a lock file beside it, held as long as the area lives::
+
+    <directory>/.spill-0123456789ab.lock
+    <directory>/.spill-0123456789ab/0-left.spill  1-right.spill  …
+
+An area whose process was killed is known by its lock, which nobody holds any more; the next area in the same directory
+removes it.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import re
 import shutil
 import tempfile
+import uuid
 import weakref
-from collections.abc import Sequence
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NewType
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-from millrace.core.errors import MillraceError
-from millrace.kernels.checksum import checksum
+from millrace.core.errors import SpillError, StateError
+from millrace.core.sizes import format_size
 
-BlockId = NewType("BlockId", int)
+_PREFIX = ".spill-"
+_LOCK = ".lock"
+_AREA_LOCK = re.compile(re.escape(_PREFIX) + "[0-9a-f]{12}" + re.escape(_LOCK))
+_MOST_BUFFERS = 1024  # of one system call
+
+Bytes: TypeAlias = "bytes | bytearray | memoryview | npt.NDArray[Any] | pa.Buffer"
+
+BlockId: TypeAlias = int
+
+ENTRY_BYTES = 320
+"""Memory that the area's own books take for each block, at most."""
 
 
-class SpillError(MillraceError, OSError):
-    """A block could not be written or read back."""
+class Block(NamedTuple):
+    """Where a block lies, and the checksum of its bytes."""
 
-
-class _Entry(NamedTuple):
-    start: int
-    length: int
-    check: int
     kind: str
+    offset: int
+    nbytes: int
+    checksum: int
+
+
+@dataclass
+class SpillCounts:
+    """What an area has done since it was made, and what it holds now."""
+
+    blocks: int = 0
+    """Blocks there now."""
+    nbytes: int = 0
+    """Their bytes."""
+    file_bytes: int = 0
+    """Length of the files: the blocks, and room of freed ones that has not been used again yet."""
+    most_file_bytes: int = 0
+    blocks_written: int = 0
+    blocks_read: int = 0
+    blocks_freed: int = 0
+    bytes_written: int = 0
+    bytes_read: int = 0
+    seeks: int = 0
+    """Reads and writes that did not begin where the last one ended; for ``DiskModel.seconds``."""
 
 
 class SpillArea:
-    """A file of blocks in a directory of its own.
+    """Room on disk for blocks of bytes. Use as a context, or call :meth:`close`.
 
     Parameters
     ----------
     directory
-        Where the file is made; by default where the machine keeps temporary files.
+        Where the area makes its own directory; the system's directory for temporary files if not given. It is made if
+        it is not there.
+
+    Notes
+    -----
+    Blocks are appended; the room of freed ones is used again for blocks that fit, and cut off at the end of a file.
+    For one thread at a time. Nothing is forced to the disk: the blocks need not outlive the process.
+
+    Examples
+    --------
+    >>> with SpillArea() as area:
+    ...     block = area.write("left", [b"early ", b"birds"])
+    ...     bytes(area.read(block)), area.nbytes, area.blocks
+    (b'early birds', 11, 1)
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
-        if directory is not None:
-            directory.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix="millrace-", dir=directory))
-        self._file = (self._folder / "blocks").open("w+b", buffering=0)
-        self._gone = weakref.finalize(self, _remove, self._file, self._folder)
-        self._blocks: dict[int, _Entry] = {}
-        self._made = self._end = 0
-        self._holes: dict[int, list[int]] = {}
-        self.nbytes = self.bytes_written = self.bytes_read = 0
-
-    def write(self, kind: str, payload: Sequence[Any]) -> BlockId:
-        """Keep the bytes of some buffers as one block."""
-        data = b"".join(bytes(memoryview(part).cast("B")) for part in payload)
-        holes = self._holes.get(len(data))
-        start = holes.pop() if holes else self._end
+    def __init__(self, directory: Path | str | None = None) -> None:
+        parent = Path(os.path.realpath(tempfile.gettempdir() if directory is None else directory))
+        self._counts = SpillCounts()
+        self._blocks: dict[BlockId, Block] = {}
+        self._files: dict[str, SpillFile] = {}
+        self._next = 0
+        self._head: tuple[str, int] | None = None
         try:
-            done = 0
-            while done < len(data):
-                done += os.pwrite(self._file.fileno(), memoryview(data)[done:], start + done)
+            parent.mkdir(parents=True, exist_ok=True)
+            _remove_leftovers(parent)
+            self.directory, lock = _claimed(parent)
         except OSError as error:
-            raise SpillError(f"spill: {len(data)} bytes could not be written to {self._folder}: {error}") from error
-        self._end = max(self._end, start + len(data))
-        block = BlockId(self._made)
-        self._made += 1
-        self._blocks[block] = _Entry(start, len(data), checksum(np.frombuffer(data, np.uint8)), kind)
-        self.nbytes += len(data)
-        self.bytes_written += len(data)
+            raise SpillError(f"{parent}: no spill area could be made there: {_said(error)}") from error
+        self._remove = weakref.finalize(self, _removed, self.directory, lock, self._files, os.getpid())
+
+    def write(self, kind: str, buffers: Iterable[Bytes]) -> BlockId:
+        """Put a block aside, its bytes those of the buffers one after the other. Returns its number.
+
+        If that fails, the block is not there, and all others are.
+        """
+        pieces = [piece for piece in map(_bytes_of, buffers) if piece.nbytes]
+        nbytes = sum(piece.nbytes for piece in pieces)
+        checksum = 0
+        for piece in pieces:
+            checksum = zlib.crc32(piece, checksum)
+        file = self._file(kind)
+        offset = file.find_room(nbytes)
+        try:
+            file.write(offset, pieces)
+        except OSError as error:
+            file.forget_tail()
+            raise SpillError(
+                f"{self.directory}: {format_size(nbytes)} ({nbytes} bytes) of {kind!r} could not be written: "
+                f"{_said(error)}; the {len(self._blocks)} blocks written before are whole"
+            ) from error
+        file.take_room(offset, nbytes)
+        block, self._next = self._next, self._next + 1
+        self._blocks[block] = Block(kind, offset, nbytes, checksum)
+        counts = self._counts
+        counts.blocks_written += 1
+        counts.bytes_written += nbytes
+        self._moved(kind, offset, nbytes)
+        counts.most_file_bytes = max(counts.most_file_bytes, self.file_bytes)
         return block
 
-    def read(self, block: BlockId) -> bytes:
-        """The bytes of a block, as they were written."""
-        entry = self._blocks[block]
-        data = os.pread(self._file.fileno(), entry.length, entry.start)
-        if len(data) != entry.length or checksum(np.frombuffer(data, np.uint8)) != entry.check:
-            raise SpillError(f"spill: a block of kind {entry.kind!r} in {self._folder} is not what was written")
-        self.bytes_read += len(data)
-        return data
+    def read(self, block: BlockId, into: memoryview | None = None) -> memoryview:
+        """The bytes of a block, checked; in memory of the caller's if given, which must be large enough."""
+        kind, offset, nbytes, checksum = self._entry(block)
+        file = self._file(kind)
+        if into is None:
+            into = np.empty(nbytes, np.uint8).data
+        elif into.nbytes < nbytes:
+            raise ValueError(f"block {block}: expected room for {nbytes} bytes; got {into.nbytes}")
+        found = into.cast("B")[:nbytes]
+        try:
+            came = file.read(offset, found)
+        except OSError as error:
+            raise SpillError(f"{file.path}: block {block} could not be read: {_said(error)}") from error
+        if came < nbytes:
+            raise SpillError(
+                f"{file.path}: block {block} is cut off: expected {nbytes} bytes at byte {offset}; got {came}"
+            )
+        if (sum_ := zlib.crc32(found)) != checksum:
+            raise SpillError(
+                f"{file.path}: block {block} ({nbytes} bytes at byte {offset}) has changed: "
+                f"expected checksum {checksum:08x}; got {sum_:08x}"
+            )
+        self._counts.blocks_read += 1
+        self._counts.bytes_read += nbytes
+        self._moved(kind, offset, nbytes)
+        return found.toreadonly()
 
     def free(self, block: BlockId) -> None:
-        """A block is not needed any more."""
-        entry = self._blocks.pop(block)
-        self.nbytes -= entry.length
-        self._holes.setdefault(entry.length, []).append(entry.start)
+        """Give up a block; its room is used again."""
+        kind, offset, nbytes, _ = self._entry(block)
+        self._file(kind).give_room(offset, nbytes)
+        del self._blocks[block]
+        self._counts.blocks_freed += 1
+
+    def size(self, block: BlockId) -> int:
+        """Bytes of a block."""
+        return self._entry(block).nbytes
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks there now."""
+        return len(self._blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the blocks there now."""
+        return sum(file.used for file in self._files.values())
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of the files."""
+        return sum(file.end for file in self._files.values())
+
+    @property
+    def bytes_written(self) -> int:
+        return self._counts.bytes_written
+
+    @property
+    def bytes_read(self) -> int:
+        return self._counts.bytes_read
+
+    @property
+    def counts(self) -> SpillCounts:
+        """All counts, as they are now."""
+        return replace(self._counts, blocks=self.blocks, nbytes=self.nbytes, file_bytes=self.file_bytes)
+
+    @property
+    def closed(self) -> bool:
+        return not self._remove.alive
 
     def close(self) -> None:
-        """Remove everything."""
-        self._gone()
+        """Remove the files. Can be called again."""
+        self._remove()
         self._blocks.clear()
-        self.nbytes = 0
+        self._files.clear()
 
     def __enter__(self) -> SpillArea:
         return self
@@ -95,7 +225,178 @@ class SpillArea:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def check_invariants(self) -> None:
+        """Assert that blocks and free room fill the files without gap or overlap; for tests."""
+        for kind, file in self._files.items():
+            taken = [(b.offset, b.offset + b.nbytes) for b in self._blocks.values() if b.kind == kind and b.nbytes]
+            place = 0
+            for start, end in sorted(taken + list(zip(file.starts, file.ends, strict=True))):
+                assert start == place, f"{kind}: a gap or overlap at byte {place}"
+                place = end
+            assert place == file.end == os.fstat(file.descriptor).st_size, f"{kind}: ends at {place}, not {file.end}"
+            assert file.used == sum(end - start for start, end in taken)
+            assert not file.ends or file.ends[-1] < file.end, "free room at the end is cut off"
+            holes = [end - start for start, end in zip(file.starts, file.ends, strict=True)]
+            assert max(holes, default=0) <= file.largest, f"{kind}: room of {max(holes)} bytes would not be found"
 
-def _remove(file: Any, folder: Path) -> None:
-    file.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    def _entry(self, block: BlockId) -> Block:
+        self._check_open()
+        try:
+            return self._blocks[block]
+        except KeyError:
+            raise StateError(f"{self.directory}: there is no block {block}: never written, or freed") from None
+
+    def _file(self, kind: str) -> SpillFile:
+        self._check_open()
+        if kind not in self._files:
+            name = re.sub(r"[^A-Za-z0-9_-]", "_", kind)[:40]
+            try:
+                self._files[kind] = SpillFile(self.directory / f"{len(self._files)}-{name}.spill")
+            except OSError as error:
+                raise SpillError(f"{self.directory}: no file for {kind!r} could be made: {_said(error)}") from error
+        return self._files[kind]
+
+    def _moved(self, kind: str, offset: int, nbytes: int) -> None:
+        self._counts.seeks += self._head != (kind, offset)
+        self._head = (kind, offset + nbytes)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise StateError(f"{self.directory}: the spill area is closed")
+
+
+class SpillFile:
+    """One file of an area: its free room as intervals in order, never touching each other nor the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self.end = 0
+        self.used = 0
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        self.largest = 0  # no free room is larger; it may be that none is as large
+
+    def find_room(self, nbytes: int) -> int:
+        """The first free room that is large enough, else the end of the file."""
+        if not 0 < nbytes <= self.largest:
+            return self.end
+        found = 0
+        for start, end in zip(self.starts, self.ends, strict=True):
+            if end - start >= nbytes:
+                return start
+            found = max(found, end - start)
+        self.largest = found
+        return self.end
+
+    def take_room(self, offset: int, nbytes: int) -> None:
+        self.used += nbytes
+        if offset == self.end:
+            self.end += nbytes
+        elif nbytes:
+            at = bisect_left(self.starts, offset)
+            self.starts[at] += nbytes
+            if self.starts[at] == self.ends[at]:
+                del self.starts[at], self.ends[at]
+
+    def give_room(self, offset: int, nbytes: int) -> None:
+        self.used -= nbytes
+        if not nbytes:
+            return
+        start, end = offset, offset + nbytes
+        at = bisect_left(self.starts, offset)
+        if at < len(self.starts) and self.starts[at] == end:
+            end = self.ends[at]
+            del self.starts[at], self.ends[at]
+        if at and self.ends[at - 1] == start:
+            at -= 1
+            start = self.starts[at]
+            del self.starts[at], self.ends[at]
+        if end == self.end:
+            self.end = start
+            self.forget_tail()
+        else:
+            self.starts.insert(at, start)
+            self.ends.insert(at, end)
+            self.largest = max(self.largest, end - start)
+
+    def forget_tail(self) -> None:
+        """Cut off what lies behind the last block."""
+        os.ftruncate(self.descriptor, self.end)
+
+    def write(self, offset: int, pieces: list[memoryview]) -> None:
+        left = list(reversed(pieces))
+        while left:
+            done = os.pwritev(self.descriptor, left[: -_MOST_BUFFERS - 1 : -1], offset)
+            if done == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            offset += done
+            while left and done >= left[-1].nbytes:
+                done -= left.pop().nbytes
+            if done:
+                left[-1] = left[-1][done:]
+
+    def read(self, offset: int, into: memoryview) -> int:
+        """Fill ``into``; returns how many bytes there were."""
+        came = 0
+        while came < into.nbytes:
+            more = os.preadv(self.descriptor, [into[came:]], offset + came)
+            if more == 0:
+                break
+            came += more
+        return came
+
+
+def _bytes_of(buffer: Bytes) -> memoryview:
+    view = buffer.data if isinstance(buffer, np.ndarray) else memoryview(buffer)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _said(error: OSError) -> str:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return f"the disk is full ({error})" if full else str(error)
+
+
+def _claimed(parent: Path) -> tuple[Path, int]:
+    """A fresh directory, and the lock that says somebody is at work there."""
+    while True:
+        directory = parent / f"{_PREFIX}{uuid.uuid4().hex[:12]}"
+        path = _lock_of(directory)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(lock), os.stat(path)):
+                directory.mkdir(0o700)
+                return directory, lock
+        except (BlockingIOError, FileNotFoundError):
+            pass  # somebody who tidies up took it for a leftover before it was locked
+        except OSError:
+            path.unlink(missing_ok=True)
+            os.close(lock)
+            raise
+        os.close(lock)
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Remove areas whose process was killed."""
+    for path in parent.glob(f"{_PREFIX}*{_LOCK}"):
+        if not _AREA_LOCK.fullmatch(path.name):
+            continue
+        with suppress(OSError), path.open("r+") as lock:  # an error: somebody is at work there, or it is not ours
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.with_name(path.name.removesuffix(_LOCK)), ignore_errors=True)
+            path.unlink(missing_ok=True)
+
+
+def _removed(directory: Path, lock: int, files: dict[str, SpillFile], owner: int) -> None:
+    """Remove an area; a process that was forked from its owner leaves it alone."""
+    for file in files.values():
+        os.close(file.descriptor)
+    if os.getpid() == owner:
+        shutil.rmtree(directory, ignore_errors=True)
+        _lock_of(directory).unlink(missing_ok=True)
+    os.close(lock)
+
+
+def _lock_of(directory: Path) -> Path:
+    return directory.with_name(directory.name + _LOCK)

@@ -65,6 +65,20 @@ class StoreVersionError(StoreError):
     """The store was written in a layout this version does not read."""
 
 
+class SpillError(MillraceError, OSError):
+    """What a join had put aside on disk could not be written, or does not come back as it was."""
+
+
+class SourceError(MillraceError, OSError):
+    """An input of a join broke off; ``source``, ``tuples`` and ``batches`` say which one and how far it had got."""
+
+    def __init__(self, message: str, source: str = "", tuples: int = 0, batches: int = 0) -> None:
+        super().__init__(message)
+        self.source = source
+        self.tuples = tuples
+        self.batches = batches
+
+
 def one_of(subject: str, value: object, choices: Iterable[str]) -> str:
     """Return ``value`` if it is one of ``choices``, else raise an error that lists them.
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace.adaptive import spill
 from millrace.core.clock import VirtualClock
 from millrace.master.build import ShardWriter
 
@@ -30,6 +31,7 @@ __all__ = [
     "full_disk",
     "in_child",
     "largest_file",
+    "spill_room",
     "truncate",
 ]
 
@@ -96,6 +98,28 @@ def full_disk(after: int) -> Iterator[None]:
         yield
     finally:
         ShardWriter.append = append  # type: ignore[method-assign]
+
+
+@contextmanager
+def spill_room(nbytes: int) -> Iterator[None]:
+    """While this lasts, spill areas find the disk full after so many bytes, in the middle of a block if need be."""
+    write = spill.SpillFile.write
+    left = nbytes
+
+    def limited(self: spill.SpillFile, offset: int, pieces: list[memoryview]) -> None:
+        nonlocal left
+        whole = b"".join(pieces)
+        write(self, offset, [memoryview(whole[:left])])
+        if len(whole) > left:
+            left = 0
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        left -= len(whole)
+
+    spill.SpillFile.write = limited  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        spill.SpillFile.write = write  # type: ignore[method-assign]
 
 
 def largest_file(nbytes: int) -> None:

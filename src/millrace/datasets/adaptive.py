@@ -1,0 +1,237 @@
+"""Inputs of the DINER and MINER experiments: values of the join attribute, and tuples of 200 bytes around them.
+
+Everything here is synthetic, the stock and weather data too: the papers' files are no longer to be had, so those are
+made up to have the documented size and a plausible shape. All depend on their arguments alone.
+
+References
+----------
+M. A. Bornea, V. Vassalos, Y. Kotidis, A. Deligiannakis: Adaptive Join Operators for Result Rate Optimization on
+Streaming Inputs. IEEE TKDE 22(8), 2010.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import ConfigError
+from millrace.datasets.arrival_times import generator
+from millrace.datasets.zipf import Permutation, ZipfSampler, whole_number
+
+Values = npt.NDArray[np.int64]
+
+TUPLE_BYTES = 200
+"""Bytes of a tuple in the experiments; a disk block of 10 kB holds 50."""
+
+_NORMAL, _INTERVALS, _FILLER, _UNIQUE, _STOCK, _WEATHER = range(30, 36)
+
+
+# values of the join attribute
+
+
+def zipf_values(
+    count: int, skew: float, *, low: int = 1, high: int = 999, shuffle: int | None = None, seed: int = 0
+) -> Values:
+    """Values from ``low`` to ``high`` with Zipf frequencies; ``low`` is the most frequent (figure 10: skew 1 to 5).
+
+    ``shuffle`` is the seed of a permutation that spreads the frequent values; inputs with the same one agree on which
+    values are frequent.
+
+    >>> values = zipf_values(10_000, 1.0)
+    >>> counts = np.bincount(values); bool(counts[1] > counts[2] > counts[10]), int(values.max()) <= 999
+    (True, True)
+    """
+    domain = high - low + 1
+    ranks = ZipfSampler(domain, skew, seed=seed, shuffled=False).sample(count)
+    return (ranks if shuffle is None else Permutation(domain, seed=shuffle).apply(ranks)) + (low - 1)
+
+
+def normal_values(count: int, mean: float = 500.0, variance: float = 50.0, *, seed: int = 0) -> Values:
+    """Values with a normal distribution, rounded to whole numbers, as equality needs.
+
+    The first input of figures 11 and 12 has mean 500 and variance 50; the second mean ``500 + x``, or variance
+    ``50 + x``.
+    """
+    if variance < 0:
+        raise ConfigError(f"variance: expected a number of at least 0; got {variance!r}")
+    drawn = generator(_NORMAL, seed).normal(mean, variance**0.5, whole_number("count", count, 0))
+    return np.rint(drawn).astype(np.int64)
+
+
+def partially_sorted(values: npt.NDArray[Any], intervals: int, *, seed: int = 0) -> npt.NDArray[Any]:
+    """The values sorted, cut into ``intervals`` of equal length, and those put in random order (figure 14).
+
+    >>> partially_sorted(np.array([4, 1, 3, 2]), 1).tolist()
+    [1, 2, 3, 4]
+    """
+    pieces = np.array_split(np.sort(values), whole_number("intervals", intervals, 1))
+    order = generator(_INTERVALS, seed).permutation(len(pieces))
+    return np.concatenate([pieces[i] for i in order])
+
+
+def drifting_normal(
+    count: int,
+    shift: float,
+    *,
+    periods: int = 10,
+    mean: float = 75.0,
+    variance: float = 15.0,
+    times: npt.ArrayLike | None = None,
+    seed: int = 0,
+) -> Values:
+    """Values whose mean moves up by ``shift`` from one period to the next (figure 15); period 0 has ``mean``.
+
+    The periods are equal parts of the time from 0 to the last of ``times``, the arrivals; if not given, equal parts of
+    the tuples.
+    """
+    number = whole_number("periods", periods, 1)
+    moments = np.arange(1, count + 1) if times is None else np.asarray(times, np.float64)
+    if moments.shape != (count,):
+        raise ConfigError(f"times: expected {count}, one for each tuple; got {moments.shape}")
+    period = np.minimum(np.ceil(moments * (number / moments[-1])) - 1, number - 1) if count else np.zeros(0)
+    drawn = generator(_NORMAL, seed).normal(0.0, variance**0.5, count)
+    return np.rint(mean + shift * np.maximum(period, 0) + drawn).astype(np.int64)
+
+
+# tuples
+
+
+def wide_tuples(columns: Mapping[str, npt.NDArray[Any]], *, tuple_bytes: int = TUPLE_BYTES, seed: int = 0) -> pa.Table:
+    """The columns, a column ``row`` that numbers the tuples, and ``filler``, a text that makes up the bytes of a tuple.
+
+    Arrow's 4-byte text offsets come on top.
+
+    >>> table = wide_tuples({"key": np.array([7, 8])}); table.column_names, table.nbytes
+    (['key', 'row', 'filler'], 408)
+    """
+    count = len(next(iter(columns.values())))
+    named = {**columns, "row": np.arange(count)}
+    rest = tuple_bytes - sum(column.dtype.itemsize for column in named.values())
+    if rest < 0:
+        raise ConfigError(f"tuple_bytes: the columns alone take {tuple_bytes - rest}; got {tuple_bytes}")
+    if count * rest >= 2**31:
+        raise ConfigError(f"tuple_bytes: {count} texts of {rest} bytes do not fit in one array")
+    letters = np.frombuffer(generator(_FILLER, seed).bytes(count * rest), np.uint8) % 26 + 97
+    offsets = np.arange(0, (count + 1) * rest, rest, dtype=np.int32) if rest else np.zeros(count + 1, np.int32)
+    filler = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(letters.astype(np.uint8)))
+    return pa.table({**named, "filler": filler})
+
+
+def chain_inputs(
+    inputs: int = 4,
+    *,
+    rows: int = 100_000,
+    keys: int = 10_000,
+    skew: float = 1.0,
+    shuffle: int | None = None,
+    seed: int = 0,
+) -> dict[str, pa.Table]:
+    """The chain R1 -a1- R2 -a2- R3 -a3- R4 of the MINER experiments (figures 20 and 21).
+
+    R2 and R3 have ``rows`` tuples whose attributes follow a Zipf law on ``0 … keys - 1``, and are joined many to many;
+    R1 (from 3 inputs on) and R4 (with 4) have every value once, so that more inputs do not change how many results
+    there are. 0 is the most frequent value of every attribute, unless ``shuffle`` is given as in :func:`zipf_values`.
+
+    Notes
+    -----
+    With the paper's numbers the two frequent ends meet: the 4-way join of full size has some 170 million results.
+    """
+    _check_inputs(inputs)
+
+    def attribute(number: int) -> Values:
+        return zipf_values(rows, skew, low=0, high=keys - 1, shuffle=shuffle, seed=4 * seed + number)
+
+    columns: dict[str, dict[str, Values]] = {
+        "R1": {"a1": _every_key(keys, 2 * seed)},
+        "R2": {"a1": attribute(0), "a2": attribute(1)},
+        "R3": {"a2": attribute(2), "a3": attribute(3)},
+        "R4": {"a3": _every_key(keys, 2 * seed + 1)},
+    }
+    return _first(inputs, columns, seed)
+
+
+def star_inputs(
+    inputs: int = 4,
+    *,
+    rows: int = 100_000,
+    keys: int = 10_000,
+    skew: float = 1.0,
+    shuffle: int | None = None,
+    seed: int = 0,
+) -> dict[str, pa.Table]:
+    """The same inputs with one attribute ``a`` that all are joined on: the simple star of figure 22."""
+    _check_inputs(inputs)
+    zipf = [zipf_values(rows, skew, low=0, high=keys - 1, shuffle=shuffle, seed=4 * seed + i) for i in (1, 2)]
+    columns = {
+        "R1": {"a": _every_key(keys, 2 * seed)},
+        "R2": {"a": zipf[0]},
+        "R3": {"a": zipf[1]},
+        "R4": {"a": _every_key(keys, 2 * seed + 1)},
+    }
+    return _first(inputs, columns, seed)
+
+
+def stock_orders(
+    total: int = 20_710, *, start: int = 2000, spread: float = 3.0, bound: int = 60, seed: int = 0
+) -> dict[str, pa.Table]:
+    """Buy and sell orders of one share in one day, ``price`` in cents: synthetic, of the size of the paper's CSCO data.
+
+    The market moves by a cent up or down with every tenth order on average, and turns back at ``start ± bound``.
+    Buyers offer less than the market, sellers ask for more, by an exponential distance of mean ``spread`` cents. The
+    orders are split equally. The paper's IPIX data has 45 568. Prices are joined if equal, or by a band of less than
+    5 cents.
+    """
+    half = whole_number("total", total, 2) // 2
+    random = generator(_STOCK, seed)
+    steps = random.choice([-1, 0, 1], size=2 * half, p=[0.05, 0.9, 0.05])
+    steps[0] += random.integers(0, 2 * bound)
+    walk = np.abs((np.cumsum(steps) + bound) % (4 * bound) - 2 * bound) - bound  # a walk folded back at both ends
+    distance = np.rint(random.exponential(spread, 2 * half)).astype(np.int64)
+    market = start + walk.astype(np.int64)
+    sides = {"buy": market[0::2] - distance[0::2], "sell": market[1::2] + distance[1::2]}
+    return {name: wide_tuples({"price": price}, seed=2 * seed + i) for i, (name, price) in enumerate(sides.items())}
+
+
+def weather_stations(rows: int = 45_000, *, seed: int = 0) -> dict[str, pa.Table]:
+    """Hourly air temperatures of two stations, in whole degrees Fahrenheit: synthetic, of the size of the paper's data.
+
+    A wave over the year, one over the day, and weather that both stations share and that lasts for days, with noise of
+    each station's own. The north is 3 degrees cooler and has milder days. Temperatures are joined if equal, or by a
+    band of less than 5 degrees.
+    """
+    count = whole_number("rows", rows, 1)
+    random = generator(_WEATHER, seed)
+    hours = np.arange(count)
+    year = -18 * np.cos(2 * np.pi * hours / 8766)
+    day = -np.cos(2 * np.pi * (hours - 3) / 24)
+    days = random.normal(0.0, 1.0, count // 24 + 12)
+    fronts = np.convolve(days, np.exp(-np.arange(10) / 3), "valid")  # one a day, remembered for some
+    shared = 4 * np.interp(hours / 24, np.arange(len(fronts)), fronts)
+    stations = {}
+    for number, (name, mean, swing) in enumerate([("north", 47, 5.0), ("south", 50, 8.0)]):
+        degrees = mean + year + swing * day + shared + random.normal(0.0, 2.0, count)
+        temperature = np.rint(degrees).astype(np.int64)
+        stations[name] = wide_tuples({"temperature": temperature}, seed=2 * seed + number)
+    return stations
+
+
+def _every_key(keys: int, seed: int) -> Values:
+    return generator(_UNIQUE, seed).permutation(keys).astype(np.int64)
+
+
+def _check_inputs(inputs: int) -> None:
+    whole_number("inputs", inputs, 2, 4)
+
+
+def _first(inputs: int, columns: Mapping[str, Mapping[str, Values]], seed: int) -> dict[str, pa.Table]:
+    """R2 and R3, then R1, then R4, named in the order of the chain."""
+    taken = ["R2", "R3", "R1", "R4"][:inputs]
+    return {
+        name: wide_tuples(each, seed=4 * seed + number)
+        for number, (name, each) in enumerate(columns.items())
+        if name in taken
+    }
