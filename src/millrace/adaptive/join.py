@@ -25,6 +25,7 @@ from millrace.adaptive.side import Side
 from millrace.adaptive.sizing import Sizes
 from millrace.adaptive.spec import SIDES, On, PairSpec
 from millrace.adaptive.spill import SpillArea
+from millrace.adaptive.tree import is_tree
 from millrace.core.budget import MemoryBudget
 from millrace.core.clock import Clock, RealClock
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, StateError, one_of
@@ -43,7 +44,8 @@ class StreamJoin(OneCallAtATime):
     Parameters
     ----------
     on
-        Key column of both inputs; a list of them; or a pair ``(left name, right name)``.
+        Key column of both inputs; a list of them; or a pair ``(left name, right name)``. For several inputs a list of
+        conditions ``("input.column", "input.column")``: see :class:`~millrace.adaptive.multiway.MultiwayJoin`.
     algorithm
         A name from the table of algorithms, or an ``Algorithm`` of your own.
     memory
@@ -83,6 +85,13 @@ class StreamJoin(OneCallAtATime):
     >>> pa.Table.from_batches(pair.run(left=[orders], right=[payments])).sort_by("id").to_pylist()
     [{'id': 1, 'total': 10, 'paid': 5}, {'id': 3, 'total': 30, 'paid': 30}]
     """
+
+    def __new__(cls, on: Any = None, algorithm: Any = "diner", *_: Any, **__: Any) -> StreamJoin:
+        if cls is StreamJoin and (is_tree(on) or algorithm in ("miner", "mjoin")):
+            from millrace.adaptive.multiway import MultiwayJoin
+
+            return super().__new__(MultiwayJoin)
+        return super().__new__(cls)
 
     def __init__(
         self,

@@ -27,8 +27,17 @@ class Side:
         Bytes of a block on disk.
     """
 
-    def __init__(self, number: int, schema: pa.Schema, memory: SortedRows, disk: Disk, block: int, partitions: int) -> None:
-        self.number, self.name = number, SIDES[number]
+    def __init__(
+        self,
+        number: int,
+        schema: pa.Schema,
+        memory: SortedRows,
+        disk: Disk,
+        block: int,
+        partitions: int,
+        name: str | None = None,
+    ) -> None:
+        self.number, self.name = number, SIDES[number] if name is None else name
         self.schema, self.memory, self.disk = schema, memory, disk
         self.source = MemorySource(memory)
         self._block = block
