@@ -6,6 +6,7 @@ Rows stand at slots once; each attribute has an ordered index of its own. A row 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -85,8 +86,8 @@ class IndexedRows(SortedRows):
     ) -> None:
         super().__init__(name, schema, budget, space, width)
         self.slot_bytes += 8 * attributes
-        self.codes: Codes = space.array(f"{name}.codes", np.int64, attributes * self.capacity)
-        self.codes = self.codes.reshape(attributes, self.capacity)
+        codes: npt.NDArray[Any] = space.array(f"{name}.codes", np.int64, attributes * self.capacity)
+        self.codes: Codes = codes.reshape(attributes, self.capacity)
         """By attribute and slot."""
         more = [ordered_arrays(space, f"{name}.{i}", self._chunks, width) for i in range(1, attributes)]
         self.views = [View(self, i, index) for i, index in enumerate((self.index, *more))]

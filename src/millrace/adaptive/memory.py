@@ -59,7 +59,9 @@ def ordered_arrays(space: Space, name: str, chunks: int, width: int) -> Ordered:
     """An empty index with room for so many chunks."""
     keys: npt.NDArray[Any] = space.array(f"{name}.keys", np.int64, chunks * width)
     slots: npt.NDArray[Any] = space.array(f"{name}.slots", np.int32, chunks * width)
-    counts, order, spare = (space.array(f"{name}.{part}", np.int32, chunks) for part in ("counts", "order", "spare"))
+    counts: npt.NDArray[Any] = space.array(f"{name}.counts", np.int32, chunks)
+    order: npt.NDArray[Any] = space.array(f"{name}.order", np.int32, chunks)
+    spare: npt.NDArray[Any] = space.array(f"{name}.spare", np.int32, chunks)
     lows: npt.NDArray[Any] = space.array(f"{name}.lows", np.int64, chunks)
     grid = (chunks, width)
     return Ordered(keys.reshape(grid), slots.reshape(grid), counts, order, lows, spare, np.zeros(4, np.int64))

@@ -148,9 +148,7 @@ class MultiwayJoin(StreamJoin):
         self._space = space or HeapSpace()
         self._sizes = _sizes(self.budget.total, block, max_outer_blocks, self.algorithm, len(self.tree.names))
         self._area = SpillArea(None if spill is None else Path(spill))
-        self._metrics = SeveralMetrics(
-            budget_bytes=self.budget.total, rows_in=dict.fromkeys(self.tree.names, 0)
-        )
+        self._metrics = SeveralMetrics(budget_bytes=self.budget.total, rows_in=dict.fromkeys(self.tree.names, 0))
         self._start(options)
 
     # wiring
@@ -235,9 +233,7 @@ class MultiwayJoin(StreamJoin):
             output = SeveralOutput(self.tree, whole, self._suffix, self._metrics, self._output_rows)
         self._relations[number].close()
         self._relations[number] = relation = self._relation(number, schema)
-        relation.disk.divide(
-            self.algorithm.partitions, self._sizes.page, self._sizes.fan, relation.block_rows
-        )
+        relation.disk.divide(self.algorithm.partitions, self._sizes.page, self._sizes.fan, relation.block_rows)
         self._known = known
         self.several.out = output
 
@@ -299,7 +295,9 @@ class MultiwayJoin(StreamJoin):
         """
         missing = [name for name in self.tree.names if name not in inputs]
         if missing or len(inputs) != len(self.tree.names):
-            raise ConfigError(f"run: expected the inputs {', '.join(self.tree.names)}; got {', '.join(inputs) or 'none'}")
+            raise ConfigError(
+                f"run: expected the inputs {', '.join(self.tree.names)}; got {', '.join(inputs) or 'none'}"
+            )
         readers = {name: iter(batches_of(name, given)) for name, given in inputs.items()}
         for name, given in inputs.items():
             schema = getattr(given, "schema", None)

@@ -43,7 +43,8 @@ class InMemory:
         self.source = MemorySource(rows)
 
     def codes(self, attribute: int) -> Codes:
-        return self._rows.codes[attribute]
+        codes: Codes = self._rows.codes[attribute]
+        return codes
 
     def matches(self, attribute: int, lows: Codes, highs: Codes, work: Workspace) -> Iterator[Pairs]:
         return self._rows.views[attribute].matches(lows, highs, work)
@@ -58,10 +59,11 @@ class Loose:
         self._sorted: dict[int, tuple[Codes, Rows]] = {}
 
     def __len__(self) -> int:
-        return self._codes.shape[1]
+        return int(self._codes.shape[1])
 
     def codes(self, attribute: int) -> Codes:
-        return self._codes[attribute]
+        codes: Codes = self._codes[attribute]
+        return codes
 
     def _by(self, attribute: int) -> tuple[Codes, Rows]:
         if attribute not in self._sorted:
@@ -130,4 +132,4 @@ class Loaded(Loose):
 
     @property
     def nbytes(self) -> int:
-        return self.source.batch.nbytes + self._codes.nbytes + self.stamps.nbytes + self.blocks.nbytes
+        return int(self.source.batch.nbytes) + self._codes.nbytes + self.stamps.nbytes + self.blocks.nbytes

@@ -56,7 +56,7 @@ class ThreeRegions(Flushing):
 
     def __init__(self, machinery: Machinery) -> None:
         super().__init__(machinery)
-        self._regions = (_Regions(), _Regions())
+        self._regions: tuple[_Regions, ...] = (_Regions(), _Regions())
 
     def matched(self, side: int, codes: Codes, pairs: Pairs) -> None:
         self._regions[side].credit(codes)

@@ -49,7 +49,7 @@ class PairSpec:
         """
         wanted = "a column name, a list of them, or a pair (left name, right name)"
         if isinstance(on, str):
-            keys: tuple[tuple[str, ...], tuple[str, ...]] = ((on,), (on,))
+            keys: tuple[tuple[Any, ...], tuple[Any, ...]] = ((on,), (on,))
         elif isinstance(on, tuple) and len(on) == 2:
             keys = ((on[0],), (on[1],))
         elif isinstance(on, list):

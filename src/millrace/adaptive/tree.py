@@ -92,7 +92,7 @@ class JoinTree:
             joined, gone = groups[one[0]], groups[other[0]]
             if joined == gone:
                 raise ConfigError(
-                    f"on: {text} closes a cycle: {one[0]!r} and {other[0]!r} are tied together by the conditions before "
+                    f"on: {text} closes a cycle: {one[0]!r} and {other[0]!r} are tied together by those before "
                     "it; expected a tree, with one condition less than there are inputs"
                 )
             groups = {name: joined if group == gone else group for name, group in groups.items()}
