@@ -61,7 +61,8 @@ class Sizes:
         fan = max(Sizes.LEAST_FAN, min(64, total // 64 // BlockIds.least_bytes(1) // lists))
         directory = lists * BlockList.least_bytes(Sizes.LEAST_PAGE, Sizes.LEAST_FAN, 64) if spills else 0
         given = Sizes.LEAST_BLOCK if block is None else block
-        size = max(Sizes.LEAST_BLOCK, min(4096, total // 32), min(1_000_000, total // 512)) if block is None else block
+        usual = max(Sizes.LEAST_BLOCK, min(4096, total // 16 // inputs), min(1_000_000, total // 512))
+        size = usual if block is None else block
         outer = max(1, min(outer_blocks, total // 24 // size))
         piece = max(1, min(16_384, total // 32 // _ROW_WORK))
         pairs = max(Sizes.LEAST_PAIRS, min(65_536, total // 32 // Workspace.bytes_per_pair))
