@@ -78,7 +78,7 @@ def clean_up(m: Several, partition: int, done: Done | None = None) -> Batches:
     sizes = [float(blocks.rows) for blocks in lists]
     start = int(np.argmin(sizes))
     steps = nested(m, start, sizes)
-    room = max(1, m.transfer.nbytes // (4 * len(lists)))
+    room = m.transfer.nbytes // (len(lists) + 2)  # one for what is read, one while parts are put together
 
     def level(at: int, places: list[Loaded | None]) -> Batches:
         if at == len(steps):
@@ -105,10 +105,8 @@ def _fillings(m: Several, relation: int, partition: int, room: int, reach: Reach
     side = m.sides[relation]
     parts: list[Loaded] = []
     held = 0
-    for at, block in enumerate(side.disk.partitions[partition]):
-        if reach is not None and not reach.touches(block):
-            continue
-        place = m.loaded(side, partition, [at])
+    for places in _groups(side.disk.partitions[partition], room // 2, reach):
+        place = m.loaded(side, partition, places)
         if reach is not None:
             place = reach.of(place)
         if not len(place):
@@ -120,6 +118,22 @@ def _fillings(m: Several, relation: int, partition: int, room: int, reach: Reach
         held += place.nbytes
     if parts:
         yield Loaded.together(parts)
+
+
+def _groups(blocks: BlockList, room: int, reach: Reach | None) -> Iterator[list[int]]:
+    """Blocks within reach, so many as are read together."""
+    group: list[int] = []
+    left = room
+    for at, block in enumerate(blocks):
+        if reach is not None and not reach.touches(block):
+            continue
+        if group and block.nbytes > left:
+            yield group
+            group, left = [], room
+        group.append(at)
+        left -= block.nbytes
+    if group:
+        yield group
 
 
 def nested(m: Several, start: int, sizes: Sequence[float]) -> list[Step]:

@@ -22,9 +22,10 @@ def online_counts(
     algorithm: str = "miner",
     star: bool = False,
     memory: float = 0.1,
-    rows: int = 1000,
-    keys: int = 200,
+    rows: int = 3000,
+    keys: int = 1000,
     skew: float = 1.0,
+    shuffle: int | None = None,
     piece: int = 20,
     idle: int = 0,
     seed: int = 0,
@@ -38,7 +39,9 @@ def online_counts(
     idle
         Units of the reactive phase behind each.
     """
-    tables = (star_inputs if star else chain_inputs)(inputs, rows=rows, keys=keys, skew=skew, shuffle=seed, seed=seed)
+    tables = (star_inputs if star else chain_inputs)(
+        inputs, rows=rows, keys=keys, skew=skew, shuffle=shuffle, seed=seed
+    )
     names = list(tables)
     columns = ["a"] * 3 if star else [f"a{number[1]}" for number in names[:-1]]
     on = [(f"{a}.{c}", f"{b}.{c}") for a, b, c in zip(names, names[1:], columns, strict=False)]
