@@ -311,6 +311,8 @@ def test_what_it_refuses() -> None:
         join.push("d", pa.record_batch({"x": [1]}))
     with pytest.raises(ConfigError, match="run: expected the inputs a, b, c; got a"):
         list(join.run(a=[]))
+    with pytest.raises(ConfigError, match="this join has the inputs left and right; got 'orders'"):
+        StreamJoin(on="x").bind(orders=ints)
     with pytest.raises(StateError, match="snapshot: a join by miner cannot be kept"):
         join.snapshot()
     list(join.end("a"))
@@ -324,5 +326,6 @@ def test_an_input_that_is_empty_or_never_comes() -> None:
     for algorithm in ("miner", "mjoin"):
         join = StreamJoin(on=[("a.x", "b.x"), ("b.x", "c.x")], algorithm=algorithm, memory="100kB")
         assert list(join.run(a=[one], b=[], c=[one])) == []
+        assert isinstance(join, MultiwayJoin)
         assert join.metrics.rows_in == {"a": 2, "b": 0, "c": 2}
         assert join.nbytes < 100_000

@@ -193,11 +193,14 @@ class StreamJoin(OneCallAtATime):
                 least,
             )
 
-    def bind(self, *, left: pa.Schema | None = None, right: pa.Schema | None = None) -> pa.Schema | None:
+    def bind(
+        self, *, left: pa.Schema | None = None, right: pa.Schema | None = None, **others: pa.Schema | None
+    ) -> pa.Schema | None:
         """Fix the schema of one input or of both, and return the output's schema once it is known.
 
         The first :meth:`push` of an input does this by itself.
         """
+        _check_names("bind", others)
         for number, given in enumerate((left, right)):
             if given is None:
                 continue
@@ -316,11 +319,12 @@ class StreamJoin(OneCallAtATime):
             raise StateError(f"{doing}: the {side} input has ended; make a new join for new inputs")
         return number
 
-    def run(self, *, left: Any, right: Any) -> Batches:
+    def run(self, *, left: Any = None, right: Any = None, **others: Any) -> Batches:
         """Join two whole inputs: record batches in any iterable, a table, a reader or a dataset.
 
         They are read in turns.
         """
+        _check_names("run", others)
         inputs = {"left": iter(batches_of("left", left)), "right": iter(batches_of("right", right))}
         for number, given in enumerate((left, right)):
             schema = getattr(given, "schema", None)
@@ -398,6 +402,15 @@ class StreamJoin(OneCallAtATime):
                 side.check_invariants()
             self.flushing.check_invariants()
             self.reactive.check_invariants()
+
+
+def _check_names(doing: str, others: Iterable[str]) -> None:
+    """Inputs have other names only where the conditions name them."""
+    for name in others:
+        raise ConfigError(
+            f"{doing}: this join has the inputs left and right; got {name!r}, which conditions such as "
+            f"on=[('{name}.key', 'other.key')] would name"
+        )
 
 
 def batches_of(side: str, stream: Any) -> Iterable[pa.RecordBatch]:
