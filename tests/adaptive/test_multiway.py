@@ -17,7 +17,7 @@ from millrace.adaptive.join import StreamJoin
 from millrace.adaptive.multiway import MultiwayJoin
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, StateError
 from millrace.testing.pair_oracle import Equal, Link, Near, oracle_multi
-from millrace.testing.schedules import End, Idle, Push, schedules
+from millrace.testing.schedules import End, Idle, Push, Snapshot, schedules
 from millrace.testing.strategies import examples
 
 
@@ -42,10 +42,11 @@ class Shape:
 
     @property
     def links(self) -> list[Link]:
-        return [
-            Equal(*condition) if len(condition) == 2 else Near(*condition[:2], -condition[2][0], condition[2][1])
-            for condition in self.on
-        ]
+        return [Equal(*condition) if len(condition) == 2 else _near(*condition) for condition in self.on]
+
+
+def _near(one: str, other: str, band: tuple[int, int]) -> Near:
+    return Near(one, other, -band[0], band[1])
 
 
 SHAPES = {
@@ -118,7 +119,7 @@ def cases(draw: st.DrawFn, shapes: Sequence[str]) -> tuple[Shape, dict[str, pa.T
     rows = {name: draw(st.one_of(st.just(most), st.integers(0, most))) for name in shape.inputs}
     nulls, wide = draw(st.sampled_from([0.0, 0.1])), draw(st.sampled_from([2, 2, 150]))
     tables = {name: table(shape, name, count, domain, nulls, wide, rng) for name, count in rows.items()}
-    schedule = draw(schedules(rows, snapshots=False))
+    schedule = draw(schedules(rows))
     return shape, tables, schedule, draw(st.sampled_from([0, 0, 700, 3000, 10_000, 200_000]))
 
 
@@ -137,6 +138,11 @@ def check(case: tuple[Shape, dict[str, pa.Table], list[Any], int], algorithm: st
         elif isinstance(operation, Idle):
             for _ in range(20 if operation.arriving is None else operation.arriving + 1):
                 out += join.idle()
+        elif isinstance(operation, Snapshot):
+            state, total = join.snapshot(), join.budget.total
+            join.close()
+            join = StreamJoin(on=list(shape.on), algorithm=algorithm, memory=total, output_rows=50)
+            join.restore(state)
         assert join.nbytes <= join.budget.total
         join.check_invariants()
     out += join.finish()
@@ -235,6 +241,19 @@ def test_miner_of_two_inputs_is_diner() -> None:
     assert results[0].equals(results[2])
 
 
+def test_a_snapshot_is_of_its_own_join() -> None:
+    chain: list[Any] = [("a.x", "b.x"), ("b.y", "c.y")]
+    join = StreamJoin(on=chain, algorithm="miner", memory="100kB")
+    list(join.push("a", pa.record_batch({"x": [1, 2]})))
+    state = join.snapshot()
+    again = StreamJoin(on=chain, algorithm="miner", memory="100kB")
+    again.restore(state)
+    assert isinstance(again, MultiwayJoin)
+    assert again.metrics.rows_in == {"a": 2, "b": 0, "c": 0}
+    with pytest.raises(StateError, match=r"the snapshot is of miner, inner join on a\.x = b\.x and b\.y = c\.y"):
+        StreamJoin(on=[("a.x", "b.x"), ("b.x", "c.x")], algorithm="mjoin", memory="100kB").restore(state)
+
+
 def test_rows_that_nobody_new_can_meet_leave_first() -> None:
     shape = SHAPES["chain of 3"]
     rng = np.random.default_rng(9)
@@ -313,8 +332,6 @@ def test_what_it_refuses() -> None:
         list(join.run(a=[]))
     with pytest.raises(ConfigError, match="this join has the inputs left and right; got 'orders'"):
         StreamJoin(on="x").bind(orders=ints)
-    with pytest.raises(StateError, match="snapshot: a join by miner cannot be kept"):
-        join.snapshot()
     list(join.end("a"))
     with pytest.raises(StateError, match="the input 'a' has ended"):
         join.push("a", pa.record_batch({"x": [1]}))

@@ -89,6 +89,13 @@ class RegionsOfAll(ThreeRegions):
             ranked += [(joins[r] / tups[r], r != 1, each.number, r, each) for r in range(3) if tups[r]]
         return [(each, region) for *_, region, each in sorted(ranked, key=lambda item: item[:4])]
 
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "local_joins": self._m.local_joins.tolist()}
+
+    def accept(self, state: dict[str, Any]) -> None:
+        super().accept(state)
+        self._m.local_joins[:] = state["local_joins"]
+
     def check_invariants(self) -> None:
         for relation in self._m.sides:
             for each in self._attributes(relation):

@@ -84,7 +84,7 @@ class MultiwayJoin(StreamJoin):
     -----
     The columns of the inputs come out in the order in which ``on`` names them. A column that is equal to one of an
     input nearer to the first comes out once. A name that an earlier input has too becomes ``input.column``, or gets the
-    ``suffix`` if there is one. Snapshots are for joins of two inputs.
+    ``suffix`` if there is one.
 
     Examples
     --------
@@ -155,7 +155,7 @@ class MultiwayJoin(StreamJoin):
 
     def _start(self, options: dict[str, Any]) -> None:
         names, sizes, budget = self.tree.names, self._sizes, self.budget
-        self._known: list[pa.Schema | None] = [None] * len(names)
+        self._schemas: list[pa.Schema | None] = [None] * len(names)
         self._check_room([_NOTHING] * len(names))
         transfer = budget.reserve("transfer", sizes.transfer)
         budget.reserve("work", _work(sizes, len(names)))
@@ -207,7 +207,7 @@ class MultiwayJoin(StreamJoin):
             if given is None:
                 continue
             schema = plain_schema(given)
-            known = self._known[number]
+            known = self._schemas[number]
             if known is None:
                 self._fix(number, schema)
             elif (known.names, known.types) != (schema.names, schema.types):
@@ -216,7 +216,7 @@ class MultiwayJoin(StreamJoin):
 
     def _fix(self, number: int, schema: pa.Schema) -> None:
         self.tree.check(number, schema)
-        known = [schema if each == number else other for each, other in enumerate(self._known)]
+        known = [schema if each == number else other for each, other in enumerate(self._schemas)]
         self._check_room([_NOTHING if each is None else each for each in known])
         for edge in self.tree.edges:
             for side, end in enumerate(edge.ends):
@@ -234,7 +234,7 @@ class MultiwayJoin(StreamJoin):
         self._relations[number].close()
         self._relations[number] = relation = self._relation(number, schema)
         relation.disk.divide(self.algorithm.partitions, self._sizes.page, self._sizes.fan, relation.block_rows)
-        self._known = known
+        self._schemas = known
         self.several.out = output
 
     def _place_of(self, name: str) -> int:
@@ -313,20 +313,12 @@ class MultiwayJoin(StreamJoin):
                     yield from self.push(name, batch)
         yield from self.finish()
 
-    def snapshot(self) -> bytes:
-        """Not for several inputs."""
-        raise StateError(f"snapshot: a join by {self.algorithm.name} cannot be kept; one of two inputs by diner can")
-
-    def restore(self, state: bytes) -> None:
-        """Not for several inputs."""
-        raise StateError(f"restore: a join by {self.algorithm.name} cannot be kept; one of two inputs by diner can")
-
     @property
     def identity(self) -> str:
         return f"{self.algorithm.name}, inner join on {self._conditions_said()}"
 
     def schema_of(self, number: int) -> pa.Schema | None:
-        return self._known[number]
+        return self._schemas[number]
 
     def _conditions_said(self) -> str:
         return " and ".join(

@@ -18,7 +18,7 @@ from millrace.adaptive.blocks import Disk
 from millrace.adaptive.indexed import IndexedRows
 from millrace.adaptive.machinery import LogicalClock, Machinery
 from millrace.adaptive.matching import Mask, Matching
-from millrace.adaptive.memory import FIRST, LAST, Codes, Workspace
+from millrace.adaptive.memory import FIRST, LAST, Bits, Codes, Stamps, Workspace
 from millrace.adaptive.metrics import PairMetrics
 from millrace.adaptive.output import Batches, Rows, Source
 from millrace.adaptive.partitions import Partitions
@@ -251,6 +251,16 @@ class Several(Machinery):
                         self.spill_slots(relation, slots, partition)
                 relation.memory.pack()
         self.transfer.resize(self.transfer.nbytes + self.budget.available)
+
+    def put_back(self, side: Side, codes: Codes, batch: pa.RecordBatch, stamps: Stamps, bits: Bits) -> bool:
+        memory = self.sides[side.number].memory
+        order = np.argsort(stamps)  # equal keys stand in the order in which they came, in every index
+        batch = batch.take(pa.array(order))
+        all_codes, _ = self.codes_of(side.number, batch)
+        if not memory.make_rooms([np.sort(each) for each in all_codes], memory.arena.heap_bytes_of(batch.columns)):
+            return False
+        memory.put(all_codes, batch.columns, stamps[order], bits[order])
+        return True
 
     @staticmethod
     def met(places: Sequence[Loaded], rows: Combination) -> Mask:
