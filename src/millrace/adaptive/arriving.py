@@ -18,13 +18,14 @@ import pyarrow as pa
 from millrace.adaptive.algorithms import Algorithm
 from millrace.adaptive.flushing import Flushing
 from millrace.adaptive.machinery import Machinery
-from millrace.adaptive.memory import JOINED, Bits, Codes, Order, Pairs
+from millrace.adaptive.memory import JOINED, Bits, Codes, Order
 from millrace.adaptive.output import Batches, BatchSource
 from millrace.adaptive.side import Side
 from millrace.adaptive.sizing import Sizes
 from millrace.core.errors import BudgetExceededError
 from millrace.core.sizes import format_size
 from millrace.kernels import bands
+from millrace.kernels.ordering import order_of
 from millrace.rows.arena import Arena
 
 
@@ -62,7 +63,7 @@ class Arriving:
             piece, codes = piece.filter(pa.array(valid)), codes[valid]
         if not len(piece):
             return
-        order = np.argsort(codes, kind="stable")
+        order = order_of(codes)
         codes = codes[order]
         heap = Arena.heap_bytes_of(piece.columns)
         self._check_fits(side, len(piece), heap)
@@ -98,18 +99,15 @@ class Arriving:
         if not len(other.memory):
             return
         source = BatchSource(piece, bits)
+        by_row = np.empty(len(codes), np.int64)
+        by_row[order] = codes
         for found in other.memory.matches(*m.matching.ranges(side.number, codes), m.work):
             rows = order[found.rows].astype(np.int32)
             met = m.meet(side.number, source, rows, codes[found.rows], other.source, found.slots, found.keys)
             yield from m.put_out(side.number, source, met.rows, other.source, met.slots)
             bands.set_bits(bits, met.rows, JOINED)
             bands.set_bits(other.memory.bits, met.slots, JOINED)
-            self._credit(side.number, found, codes, met)
-
-    def _credit(self, number: int, found: Pairs, codes: Codes, met: Pairs) -> None:
-        """Let the policy know who has met whom."""
-        same = met.keys is found.keys
-        self._flushing.matched(number, codes[found.rows] if same else met.keys, met)
+            self._flushing.matched(side.number, by_row[met.rows], met)
 
     # room
 

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.adaptive.directory import Block, BlockList
+from millrace.adaptive.directory import Block, BlockList, Spans
 from millrace.adaptive.memory import MATCHED, Bits, Codes, Stamps
 from millrace.adaptive.output import BatchSource
 from millrace.adaptive.spill import BlockId, SpillArea
 from millrace.core.budget import MemoryBudget
+from millrace.kernels.ordering import order_of
 
 STAMP_BYTES = 24
 """What a row on disk has beside its columns: code, arrival, departure."""
@@ -44,12 +45,13 @@ class Chunk:
 
     def remember(self) -> None:
         """Keep with the blocks which rows have found a partner."""
+        if not self.home.tracks:
+            return
         start = 0
         for at in self.places:
             block = self.home[at]
-            if len(block.matched):
-                block.matched = np.packbits((self.bits[start : start + block.rows] & MATCHED) != 0)
-                self.home.change(at, block)
+            block.matched = np.packbits((self.bits[start : start + block.rows] & MATCHED) != 0)
+            self.home.change(at, block)
             start += block.rows
 
 
@@ -88,9 +90,7 @@ class Disk:
         for block in self._lonely:
             yield pa.ipc.read_record_batch(pa.py_buffer(self._area.read(block)), self._schema)
 
-    def write(
-        self, home: BlockList, codes: Codes, stamps: Stamps, batch: pa.RecordBatch, bits: Bits
-    ) -> None:
+    def write(self, home: BlockList, codes: Codes, stamps: Stamps, batch: pa.RecordBatch, bits: Bits) -> None:
         """Write rows, sorted by code, as one block at the end of a list."""
         rows = batch.serialize()
         matched = np.packbits((bits & MATCHED) != 0) if self._tracks else _NO_BITS
@@ -98,22 +98,26 @@ class Disk:
         made = self._area.write(self._name, [np.ascontiguousarray(codes), np.ascontiguousarray(stamps), rows])
         home.append(Block(made, len(codes), nbytes, int(codes[0]), int(codes[-1]), int(stamps[1].max()), matched))
 
-    def load(self, partition: int, places: Sequence[int]) -> Chunk:
-        """Read blocks of a partition and put them together."""
+    def load(self, partition: int, places: Sequence[int], spans: Spans | None = None) -> Chunk:
+        """Read blocks of a partition and put them together; ``spans`` saves looking them up."""
         home = self.partitions[partition]
         parts: list[npt.NDArray[np.int64]] = []
         batches, bits = [], []
         for at in places:
-            block = home[at]
-            data = self._area.read(block.id)
-            parts.append(np.frombuffer(data, np.int64, 3 * block.rows).reshape(3, block.rows))
-            batches.append(pa.ipc.read_record_batch(pa.py_buffer(data)[block.rows * STAMP_BYTES :], self._schema))
-            bits.append(self._bits_of(block))
+            if spans is None or self._tracks:
+                block, rows = home[at].id, home[at].rows
+                bits.append(self._bits_of(home[at]))
+            else:
+                block, rows = BlockId(int(spans[at, 3])), int(spans[at, 4])
+                bits.append(np.zeros(rows, np.uint8))
+            data = self._area.read(block)
+            parts.append(np.frombuffer(data, np.int64, 3 * rows).reshape(3, rows))
+            batches.append(pa.ipc.read_record_batch(pa.py_buffer(data)[rows * STAMP_BYTES :], self._schema))
         if len(parts) == 1:
             order = np.arange(parts[0].shape[1], dtype=np.int32)
             return Chunk(parts[0][0], parts[0][1:], order, BatchSource(batches[0], bits[0]), home, [*places])
         stamps = np.concatenate(parts, axis=1)
-        by_code = np.argsort(stamps[0], kind="stable")
+        by_code = order_of(stamps[0])
         stamps = stamps[:, by_code]
         source = BatchSource(pa.concat_batches(batches), np.concatenate(bits))
         return Chunk(stamps[0], stamps[1:], by_code.astype(np.int32), source, home, [*places])

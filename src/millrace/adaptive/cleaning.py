@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from millrace.adaptive.directory import Spans
 from millrace.adaptive.machinery import Machinery, Past
 from millrace.adaptive.memory import FIRST, LAST
 from millrace.adaptive.output import Batches
@@ -22,7 +23,6 @@ from millrace.adaptive.output import Batches
 _FEW = 3
 """Chunks of one side that are joined without sorting."""
 
-Spans = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int64]
 
 
@@ -52,13 +52,13 @@ def _join_range(
     """Join the rows of one side in a range of codes with all they may have to do with."""
     ours, theirs = m.sides[build], m.sides[1 - build]
     for places in _groups(spans[build], _overlapping(spans[build], low, high), room):
-        whole = ours.disk.load(partition, places)
+        whole = ours.disk.load(partition, places, spans[build])
         chunk = whole.between(low, high)
         if not len(chunk.codes):
             continue
         near = _overlapping(spans[1 - build], *m.reach(build, int(chunk.codes[0]), int(chunk.codes[-1])))
         for others in _groups(spans[1 - build], near, room):
-            other = theirs.disk.load(partition, others)
+            other = theirs.disk.load(partition, others, spans[1 - build])
             yield from m.join_chunks(1 - build, other, chunk, past)
             other.remember()
         whole.remember()
@@ -86,7 +86,7 @@ def _groups(spans: Spans, places: Places, room: int) -> Iterator[list[int]]:
 def _ranges(spans: Spans, room: int) -> Iterator[tuple[int, int]]:
     """Ranges of codes, first to last, whose blocks there is room for, unless one code has more."""
     first, left = int(FIRST), room
-    for low, _, nbytes in spans[np.argsort(spans[:, 0], kind="stable")].tolist():
+    for low, _, nbytes, *_ in spans[np.argsort(spans[:, 0], kind="stable")].tolist():
         if nbytes > left and low > first:
             yield first, low - 1
             first, left = low, room

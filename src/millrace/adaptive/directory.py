@@ -15,6 +15,8 @@ import numpy.typing as npt
 from millrace.adaptive.spill import BlockId, SpillArea
 from millrace.core.errors import BudgetExceededError
 
+Spans = npt.NDArray[np.int64]
+
 ENTRY_BYTES = 96
 """What an entry takes in memory, without the bits of its rows."""
 
@@ -37,7 +39,7 @@ class Block:
 
 
 class BlockIds:
-    """A list of blocks of any length in little memory: pages of numbers on disk, and their numbers in a list like it."""
+    """A list of blocks in little memory, however long: pages of numbers on disk, and where they are in another."""
 
     LEVELS = 4
 
@@ -116,7 +118,7 @@ class BlockList:
     """
 
     def __init__(self, area: SpillArea, page: int, fan: int, tracks: bool) -> None:
-        self._area, self._page, self._fan, self._tracks = area, page, fan, tracks
+        self._area, self._page, self._fan, self.tracks = area, page, fan, tracks
         self._table = BlockIds(area, fan)
         self._tail: list[Block] = []
         self._cached: list[Block] = []
@@ -132,7 +134,7 @@ class BlockList:
 
     def fresh(self) -> BlockList:
         """An empty list of the same kind."""
-        return BlockList(self._area, self._page, self._fan, self._tracks)
+        return BlockList(self._area, self._page, self._fan, self.tracks)
 
     def __len__(self) -> int:
         return len(self._table) * self._page + len(self._tail)
@@ -158,9 +160,10 @@ class BlockList:
         self._tail.append(block)
         self.rows += block.rows
 
-    def spans(self) -> npt.NDArray[np.int64]:
-        """Least code, greatest code and bytes of every block, a row each."""
-        return np.array([(block.low, block.high, block.nbytes) for block in self], np.int64).reshape(-1, 3)
+    def spans(self) -> Spans:
+        """Least code, greatest code, bytes, number and rows of every block, a row each."""
+        known = [(block.low, block.high, block.nbytes, block.id, block.rows) for block in self]
+        return np.array(known, np.int64).reshape(-1, 5)
 
     def change(self, at: int, block: Block) -> None:
         """Something else is known of a block now."""
@@ -199,7 +202,7 @@ class BlockList:
         bits = np.frombuffer(data, np.uint8, offset=size)
         blocks, start = [], 0
         for values in fields.tolist():
-            length = -(-values[1] // 8) if self._tracks else 0
+            length = -(-values[1] // 8) if self.tracks else 0
             blocks.append(_block(values, bits[start : start + length]))
             start += length
         return blocks

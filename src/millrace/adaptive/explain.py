@@ -17,7 +17,8 @@ def explained(join: StreamJoin) -> str:
     lines = [
         f"{join.algorithm.name}: {join.algorithm.summary}",
         f"  {spec.how} join on {keys}{' within a band' if spec.ranged else ''}, memory {format_size(budget.total)}",
-        f"  {m.left_in:,} left and {m.right_in:,} right rows came, {m.in_memory:,} are in memory, {m.on_disk:,} on disk",
+        f"  {m.left_in:,} left and {m.right_in:,} right rows came; "
+        f"{m.in_memory:,} are in memory, {m.on_disk:,} on disk",
     ]
     for part, nbytes in sorted(budget.parts().items(), key=lambda item: -item[1]):
         lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / budget.total:6.1%}")

@@ -28,7 +28,7 @@ from millrace.adaptive.spill import SpillArea
 from millrace.adaptive.tree import is_tree
 from millrace.core.budget import MemoryBudget
 from millrace.core.clock import Clock, RealClock
-from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, StateError, one_of
+from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, ConfigError, SchemaError, StateError, one_of
 from millrace.core.operator import OneCallAtATime
 from millrace.core.sizes import format_size, parse_size
 from millrace.core.space import HeapSpace, Space
@@ -52,14 +52,14 @@ class StreamJoin(OneCallAtATime):
         The budget: bytes or ``"5MB"``. It covers rows in memory, their index, statistics, and the buffers of blocks on
         their way from and to disk. Batches on their way in and out are not in it.
     band
-        ``(least, greatest)`` difference, right minus left, of one key column of numbers or moments; None for equal keys.
+        ``(least, greatest)`` difference, right minus left, of one key column of numbers or moments; None for equality.
     how
-        ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``. Rows without a partner come out at the
-        end.
+        ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``. Rows without a partner come out at
+        the end.
     suffix
         Appended to right columns whose name the left has too; without it that is an error.
     block
-        Bytes of a block on disk; by default a 512th of the memory, which is 10 kB of 5 MB.
+        Bytes of a block on disk; by default a 256th of the memory. The paper has 10 kB.
     wait_threshold
         Seconds for which both inputs have to be silent before the disk is used to find results.
     max_new_arrivals
@@ -308,13 +308,17 @@ class StreamJoin(OneCallAtATime):
 
     def _counted(self, phase: str, work: Batches) -> Batches:
         before = self._metrics.rows_out
-        yield from work
+        try:
+            yield from work
+        except BudgetExceededError:
+            self._broken = "it ran out of memory while rows were taken in, some of which have met others"
+            raise
         if self._output is not None:
             yield from self._output.flush()
         setattr(self._metrics, phase, getattr(self._metrics, phase) + self._metrics.rows_out - before)
 
     def _number(self, side: str, doing: str) -> int:
-        number = SIDES.index(one_of("side", side, SIDES))  # type: ignore[arg-type]
+        number = SIDES.index(one_of("side", side, SIDES))
         if self._finished or self._sides[number].ended:
             raise StateError(f"{doing}: the {side} input has ended; make a new join for new inputs")
         return number

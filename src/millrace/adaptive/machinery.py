@@ -18,6 +18,7 @@ from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.side import Side
 from millrace.core.budget import MemoryBudget, Reservation
 from millrace.kernels import bands
+from millrace.kernels.ordering import order_of
 
 
 class LogicalClock:
@@ -65,9 +66,8 @@ class Past:
     def seen_from(self, side: int) -> tuple[Codes, Codes, Codes]:
         """Corners, own and other history as arrays, own moments first."""
         corners = _moments(self.corners)
-        return corners[:, ::-1].copy() if side else corners, *(
-            _moments(self.history[which]) for which in (side, 1 - side)
-        )
+        own, other = _moments(self.history[side]), _moments(self.history[1 - side])
+        return (corners[:, ::-1].copy() if side else corners), own, other
 
 
 def _moments(pairs: list[tuple[int, int]]) -> Codes:
@@ -138,12 +138,12 @@ class Machinery:
     def join_chunks(self, side: int, chunk: Chunk, other: Chunk, past: Past | None = None) -> Batches:
         """Rows of two chunks that have not met before; the other should be the larger."""
         lows, highs = self.matching.ranges(side, chunk.codes)
-        corners, *histories = _NO_PAST.seen_from(side) if past is None else past.seen_from(side)
+        corners, own, others = (past or _NO_PAST).seen_from(side)
         cursor = np.array([0, 0, -1], np.int64)
         mine, theirs = self.work.rows, self.work.slots
         while cursor[0] < len(lows):
             made = bands.merge(
-                lows, highs, chunk.stamps, other.codes, other.stamps, corners, *histories, cursor, mine, theirs
+                lows, highs, chunk.stamps, other.codes, other.stamps, corners, own, others, cursor, mine, theirs
             )
             if not made:
                 continue
@@ -158,7 +158,7 @@ class Machinery:
 
     def spill(self, side: Side, codes: Codes, slots: npt.NDArray[np.int32], partition: int = 0) -> None:
         """Write rows that the index has given out to disk, a block at a time."""
-        order = np.argsort(codes, kind="stable")
+        order = order_of(codes)
         codes, slots = codes[order], slots[order]
         rows = side.block_rows
         for start in range(0, len(codes), rows):

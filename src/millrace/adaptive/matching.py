@@ -116,8 +116,11 @@ class Matching:
         if self._float:
             return _float_ranges(codes, low, high)
         lows, highs = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
-        bands.shift(codes, np.int64(max(_FIRST, min(_LAST, low))), lows)
-        bands.shift(codes, np.int64(max(_FIRST, min(_LAST, high))), highs)
+        for edge, out in ((low, lows), (high, highs)):
+            if _FIRST <= edge <= _LAST:
+                bands.shift(codes, np.int64(edge), out)
+            else:  # no bound
+                out[:] = _FIRST if edge < 0 else _LAST
         return lows, highs
 
     def verified(self, left: Codes, right: Codes, left_values: Values, right_values: Values) -> Mask | None:
@@ -127,9 +130,11 @@ class Matching:
             if self._float:
                 with np.errstate(over="ignore", invalid="ignore"):
                     difference = _floats(right) - _floats(left)
-                return (low <= difference) & (difference <= high)
+                inside: Mask = (low <= difference) & (difference <= high)
+                return inside
             out = np.empty(len(left), np.bool_)
-            bands.within(left, right, np.int64(max(_FIRST, low)), np.int64(min(_LAST, high)), out)
+            ends = np.int64(max(_FIRST, low)), np.int64(min(_LAST, high))
+            bands.within(left, right, *ends, low < _FIRST, high > _LAST, out)
             return out
         if self.exact:
             return None
@@ -208,7 +213,7 @@ def _width(edge: Any, type_: pa.DataType, at: int) -> Any:
     if isinstance(edge, float) and not np.isfinite(edge):
         if np.isnan(edge):
             raise ConfigError("band: expected numbers; got nan")
-        return edge if pa.types.is_floating(type_) else (_LAST if edge > 0 else _FIRST)
+        return edge if pa.types.is_floating(type_) else (2**64 if edge > 0 else -(2**64))
     if pa.types.is_floating(type_):
         return float(edge)
     exact = Decimal(edge) if isinstance(edge, int) else Decimal(str(edge)) if not temporal else Decimal(0)

@@ -13,7 +13,7 @@ import numpy as np
 from millrace.adaptive.memory import Codes, Pairs
 from millrace.adaptive.output import Batches
 from millrace.adaptive.places import Place
-from millrace.adaptive.regions import ThreeRegions, _Regions
+from millrace.adaptive.regions import Regions, ThreeRegions
 from millrace.adaptive.several import Combination, Relation, Several
 from millrace.rows.arena import Slots
 
@@ -39,7 +39,7 @@ class RegionsOfAll(ThreeRegions):
         super().__init__(machinery)
         self._m = machinery
         self._offsets = np.cumsum([0, *(len(each) for each in machinery.tree.attributes)]).tolist()
-        self._regions = tuple(_Regions() for _ in range(self._offsets[-1]))
+        self.regions = tuple(Regions() for _ in range(self._offsets[-1]))
 
     def _attributes(self, relation: Relation) -> list[Any]:
         first = self._offsets[relation.number]
@@ -52,14 +52,14 @@ class RegionsOfAll(ThreeRegions):
         """Results have come out."""
         for relation, (place, each) in enumerate(zip(places, rows, strict=True)):
             for attribute in range(len(self._m.tree.attributes[relation])):
-                self._regions[self._offsets[relation] + attribute].credit(place.codes(attribute)[each])
+                self.regions[self._offsets[relation] + attribute].credit(place.codes(attribute)[each])
 
     def flush(self) -> Batches:
         relation = self._victim_of_all()
         attributes, wanted = self._attributes(relation), relation.block_rows
         for each in attributes:
-            if not self._regions[each.number].set:
-                self._start_hand(each, self._regions[each.number])
+            if not self.regions[each.number].set:
+                self._start_hand(each, self.regions[each.number])
         slots: list[Slots] = []
         for each, region in self._by_benefit_of_all(attributes):
             taken = self._take(each, region, wanted)[1]
@@ -70,7 +70,7 @@ class RegionsOfAll(ThreeRegions):
         self._m.spill_slots(relation, np.concatenate(slots))
         for each in attributes:
             self._set_thresholds(each)
-            self._regions[each.number].joins[:] = 0
+            self.regions[each.number].joins[:] = 0
         self._m.local_joins[:] = 0
         return iter(())
 
@@ -85,7 +85,7 @@ class RegionsOfAll(ThreeRegions):
         """Regions of all attributes, the one with the least benefit per row first."""
         ranked = []
         for each in attributes:
-            tups, joins = self.tups(each), self._regions[each.number].joins
+            tups, joins = self.tups(each), self.regions[each.number].joins
             ranked += [(joins[r] / tups[r], r != 1, each.number, r, each) for r in range(3) if tups[r]]
         return [(each, region) for *_, region, each in sorted(ranked, key=lambda item: item[:4])]
 
@@ -99,7 +99,7 @@ class RegionsOfAll(ThreeRegions):
     def check_invariants(self) -> None:
         for relation in self._m.sides:
             for each in self._attributes(relation):
-                regions = self._regions[each.number]
+                regions = self.regions[each.number]
                 assert sum(self.tups(each)) == len(relation.memory), "regions overlap"
                 assert regions.lower < regions.upper, "thresholds are out of order"
                 assert (regions.joins >= 0).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -51,8 +52,11 @@ class BatchSource:
 
     def __init__(self, batch: pa.RecordBatch, bits: Bits) -> None:
         self.batch, self.bits = batch, bits
-        pairs = enumerate(batch.columns)
-        self._lengths = {i: bytes_pieces(column)[2] for i, column in pairs if shape_of(column.type) == "bytes"}
+
+    @cached_property
+    def _lengths(self) -> dict[int, npt.NDArray[np.int32]]:
+        columns = enumerate(self.batch.columns)
+        return {i: bytes_pieces(column)[2] for i, column in columns if shape_of(column.type) == "bytes"}
 
     def longest(self, columns: Sequence[int]) -> int:
         return sum(int(self._lengths[i].max(initial=0)) for i in columns if i in self._lengths)
@@ -166,7 +170,8 @@ class PairOutput:
             if left is not None and left_rows is not None:
                 left.fill(self._columns[0], left_rows[done : done + rows], ours)
             else:
-                assert right is not None and right_rows is not None
+                assert right is not None
+                assert right_rows is not None
                 self._without_left(right, right_rows[done : done + rows], ours)
             if right is not None and right_rows is not None:
                 right.fill(self._columns[1], right_rows[done : done + rows], theirs)

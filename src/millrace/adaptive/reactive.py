@@ -20,10 +20,12 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from millrace.adaptive.blocks import Chunk
-from millrace.adaptive.directory import Block, BlockList
 from millrace.adaptive.cleaning import clean_up
+from millrace.adaptive.directory import Block, BlockList
 from millrace.adaptive.machinery import Machinery, Past
 from millrace.adaptive.output import Batches
+
+_LOOKS = 16
 
 
 class Reactive(ABC):
@@ -105,28 +107,34 @@ class ReactiveNL(Reactive):
         """Join one inner block with the outer chunk."""
         if self._outer is None:
             self._begin()
-        while self.work:
-            assert self._outer is not None
-            outer, inner = self._outer, 1 - self._outer
-            if self.joined[outer] == len(self._blocks(outer)):
-                self._outer, self._inner_at = inner, 0
-                continue
-            done = False
+        for _ in range(_LOOKS):  # blocks whose keys are elsewhere cost a look only
+            if not self.work:
+                return
+            outer, inner = self._roles()
             if self._inner_at < self.joined[inner]:
                 chunk = self._load_chunk(outer)
                 at = self._inner_at
                 self._inner_at += 1
-                if self._near(outer, chunk, self._blocks(inner)[at]):
-                    done = True
+                near = self._near(outer, chunk, self._blocks(inner)[at])
+                if near:
                     yield from self._join(outer, chunk, at)
-            elif self._inner_at == 0:
-                self._outer_mem = len(self._blocks(outer)) - self.joined[outer]
+            else:
+                near = False
+                self._outer_mem = self._outer_mem or len(self._blocks(outer)) - self.joined[outer]
             if self._inner_at >= self.joined[inner]:
                 self.joined[outer] += self._outer_mem
                 self._inner_at = self._outer_mem = 0
                 self._drop_chunk()
-            if done:
                 return
+            if near:
+                return
+
+    def _roles(self) -> tuple[int, int]:
+        """Who is the outer side and who the inner: they change when the outer one has no more blocks."""
+        assert self._outer is not None
+        if self.joined[self._outer] == len(self._blocks(self._outer)):
+            self._outer, self._inner_at = 1 - self._outer, 0
+        return self._outer, 1 - self._outer
 
     def _join(self, outer: int, chunk: Chunk, at: int) -> Batches:
         inner = self._m.load(self._m.sides[1 - outer], [at])

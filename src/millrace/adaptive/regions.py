@@ -33,7 +33,7 @@ from millrace.rows.arena import Slots
 LOWER, MIDDLE, UPPER = 0, 1, 2
 
 
-class _Regions:
+class Regions:
     """Thresholds, benefits and the clock's hand of one side."""
 
     def __init__(self) -> None:
@@ -56,15 +56,15 @@ class ThreeRegions(Flushing):
 
     def __init__(self, machinery: Machinery) -> None:
         super().__init__(machinery)
-        self._regions: tuple[_Regions, ...] = (_Regions(), _Regions())
+        self.regions: tuple[Regions, ...] = (Regions(), Regions())
 
     def matched(self, side: int, codes: Codes, pairs: Pairs) -> None:
-        self._regions[side].credit(codes)
-        self._regions[1 - side].credit(pairs.keys)
+        self.regions[side].credit(codes)
+        self.regions[1 - side].credit(pairs.keys)
 
     def flush(self) -> Batches:
         side = self._victim()
-        regions, wanted = self._regions[side.number], side.block_rows
+        regions, wanted = self.regions[side.number], side.block_rows
         if not regions.set:
             self._start_hand(side, regions)
         codes: list[Codes] = []
@@ -92,7 +92,7 @@ class ThreeRegions(Flushing):
 
     def tups(self, side: Side) -> list[int]:
         """Rows in the three regions."""
-        regions, memory = self._regions[side.number], side.memory
+        regions, memory = self.regions[side.number], side.memory
         if not regions.set:
             return [0, len(memory), 0]
         lower = memory.below(regions.lower, equal=True)
@@ -101,11 +101,11 @@ class ThreeRegions(Flushing):
 
     def _by_benefit(self, side: Side) -> list[int]:
         """Regions with rows in them, the one with the least benefit per row first."""
-        tups, joins = self.tups(side), self._regions[side.number].joins
+        tups, joins = self.tups(side), self.regions[side.number].joins
         return sorted((r for r in range(3) if tups[r]), key=lambda r: (joins[r] / tups[r], r != MIDDLE, r))
 
     def _take(self, side: Side, region: int, wanted: int) -> tuple[Codes, Slots]:
-        regions, memory = self._regions[side.number], side.memory
+        regions, memory = self.regions[side.number], side.memory
         if region == LOWER:
             return memory.take_out(int(FIRST), regions.lower, wanted)
         if region == UPPER:
@@ -124,12 +124,12 @@ class ThreeRegions(Flushing):
                 break
         return np.concatenate(codes), np.concatenate(slots)
 
-    def _start_hand(self, side: Side, regions: _Regions) -> None:
+    def _start_hand(self, side: Side, regions: Regions) -> None:
         regions.hand[:] = side.memory.key_at(int(self._m.random.integers(len(side.memory)))), 0
 
     def _set_thresholds(self, side: Side) -> None:
         """The outer regions hold about a block each."""
-        regions, memory, rows = self._regions[side.number], side.memory, side.block_rows
+        regions, memory, rows = self.regions[side.number], side.memory, side.block_rows
         count = len(memory)
         if count == 0:
             regions.set, regions.lower, regions.upper = False, int(FIRST), int(LAST)
@@ -146,17 +146,17 @@ class ThreeRegions(Flushing):
     def state(self) -> dict[str, Any]:
         return {
             "regions": [
-                [r.lower, r.upper, r.set, [int(j) for j in r.joins], [int(h) for h in r.hand]] for r in self._regions
+                [r.lower, r.upper, r.set, [int(j) for j in r.joins], [int(h) for h in r.hand]] for r in self.regions
             ]
         }
 
     def accept(self, state: dict[str, Any]) -> None:
-        for regions, (lower, upper, was_set, joins, hand) in zip(self._regions, state["regions"], strict=True):
+        for regions, (lower, upper, was_set, joins, hand) in zip(self.regions, state["regions"], strict=True):
             regions.lower, regions.upper, regions.set = lower, upper, was_set
             regions.joins[:], regions.hand[:] = joins, hand
 
     def check_invariants(self) -> None:
-        for side, regions in zip(self._m.sides, self._regions, strict=True):
+        for side, regions in zip(self._m.sides, self.regions, strict=True):
             assert sum(self.tups(side)) == len(side.memory), "regions overlap"
             assert regions.lower < regions.upper, "thresholds are out of order"
             assert (regions.joins >= 0).all()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.bench import claims, cost, disk, drift, family, peers, scaling, spark
+from millrace.bench import adaptive, claims, cost, disk, drift, family, peers, scaling, spark
 
 _SMALL: dict[str, dict[str, Any]] = {
     "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
@@ -20,6 +20,7 @@ _SMALL: dict[str, dict[str, Any]] = {
     "drift": {"rows": 20_000, "period": 100_000, "moves": 1, "window": 10_000},
     "claims": {"scale": 0.01, "seeds": (11,)},
     "cost": {"rows": 50_000, "shares": (2, 5, 10), "skews": (1.0,), "algorithms": ("meshjoin", "hybridjoin")},
+    "adaptive": {"rows": 40_000, "duckdb": False},
     "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 2, "memory": "8MB", "warm_seconds": 1.0},
 }
 _FULL: dict[str, dict[str, Any]] = {
@@ -34,6 +35,7 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
     "drift": drift.run,
     "claims": claims.run,
     "cost": cost.run,
+    "adaptive": adaptive.run,
     "spark": spark.run,
 }
 

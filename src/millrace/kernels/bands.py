@@ -42,23 +42,23 @@ def within(
     right: npt.NDArray[np.int64],
     low: np.int64,
     high: np.int64,
+    no_low: bool,
+    no_high: bool,
     out: npt.NDArray[np.bool_],
 ) -> None:
-    """Whether ``low <= right - left <= high``, also where the difference is beyond int64; its ends mean no bound."""
+    """Whether ``low <= right - left <= high``, also where the difference is beyond int64; either bound may be none."""
     for i in range(len(left)):
-        difference = right[i] - left[i]
-        if right[i] >= 0 > left[i] and difference < 0:
-            out[i] = high == _LAST
-        elif left[i] >= 0 > right[i] and difference >= 0:
-            out[i] = low == _FIRST
+        if left[i] < 0 and right[i] > _LAST + left[i]:
+            out[i] = no_high
+        elif left[i] > 0 and right[i] < _FIRST + left[i]:
+            out[i] = no_low
         else:
-            out[i] = low <= difference <= high
+            difference = right[i] - left[i]
+            out[i] = (no_low or low <= difference) and (no_high or difference <= high)
 
 
 @inlined
-def _probed(
-    history: npt.NDArray[np.int64], gone: np.int64, arrival: np.int64, departure: np.int64
-) -> bool:
+def _probed(history: npt.NDArray[np.int64], gone: np.int64, arrival: np.int64, departure: np.int64) -> bool:
     """Whether a row that left memory at ``gone`` has been brought back to meet one that was in memory then."""
     for i in range(len(history)):
         if gone <= history[i, 0] and arrival < history[i, 1] < departure:

@@ -115,7 +115,7 @@ def chunks_needed(o: Ordered, keys: npt.NDArray[np.int64]) -> int:
     width = o.keys.shape[1]
     fill = _fill(width)
     if o.state[USED] == 0:
-        return (len(keys) + width - 1) // width
+        return int((len(keys) + width - 1) // width)
     needed = 0
     i = 0
     at = 0
