@@ -241,6 +241,45 @@ def test_miner_of_two_inputs_is_diner() -> None:
     assert results[0].equals(results[2])
 
 
+def test_the_end_comes_in_the_middle_of_a_loop() -> None:
+    """Combinations of the loops of a chunk that have been run do not come out again."""
+    shape = SHAPES["chain of 3"]
+    rng = np.random.default_rng(13)
+    tables = {name: table(shape, name, 90, 9, 0.0, 40, rng) for name in shape.inputs}
+    found: list[int] = []
+    for idle in (7, 25):
+        join = fresh(shape, tables, "miner", 3000)
+        out: list[pa.RecordBatch] = []
+        for name, each in tables.items():
+            out += join.push(name, one_batch(each))
+        for _ in range(idle):
+            out += join.idle()
+        found.append(join.metrics.rows_reactive)
+        out += join.finish()
+        want = oracle_multi(tables, shape.links, {"a_row": "a.a_row", "b_row": "b.b_row", "c_row": "c.c_row"})
+        got = pa.Table.from_batches(out).select(["a_row", "b_row", "c_row"])
+        order = [(name, "ascending") for name in want.column_names]
+        assert got.sort_by(order).equals(want.sort_by(order))
+    assert max(found) > 0
+
+
+def test_rows_longer_than_a_block() -> None:
+    shape = SHAPES["chain of 3"]
+    rng = np.random.default_rng(11)
+    tables = {name: table(shape, name, 25, 6, 0.0, 3000, rng) for name in shape.inputs}
+    join = StreamJoin(on=list(shape.on), algorithm="miner", memory=150_000)
+    out: list[pa.RecordBatch] = []
+    for start in range(0, 25, 5):
+        for name, each in tables.items():
+            out += join.push(name, one_batch(each).slice(start, 5))
+            out += join.idle()
+            assert join.nbytes <= 150_000
+            join.check_invariants()
+    out += join.finish()
+    assert join.metrics.flushes > 0
+    assert numbers(tables, out) == expected(shape, tables)
+
+
 def test_a_snapshot_is_of_its_own_join() -> None:
     chain: list[Any] = [("a.x", "b.x"), ("b.y", "c.y")]
     join = StreamJoin(on=chain, algorithm="miner", memory="100kB")

@@ -414,8 +414,20 @@ class TakingIn(Arriving):
                 self._flushing.credit(places, found)
 
     def _widen(self, heap: int) -> bool:
-        wanted = (2 + 2 * len(self._m.sides)) * heap
-        return wanted <= self._m.transfer.nbytes or self._m.transfer.try_resize(wanted)
+        """A row longer than a block: buffers for blocks have to take it, if need be in the place of other rows."""
+        m = self._m
+        wanted = (2 + 2 * len(m.sides)) * heap
+        held = sum(relation.memory.nbytes for relation in m.sides)
+        if wanted + 2 * heap > m.transfer.nbytes + m.budget.available + held:
+            return False
+        while wanted > m.transfer.nbytes and not m.transfer.try_resize(wanted):
+            if not any(len(relation.memory) for relation in m.sides):
+                return False
+            for _ in self._flushing.flush():
+                pass
+            for relation in m.sides:
+                relation.memory.pack()
+        return True
 
     def _room(self, relation: Relation, codes: list[Any], heap: int) -> Batches:
         """Flush until there is room for rows of these codes."""
