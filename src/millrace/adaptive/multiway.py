@@ -97,8 +97,6 @@ class MultiwayJoin(StreamJoin):
     [{'id': 2, 'cust': 8, 'nation': 3, 'name': 'Chile'}]
     """
 
-    algorithms = MULTIWAY
-
     def __init__(
         self,
         on: Any,
