@@ -25,6 +25,7 @@ from millrace.adaptive.side import Side
 from millrace.adaptive.sizing import Sizes
 from millrace.adaptive.spec import SIDES, On, PairSpec
 from millrace.adaptive.spill import SpillArea
+from millrace.adaptive.tree import is_tree
 from millrace.core.budget import MemoryBudget
 from millrace.core.clock import Clock, RealClock
 from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, ConfigError, SchemaError, StateError, one_of
@@ -43,7 +44,8 @@ class StreamJoin(OneCallAtATime):
     Parameters
     ----------
     on
-        Key column of both inputs; a list of them; or a pair ``(left name, right name)``.
+        Key column of both inputs; a list of them; or a pair ``(left name, right name)``. For several inputs a list of
+        conditions ``("input.column", "input.column")``: see :class:`~millrace.adaptive.multiway.MultiwayJoin`.
     algorithm
         A name from the table of algorithms, or an ``Algorithm`` of your own.
     memory
@@ -83,6 +85,13 @@ class StreamJoin(OneCallAtATime):
     >>> pa.Table.from_batches(pair.run(left=[orders], right=[payments])).sort_by("id").to_pylist()
     [{'id': 1, 'total': 10, 'paid': 5}, {'id': 3, 'total': 30, 'paid': 30}]
     """
+
+    def __new__(cls, on: Any = None, algorithm: Any = "diner", *_: Any, **__: Any) -> StreamJoin:
+        if cls is StreamJoin and (is_tree(on) or algorithm in ("miner", "mjoin")):
+            from millrace.adaptive.multiway import MultiwayJoin
+
+            return super().__new__(MultiwayJoin)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -184,11 +193,14 @@ class StreamJoin(OneCallAtATime):
                 least,
             )
 
-    def bind(self, *, left: pa.Schema | None = None, right: pa.Schema | None = None) -> pa.Schema | None:
+    def bind(
+        self, *, left: pa.Schema | None = None, right: pa.Schema | None = None, **others: pa.Schema | None
+    ) -> pa.Schema | None:
         """Fix the schema of one input or of both, and return the output's schema once it is known.
 
         The first :meth:`push` of an input does this by itself.
         """
+        _check_names("bind", others)
         for number, given in enumerate((left, right)):
             if given is None:
                 continue
@@ -311,11 +323,12 @@ class StreamJoin(OneCallAtATime):
             raise StateError(f"{doing}: the {side} input has ended; make a new join for new inputs")
         return number
 
-    def run(self, *, left: Any, right: Any) -> Batches:
+    def run(self, *, left: Any = None, right: Any = None, **others: Any) -> Batches:
         """Join two whole inputs: record batches in any iterable, a table, a reader or a dataset.
 
         They are read in turns.
         """
+        _check_names("run", others)
         inputs = {"left": iter(batches_of("left", left)), "right": iter(batches_of("right", right))}
         for number, given in enumerate((left, right)):
             schema = getattr(given, "schema", None)
@@ -393,6 +406,15 @@ class StreamJoin(OneCallAtATime):
                 side.check_invariants()
             self.flushing.check_invariants()
             self.reactive.check_invariants()
+
+
+def _check_names(doing: str, others: Iterable[str]) -> None:
+    """Inputs have other names only where the conditions name them."""
+    for name in others:
+        raise ConfigError(
+            f"{doing}: this join has the inputs left and right; got {name!r}, which conditions such as "
+            f"on=[('{name}.key', 'other.key')] would name"
+        )
 
 
 def batches_of(side: str, stream: Any) -> Iterable[pa.RecordBatch]:

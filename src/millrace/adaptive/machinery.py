@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from millrace.adaptive.blocks import Chunk
 from millrace.adaptive.directory import BlockList
 from millrace.adaptive.matching import Matching
-from millrace.adaptive.memory import Codes, Pairs, Workspace
+from millrace.adaptive.memory import Bits, Codes, Pairs, Stamps, Workspace
 from millrace.adaptive.metrics import PairMetrics
 from millrace.adaptive.output import Batches, PairOutput, Rows, Source
 from millrace.adaptive.partitions import Partitions
@@ -186,6 +187,13 @@ class Machinery:
                     self.spill(side, codes, slots, partition)
             side.memory.pack()
         self.transfer.resize(self.transfer.nbytes + self.budget.available)
+
+    def put_back(self, side: Side, codes: Codes, batch: pa.RecordBatch, stamps: Stamps, bits: Bits) -> bool:
+        """Rows of a snapshot, sorted by code, take their place in memory; False if there is no room."""
+        if not side.memory.make_room(codes, side.memory.arena.heap_bytes_of(batch.columns)):
+            return False
+        side.memory.insert(codes, np.arange(len(codes), dtype=np.int64), batch.columns, stamps, bits)
+        return True
 
     # blocks
 

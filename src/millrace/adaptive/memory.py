@@ -55,6 +55,18 @@ class Workspace:
         self.keys = np.empty(pairs, np.int64)
 
 
+def ordered_arrays(space: Space, name: str, chunks: int, width: int) -> Ordered:
+    """An empty index with room for so many chunks."""
+    keys: npt.NDArray[Any] = space.array(f"{name}.keys", np.int64, chunks * width)
+    slots: npt.NDArray[Any] = space.array(f"{name}.slots", np.int32, chunks * width)
+    counts: npt.NDArray[Any] = space.array(f"{name}.counts", np.int32, chunks)
+    order: npt.NDArray[Any] = space.array(f"{name}.order", np.int32, chunks)
+    spare: npt.NDArray[Any] = space.array(f"{name}.spare", np.int32, chunks)
+    lows: npt.NDArray[Any] = space.array(f"{name}.lows", np.int64, chunks)
+    grid = (chunks, width)
+    return Ordered(keys.reshape(grid), slots.reshape(grid), counts, order, lows, spare, np.zeros(4, np.int64))
+
+
 class SortedRows:
     """Rows at slots, found by key and by range of keys.
 
@@ -79,19 +91,10 @@ class SortedRows:
         self.bits: npt.NDArray[Any] = space.array(f"{name}.bits", np.uint8, self.capacity)
         self._free: npt.NDArray[Any] = space.array(f"{name}.free", np.int32, self.capacity)
         self._frees = self._high = 0
-        keys: npt.NDArray[Any] = space.array(f"{name}.keys", np.int64, chunks * width)
-        slots: npt.NDArray[Any] = space.array(f"{name}.slots", np.int32, chunks * width)
-        counts, order, spare = (self._chunk_array(part, chunks) for part in ("counts", "order", "spare"))
-        lows: npt.NDArray[Any] = space.array(f"{name}.lows", np.int64, chunks)
-        state = np.zeros(4, np.int64)
-        grid = (chunks, width)
-        self.index = Ordered(keys.reshape(grid), slots.reshape(grid), counts, order, lows, spare, state)
+        self.index = ordered_arrays(space, name, chunks, width)
         self._chunks = chunks
         self._charged_slots = self._charged_chunks = self._heap_limit = 0
         self._reservation = budget.reserve(name)
-
-    def _chunk_array(self, part: str, chunks: int) -> npt.NDArray[Any]:
-        return self._space.array(f"{self._name}.{part}", np.int32, chunks)
 
     @staticmethod
     def least_bytes(schema: pa.Schema, rows: int, width: int) -> int:
@@ -165,7 +168,7 @@ class SortedRows:
             self.bits[low] = self.bits[high]
             names = np.arange(self._high, dtype=np.int32)
             names[high] = low
-            ordered.rename(index, names)
+            self._rename(names)
         self._frees, self._high = 0, rows
         if self.arena.heap.dead:
             self.arena.compact_heap(np.arange(rows, dtype=np.int32))
@@ -174,6 +177,10 @@ class SortedRows:
         self._heap_limit = self.arena.heap_bytes
         self._reservation.resize(self._cost(rows, self._charged_chunks, self._heap_limit))
         self._release()
+
+    def _rename(self, names: Slots) -> None:
+        """Rows have moved: what was slot ``i`` is ``names[i]``."""
+        ordered.rename(self.index, names)
 
     def _release(self) -> None:
         self.arena.release(self._charged_slots)
@@ -207,8 +214,8 @@ class SortedRows:
         ordered.entries(self.index, keys, slots)
         return keys, slots
 
-    def insert(self, codes: Codes, order: Order, columns: Sequence[pa.Array], stamps: Stamps, bits: Bits) -> None:
-        """Store rows whose codes are ``codes`` in this order. Room must have been made."""
+    def insert(self, codes: Codes, order: Order, columns: Sequence[pa.Array], stamps: Stamps, bits: Bits) -> Slots:
+        """Store rows whose codes are ``codes`` in this order, and say where. Room must have been made."""
         count = len(codes)
         assert len(self) + count <= self._charged_slots, "insert without room"
         slots = np.empty(count, np.int32)
@@ -222,6 +229,7 @@ class SortedRows:
         self.bits[slots] = bits
         ordered.insert(self.index, codes, slots[order])
         assert self.arena.heap_bytes <= self._heap_limit, "bytes without room"
+        return slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[Pairs]:
         """Rows with a key from ``lows[i]`` to ``highs[i]``, which ascend, some pairs at a time."""

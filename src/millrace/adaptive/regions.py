@@ -56,7 +56,7 @@ class ThreeRegions(Flushing):
 
     def __init__(self, machinery: Machinery) -> None:
         super().__init__(machinery)
-        self.regions = (Regions(), Regions())
+        self.regions: tuple[Regions, ...] = (Regions(), Regions())
 
     def matched(self, side: int, codes: Codes, pairs: Pairs) -> None:
         self.regions[side].credit(codes)

@@ -28,9 +28,16 @@ class Side:
     """
 
     def __init__(
-        self, number: int, schema: pa.Schema, memory: SortedRows, disk: Disk, block: int, partitions: int
+        self,
+        number: int,
+        schema: pa.Schema,
+        memory: SortedRows,
+        disk: Disk,
+        block: int,
+        partitions: int,
+        name: str | None = None,
     ) -> None:
-        self.number, self.name = number, SIDES[number]
+        self.number, self.name = number, SIDES[number] if name is None else name
         self.schema, self.memory, self.disk = schema, memory, disk
         self.source = MemorySource(memory)
         self._block = block

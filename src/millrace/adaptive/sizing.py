@@ -47,7 +47,7 @@ class Sizes:
     """The least budget there could be, without what depends on the columns."""
 
     @staticmethod
-    def of(total: int, block: int | None, outer_blocks: int, algorithm: Algorithm) -> Sizes:
+    def of(total: int, block: int | None, outer_blocks: int, algorithm: Algorithm, inputs: int = 2) -> Sizes:
         """Divide ``total`` bytes.
 
         >>> sizes = Sizes.of(5_000_000, None, 19, ALGORITHMS["diner"])
@@ -56,12 +56,13 @@ class Sizes:
         """
         if block is not None and block < Sizes.LEAST_BLOCK:
             raise ConfigError(f"block: expected at least {Sizes.LEAST_BLOCK} bytes; got {format_size(block)}")
-        spills, lists = algorithm.spills, 2 * algorithm.partitions
+        spills, lists = algorithm.spills, inputs * algorithm.partitions
         page = max(Sizes.LEAST_PAGE, min(64, total // 16 // lists // (2 * ENTRY_BYTES)))
         fan = max(Sizes.LEAST_FAN, min(64, total // 64 // BlockIds.least_bytes(1) // lists))
         directory = lists * BlockList.least_bytes(Sizes.LEAST_PAGE, Sizes.LEAST_FAN, 64) if spills else 0
         given = Sizes.LEAST_BLOCK if block is None else block
-        size = max(Sizes.LEAST_BLOCK, min(4096, total // 32), min(1_000_000, total // 256)) if block is None else block
+        usual = max(Sizes.LEAST_BLOCK, min(4096, total // 16 // inputs), min(1_000_000, total // 256))
+        size = usual if block is None else block
         outer = max(1, min(outer_blocks, total // 32 // size))
         piece = max(1, min(16_384, total // 32 // _ROW_WORK))
         pairs = max(Sizes.LEAST_PAIRS, min(65_536, total // 32 // Workspace.bytes_per_pair))
@@ -70,12 +71,12 @@ class Sizes:
             total,
             max(Sizes.LEAST_WIDTH, min(256, total // 16_384)),
             size,
-            (2 * outer + 4) * size if spills else 0,
+            (2 * outer + 2 * inputs) * size if spills else 0,
             pairs,
             piece,
             page,
             fan,
-            (6 * given if spills else 0) + directory + work + 1024,
+            ((2 + 2 * inputs) * given if spills else 0) + directory + work + 1024,
         )
 
     @property

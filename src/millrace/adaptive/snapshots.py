@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.adaptive.directory import Block
+from millrace.adaptive.machinery import Machinery
 from millrace.adaptive.side import Side
-from millrace.adaptive.spec import SIDES
 from millrace.core.errors import BudgetTooSmallError, StateError
 from millrace.kernels.checksum import checksum
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MAGIC = b"MILLPAIR"
 _COUNTS = ("null_keys", "rows_out", "batches_out", "rows_arriving", "rows_reactive", "flushes", "spilled_rows")
-_MORE = ("left_in", "right_in", "reactive_units")
+_MORE = ("left_in", "right_in", "rows_in", "reactive_units")
 
 
 class _Writer:
@@ -56,7 +56,7 @@ def to_bytes(join: StreamJoin) -> bytes:
         "clock": m.clock.now,
         "transfer": m.transfer.nbytes,
         "random": m.random.bit_generator.state,
-        "metrics": {name: getattr(join.metrics, name) for name in (*_COUNTS, *_MORE)},
+        "metrics": {name: getattr(join.metrics, name) for name in (*_COUNTS, *_MORE) if hasattr(join.metrics, name)},
         "sides": [_side(join, side, writer) for side in m.sides],
         **policies,
     }
@@ -100,32 +100,32 @@ def restore(join: StreamJoin, state: bytes) -> None:
         raise StateError(f"restore: the snapshot is of {head['identity']}; this join is {join.identity}")
     reader = _Reader(memoryview(body)[8 + length :])
     schemas = [s["schema"] and pa.ipc.read_schema(pa.py_buffer(base64.b64decode(s["schema"]))) for s in head["sides"]]
-    join.bind(**{name: schema for name, schema in zip(SIDES, schemas, strict=True) if schema is not None})
     m = join.machinery
+    names = [side.name for side in m.sides]
+    join.bind(**{name: schema for name, schema in zip(names, schemas, strict=True) if schema is not None})
     m.clock.now = head["clock"]
     m.random.bit_generator.state = head["random"]
     m.transfer.resize(max(m.transfer.nbytes, head["transfer"]))
     for name, value in head["metrics"].items():
         setattr(join.metrics, name, value)
     for side, facts in zip(m.sides, head["sides"], strict=True):
-        _fill(side, facts, reader)
+        _fill(m, side, facts, reader)
     join.flushing.accept(head["flushing"])
     join.reactive.accept(head["reactive"])
 
 
-def _fill(side: Side, facts: dict[str, Any], reader: _Reader) -> None:
+def _fill(m: Machinery, side: Side, facts: dict[str, Any], reader: _Reader) -> None:
     side.ended, side.arrived = facts["ended"], facts["arrived"]
     side.came[:] = facts["came"]
     if facts["rows"]:
         codes, stamps, bits, rows = (reader.take(length) for length in facts["memory"])
         batch = pa.ipc.read_record_batch(pa.py_buffer(rows), side.schema)
         keys = np.frombuffer(codes, np.int64)
-        if not side.memory.make_room(keys, side.memory.arena.heap_bytes_of(batch.columns)):
+        moments, marks = np.frombuffer(stamps, np.int64), np.frombuffer(bits, np.uint8)
+        if not m.put_back(side, keys, batch, moments, marks):
             raise BudgetTooSmallError(
                 f"restore: {len(keys):,} {side.name} rows of the snapshot do not fit into the memory", len(rows)
             )
-        order = np.arange(len(keys), dtype=np.int64)
-        side.memory.insert(keys, order, batch.columns, np.frombuffer(stamps, np.int64), np.frombuffer(bits, np.uint8))
     for length in facts["lonely"]:
         side.disk.keep(pa.ipc.read_record_batch(pa.py_buffer(reader.take(length)), side.schema))
     for partition, blocks in zip(side.disk.partitions, facts["blocks"], strict=True):

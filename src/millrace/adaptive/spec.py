@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
 from millrace.core.errors import ConfigError, SchemaError, one_of
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
-On = str | Sequence[str] | tuple[str, str]
+On = str | Sequence[str] | tuple[str, str] | Sequence[tuple[Any, ...]]
 Side = Literal["left", "right"]
 SIDES: tuple[Side, Side] = ("left", "right")
 
@@ -49,7 +49,7 @@ class PairSpec:
         """
         wanted = "a column name, a list of them, or a pair (left name, right name)"
         if isinstance(on, str):
-            keys: tuple[tuple[str, ...], tuple[str, ...]] = ((on,), (on,))
+            keys: tuple[tuple[Any, ...], tuple[Any, ...]] = ((on,), (on,))
         elif isinstance(on, tuple) and len(on) == 2:
             keys = ((on[0],), (on[1],))
         elif isinstance(on, list):

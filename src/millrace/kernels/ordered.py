@@ -380,6 +380,38 @@ def take(
     return taken
 
 
+@kernel
+def drop(o: Ordered, keys: npt.NDArray[np.int64], bits: npt.NDArray[np.uint8], mask: np.uint8) -> None:
+    """Take out the entries at slots with a bit of ``mask``; their keys, sorted, are given.
+
+    Call :func:`tidy` afterwards. O(directory + keys + chunks in which they are).
+    """
+    i = 0
+    dropped = 0
+    for at in range(o.state[USED]):
+        chunk = o.order[at]
+        held = o.counts[chunk]
+        if held == 0:
+            continue
+        while i < len(keys) and keys[i] < o.keys[chunk, 0]:
+            i += 1
+        if i == len(keys):
+            break
+        if keys[i] > o.keys[chunk, held - 1]:
+            continue
+        kept = 0
+        for k in range(held):
+            slot = o.slots[chunk, k]
+            if bits[slot] & mask:
+                dropped += 1
+                continue
+            o.keys[chunk, kept] = o.keys[chunk, k]
+            o.slots[chunk, kept] = slot
+            kept += 1
+        o.counts[chunk] = kept
+    o.state[LIVE] -= dropped
+
+
 @inlined
 def _hand_place(o: Ordered, stamps: npt.NDArray[np.int64], key: np.int64, stamp: np.int64) -> int:
     """The place of the chunk in which the first entry behind (key, stamp) may be."""
