@@ -29,11 +29,11 @@ def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
     )
     spark.sparkContext.setLogLevel("OFF")
     if mode == "streams":
-        sides = [
+        left, right = (
             spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).parquet(str(root / side))
             for side, columns in (("left", "k long, n string, t timestamp, lid long"), ("right", "k int, rid long"))
-        ]
-        out = join_streams(*sides, on="k", memory="8MB")
+        )
+        out = join_streams(left, right, on="k", memory="8MB")
     else:
         out = enrich(
             streamed(spark, root / "in"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,8 +160,11 @@ def test_a_band_at_the_ends_of_64_bits() -> None:
         lambda random, rows: {"v": pa.array(random.permutation(np.array(values, np.int64)))}, 3, len(values)
     )
     for band in [(-1, 1), (1, 6), (-7, -1), (0, 2**62), (-(2**62), 2**62)]:
-        plan = plan_of(left[0].schema, right[0].schema, [], band)
-        check(plan, left, right, lambda a, b, band=band: band[0] <= b["v"] - a["v"] <= band[1])
+
+        def like(a: Any, b: Any, low: int = band[0], high: int = band[1]) -> bool:
+            return bool(low <= b["v"] - a["v"] <= high)
+
+        check(plan_of(left[0].schema, right[0].schema, [], band), left, right, like)
 
 
 @pytest.mark.parametrize("band", [(-0.1, 0.2), (0.0, 0.0), (0.3, 1e17), (-1e-300, 1e-300), (-1e308, 1e308)])
@@ -251,3 +256,56 @@ def test_a_checkpoint_of_another_join_is_refused() -> None:
 
 def plan_shards(plan: MeetingPlan, batch: pa.RecordBatch) -> Any:
     return plan.coder.shards(plan.key_columns(batch, 1), plan.shards)
+
+
+class OnDisk:
+    """A map state in files, that looks how much memory is in use whenever it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.most, self.nbytes = folder, 0, 0
+        folder.mkdir()
+
+    def look(self) -> None:
+        self.most = max(self.most, pa.total_allocated_bytes() + tracemalloc.get_traced_memory()[0])
+
+    def getValue(self, key: Any) -> Any:  # noqa: N802
+        self.look()
+        return ((self.folder / str(key[0])).read_bytes(),)
+
+    def updateValue(self, key: Any, value: Any) -> None:  # noqa: N802
+        self.look()
+        (self.folder / str(key[0])).write_bytes(value[0])
+        self.nbytes += len(value[0])
+
+    def removeKey(self, key: Any) -> None:  # noqa: N802
+        path = self.folder / str(key[0])
+        self.nbytes -= path.stat().st_size
+        path.unlink()
+
+
+@pytest.mark.parametrize("band", [None, (-2, 2)])
+def test_memory_does_not_grow_with_the_state(tmp_path: Path, band: Any) -> None:
+    memory, rows = 1 << 20, 1_000
+    random = np.random.default_rng(5)
+
+    def batch(name: str) -> pa.RecordBatch:
+        pad = pa.array([f"{x:0100}" for x in range(rows)])
+        return pa.record_batch({name: np.arange(rows), "v": random.integers(0, 200_000, rows), "pad": pad})
+
+    plan = plan_of(batch("lid").schema, batch("rid").schema, [] if band else ["v"], band, shards=1, memory=memory)
+    world = World(plan)
+    state = {name: OnDisk(tmp_path / name) for name in ("left", "right")}
+    world.states[0].states.update(state)  # type: ignore[arg-type]
+    before = pa.total_allocated_bytes()
+    for _ in range(40):
+        world.micro_batch([batch("lid")], [batch("rid")])
+    tracemalloc.start()  # everything is compiled now
+    try:
+        for _ in range(4):
+            world.micro_batch([batch("lid")], [batch("rid")])
+    finally:
+        tracemalloc.stop()
+    assert sum(side.nbytes for side in state.values()) > 10 * memory
+    most = max(side.most for side in state.values()) - before
+    arriving = 4 * batch("lid").nbytes  # both sides, packed and in pandas
+    assert most < memory + arriving, f"{most} bytes"

@@ -108,7 +108,7 @@ def _one_after_the_other(
     if not isinstance(inputs, Sequence) or len(inputs) < 2 or not all(isinstance(df, DataFrame) for df in inputs):
         raise SchemaError(f"join_streams: expected DataFrames, or a list of two or more; got {inputs!r}")
     if right is not None:
-        raise ConfigError("right: a list of DataFrames has all inputs; leave right out")
+        raise ConfigError("right: a list of DataFrames has all inputs; leave right out and give the keys as on=…")
     if band is not None:
         raise ConfigError("band: for two inputs; join them first, and the result with the next")
     if isinstance(on, str):
