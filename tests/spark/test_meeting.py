@@ -290,14 +290,14 @@ def test_memory_does_not_grow_with_the_state(tmp_path: Path, band: Any) -> None:
 
     def batch(name: str) -> pa.RecordBatch:
         pad = pa.array([f"{x:0100}" for x in range(rows)])
-        return pa.record_batch({name: np.arange(rows), "v": random.integers(0, 200_000, rows), "pad": pad})
+        return pa.record_batch({name: np.arange(rows), "v": random.integers(0, 1_000_000, rows), "pad": pad})
 
     plan = plan_of(batch("lid").schema, batch("rid").schema, [] if band else ["v"], band, shards=1, memory=memory)
     world = World(plan)
     state = {name: OnDisk(tmp_path / name) for name in ("left", "right")}
     world.states[0].states.update(state)  # type: ignore[arg-type]
     before = pa.total_allocated_bytes()
-    for _ in range(40):
+    for _ in range(24):
         world.micro_batch([batch("lid")], [batch("rid")])
     tracemalloc.start()  # everything is compiled now
     try:
@@ -305,7 +305,7 @@ def test_memory_does_not_grow_with_the_state(tmp_path: Path, band: Any) -> None:
             world.micro_batch([batch("lid")], [batch("rid")])
     finally:
         tracemalloc.stop()
-    assert sum(side.nbytes for side in state.values()) > 10 * memory
+    assert sum(side.nbytes for side in state.values()) > 6 * memory
     most = max(side.most for side in state.values()) - before
-    arriving = 4 * batch("lid").nbytes  # both sides, packed and in pandas
+    arriving = 6 * batch("lid").nbytes  # both sides, as they came, packed, and in pandas
     assert most < memory + arriving, f"{most} bytes"

@@ -104,8 +104,7 @@ class Meeting(StatefulProcessor):
         known = self._known()
         left, right = sides = [Runs(plan, side, self._chunks[side], known[side]) for side in (LEFT, RIGHT)]
         came, out = [0, 0], 0
-        for new in self._blocks(rows):
-            ours, theirs = (plan.in_order(block, side) for side, block in enumerate(new))
+        for ours, theirs in self._blocks(rows):
             for batch in self._met(ours, theirs, left, right):
                 out += len(batch)
                 yield self._way.frame(batch)
@@ -131,8 +130,8 @@ class Meeting(StatefulProcessor):
             yield from matches(self._plan, chunk, theirs)
         yield from matches(self._plan, ours, theirs)
 
-    def _blocks(self, frames: Iterator[pd.DataFrame]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-        """New rows of both sides, so many at a time as the memory allows."""
+    def _blocks(self, frames: Iterator[pd.DataFrame]) -> Iterator[tuple[SortedRows, SortedRows]]:
+        """New rows of both sides, as many at a time as the memory allows."""
         held: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
         size = 0
         for frame in frames:
@@ -147,9 +146,12 @@ class Meeting(StatefulProcessor):
         if size:
             yield self._block(held)
 
-    def _block(self, held: tuple[list[pa.RecordBatch], list[pa.RecordBatch]]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    def _block(self, held: tuple[list[pa.RecordBatch], list[pa.RecordBatch]]) -> tuple[SortedRows, SortedRows]:
+        plan = self._plan
         left, right = (
-            pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self._plan.shipped(side))
+            plan.in_order(
+                pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], plan.shipped(side)), side
+            )
             for side, batches in enumerate(held)
         )
         return left, right

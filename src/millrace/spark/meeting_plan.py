@@ -102,7 +102,7 @@ class MeetingPlan:
     @property
     def chunk_bytes(self) -> int:
         """Rows that are written as one value; a merge holds some of each of four runs."""
-        return min(self.memory // 32, 1 << 22)
+        return min(self.memory // 64, 1 << 22)
 
     # rows
 
