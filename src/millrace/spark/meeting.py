@@ -74,8 +74,10 @@ def pack(plan: MeetingPlan, side: int, batches: Iterator[pa.RecordBatch]) -> Ite
         order = np.argsort(shard, kind="stable")
         edges = np.searchsorted(shard[order], np.arange(plan.shards + 1))
         for number in np.flatnonzero(np.diff(edges)):
-            mine = order[edges[number] : edges[number + 1]]
-            yield _packed(plan.names[number], side, to_blob(rows.take(pa.array(mine))))
+            mine = rows.take(pa.array(order[edges[number] : edges[number + 1]]))
+            each = max(1, len(mine) * plan.block_bytes // max(1, mine.nbytes))
+            for start in range(0, len(mine), each):
+                yield _packed(plan.names[number], side, to_blob(mine.slice(start, each)))
 
 
 def _packed(name: int, side: int, blob: bytes) -> pa.RecordBatch:
