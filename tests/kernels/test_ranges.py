@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,7 +35,7 @@ def test_no_rows_and_empty_ranges_give_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float64])
-def test_places_whose_interval_meets_the_row(dtype: type) -> None:
+def test_places_whose_interval_meets_the_row(dtype: Any) -> None:
     random = np.random.default_rng(1)
     firsts = np.sort(random.integers(-20, 20, 50)).astype(dtype)
     lasts = firsts + 3
