@@ -69,7 +69,7 @@ def finish(out: DataFrame, root: Path) -> StreamingQuery:
     """Run a query to its end."""
     writer = out.writeStream.format("parquet").option("path", str(root / "out"))
     query = writer.option("checkpointLocation", str(root / "check")).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     return query
 
 

@@ -11,8 +11,8 @@ shard's head, so a chunk with no code of interest is not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import reduce
+from collections.abc import Iterator
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,9 +88,7 @@ class Runs:
             last = self._runs[-_TOGETHER:]
             if _nbytes(last[0]) > sum(map(_nbytes, last[1:])):
                 break
-            merged: Callable[..., Iterator[SortedRows]] = lambda one, other: _merged(  # noqa: E731
-                self._plan, self._side, one, other
-            )
+            merged = partial(_merged, self._plan, self._side)
             self._runs[-_TOGETHER:] = [self._write(reduce(merged, map(self._taken, last)))]
 
     def _taken(self, run: Run) -> Iterator[SortedRows]:
