@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -30,3 +32,20 @@ def test_no_rows_and_empty_ranges_give_nothing() -> None:
         cursor, bounds = np.array([0, -1], np.int64), np.full(rows, 2, np.int64)
         assert ranges.expand(bounds, bounds, np.arange(5, dtype=np.int32), cursor, index, out) == 0
         assert cursor[0] == rows
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_places_whose_interval_meets_the_row(dtype: Any) -> None:
+    random = np.random.default_rng(1)
+    firsts = np.sort(random.integers(-20, 20, 50)).astype(dtype)
+    lasts = firsts + 3
+    lows = random.integers(-25, 25, 200).astype(dtype)
+    highs = lows + random.integers(0, 5, 200).astype(dtype)
+    starts = random.integers(0, 50, 200)
+    stops = np.minimum(50, starts + random.integers(0, 30, 200))
+    begins, ends = starts.copy(), stops.copy()
+    ranges.narrow(firsts, lasts, lows, highs, begins, ends)
+    for row in range(200):
+        places = range(starts[row], stops[row])
+        meeting = [place for place in places if firsts[place] <= highs[row] and lows[row] <= lasts[place]]
+        assert list(range(begins[row], ends[row])) == meeting

@@ -1,7 +1,8 @@
 """A query in a process of its own, made to be killed: ``python crashing_query.py ROOT MODE [SPARK-MASTER]``.
 
 It enriches the files of ROOT/in with the store ROOT/store into ROOT/out, one file to a micro-batch, goes on from its
-checkpoint when it is started again, and writes ROOT/done when all is over.
+checkpoint when it is started again, and writes ROOT/done when all is over. In the mode "streams" it joins the files of
+ROOT/left with those of ROOT/right.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from streams import finished, streamed
 
-from millrace.spark import enrich, session
+from millrace.spark import enrich, join_streams, session
 
 
 def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
@@ -27,19 +28,26 @@ def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
         spark__driver__bindAddress="127.0.0.1",
     )
     spark.sparkContext.setLogLevel("OFF")
-    out = enrich(
-        streamed(spark, root / "in"),
-        root / "store",
-        on="key",
-        how="left",
-        algorithm="ssbj",
-        memory="2MB",
-        pending=mode,
-        scratch=root / "soft",
-    )
+    if mode == "streams":
+        left, right = (
+            spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).parquet(str(root / side))
+            for side, columns in (("left", "k long, n string, t timestamp, lid long"), ("right", "k int, rid long"))
+        )
+        out = join_streams(left, right, on="k", memory="8MB")
+    else:
+        out = enrich(
+            streamed(spark, root / "in"),
+            root / "store",
+            on="key",
+            how="left",
+            algorithm="ssbj",
+            memory="2MB",
+            pending=mode,
+            scratch=root / "soft",
+        )
     writer = out.writeStream.format("parquet").option("path", str(root / "out"))
     writer = writer.option("checkpointLocation", str(root / "check"))
-    if mode == "drain":
+    if mode != "carry":
         writer.trigger(availableNow=True).start().awaitTermination()
     else:
         query = writer.trigger(processingTime="20 milliseconds").start()

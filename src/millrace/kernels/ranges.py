@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -41,3 +43,37 @@ def expand(
     cursor[0] = row
     cursor[1] = place
     return made
+
+
+@kernel
+def narrow(
+    firsts: npt.NDArray[Any],
+    lasts: npt.NDArray[Any],
+    lows: npt.NDArray[Any],
+    highs: npt.NDArray[Any],
+    starts: npt.NDArray[np.int64],
+    stops: npt.NDArray[np.int64],
+) -> None:
+    """Narrow every row's range to the places whose interval meets the row's.
+
+    A place's interval is from ``firsts`` to ``lasts``, a row's from ``lows`` to ``highs``, ends included.
+
+    Within a range both ends of the places' intervals ascend. O(rows log places).
+    """
+    for row in range(len(starts)):
+        start, stop = starts[row], stops[row]
+        while start < stop:
+            middle = (start + stop) >> 1
+            if lasts[middle] < lows[row]:
+                start = middle + 1
+            else:
+                stop = middle
+        end = stops[row]
+        starts[row] = start
+        while start < end:
+            middle = (start + end) >> 1
+            if firsts[middle] <= highs[row]:
+                start = middle + 1
+            else:
+                end = middle
+        stops[row] = start

@@ -6,6 +6,7 @@ from millrace.spark.explain import explain
 from millrace.spark.recipes import assign_keys, find_duplicates, find_new, merge_keys
 from millrace.spark.session import session
 from millrace.spark.star import enrich_star
+from millrace.spark.streams import join_streams
 from millrace.spark.watch import watch
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "explain",
     "find_duplicates",
     "find_new",
+    "join_streams",
     "merge_keys",
     "session",
     "watch",
