@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ import pyarrow as pa
 from millrace.adaptive import snapshots
 from millrace.adaptive.algorithms import Algorithm
 from millrace.adaptive.algorithms import algorithm as named
+from millrace.adaptive.arrivals import Arrivals
 from millrace.adaptive.arriving import Arriving
 from millrace.adaptive.blocks import Disk
 from millrace.adaptive.explain import explained
+from millrace.adaptive.feeding import BUFFER_SHARE, Costs, Feeding, arrivals_of, at_rest, checked_inputs
 from millrace.adaptive.machinery import LogicalClock, Machinery
 from millrace.adaptive.matching import Band, Matching
 from millrace.adaptive.memory import MATCHED, SortedRows, Workspace
@@ -23,11 +25,19 @@ from millrace.adaptive.output import Batches, BatchSource, PairOutput
 from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.side import Side
 from millrace.adaptive.sizing import Sizes
-from millrace.adaptive.spec import SIDES, On, PairSpec
-from millrace.adaptive.spill import SpillArea
+from millrace.adaptive.spec import SIDES, On, PairSpec, schema_difference
+from millrace.adaptive.spill import SpillArea, SpillCounts
 from millrace.core.budget import MemoryBudget
 from millrace.core.clock import Clock, RealClock
-from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, ConfigError, SchemaError, StateError, one_of
+from millrace.core.errors import (
+    BudgetExceededError,
+    BudgetTooSmallError,
+    ConfigError,
+    SchemaError,
+    SpillError,
+    StateError,
+    one_of,
+)
 from millrace.core.operator import OneCallAtATime
 from millrace.core.sizes import format_size, parse_size
 from millrace.core.space import HeapSpace, Space
@@ -113,8 +123,12 @@ class StreamJoin(OneCallAtATime):
         for name, value in (*numbers.items(), ("output_rows", output_rows)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{name}: expected a whole number of at least 1; got {value!r}")
-        if isinstance(wait_threshold, bool) or not isinstance(wait_threshold, int | float) or not wait_threshold >= 0:
-            raise ConfigError(f"wait_threshold: expected seconds; got {wait_threshold!r}")
+        if (
+            isinstance(wait_threshold, bool)
+            or not isinstance(wait_threshold, int | float)
+            or not 0 < wait_threshold < inf
+        ):
+            raise ConfigError(f"wait_threshold: expected seconds above 0; got {wait_threshold!r}")
         self.budget = MemoryBudget(parse_size(memory))
         self.clock: Clock = clock or RealClock()
         self.wait_threshold, self.max_new_arrivals = wait_threshold, max_new_arrivals
@@ -127,6 +141,7 @@ class StreamJoin(OneCallAtATime):
         self._area = SpillArea(None if spill is None else Path(spill))
         self._metrics = PairMetrics(budget_bytes=self.budget.total)
         self.band = band
+        self._buffered = False
         self._begin(band, options)
 
     # wiring
@@ -177,6 +192,8 @@ class StreamJoin(OneCallAtATime):
         for schema in (left, right):
             least += SortedRows.least_bytes(schema, 2, Sizes.LEAST_WIDTH)
             least += Sizes.buffers(schema, self.algorithm.spills)
+        if self._buffered:
+            least += least // (BUFFER_SHARE - 1) + 1
         if self.budget.total < least:
             raise BudgetTooSmallError(
                 f"memory: {format_size(self.budget.total)} is too little for {self.algorithm.name}; "
@@ -196,7 +213,7 @@ class StreamJoin(OneCallAtATime):
             known = self._schemas[number]
             if known is not None:
                 if (known.names, known.types) != (schema.names, schema.types):
-                    raise SchemaError(_difference(SIDES[number], known, schema))
+                    raise SchemaError(schema_difference(SIDES[number], known, schema))
                 continue
             self._bind(number, schema)
         return None if self._output is None else self._output.schema
@@ -262,17 +279,27 @@ class StreamJoin(OneCallAtATime):
                     f"bind({SIDES[number]}=schema)"
                 )
         self._check_between_calls("finish")
+        return self._end(whole=True)
+
+    def abandon(self) -> Batches:
+        """An input has broken off: all pairs of the rows that have come, which are a part of the result."""
+        if self._finished:
+            raise StateError("abandon after finish: everything has come out")
+        self._check_between_calls("abandon")
+        return self._end(whole=False)
+
+    def _end(self, whole: bool) -> Batches:
         self._finished = True
         for side in self._sides:
             side.ended = True
-        return self._guarded(self._finish())
+        return self._guarded(self._finish(whole))
 
-    def _finish(self) -> Batches:
+    def _finish(self, whole: bool) -> Batches:
         if self._output is not None:
             yield from self.flushing.at_end()
             yield from self.reactive.clean_up()
             for side in self._sides:
-                if self.spec.keeps(side.number):
+                if whole and self.spec.keeps(side.number):
                     yield from self._alone(side)
             yield from self._output.flush()
         for side in self._sides:
@@ -311,25 +338,50 @@ class StreamJoin(OneCallAtATime):
             raise StateError(f"{doing}: the {side} input has ended; make a new join for new inputs")
         return number
 
-    def run(self, *, left: Any, right: Any) -> Batches:
-        """Join two whole inputs: record batches in any iterable, a table, a reader or a dataset.
+    def run(
+        self, *, left: Any = None, right: Any = None, arrivals: Arrivals | None = None, costs: Costs | None = None
+    ) -> Batches:
+        """Join two whole inputs as they come, and use the times in which they do not.
 
-        They are read in turns.
+        Parameters
+        ----------
+        left, right
+            Lists of record batches, tables and datasets are read in turns. If one of them is something else, such as a
+            source of ``millrace.adaptive.sources``, an iterator, a reader, or a function that returns one, each is read
+            in a thread of its own, and a sixteenth of the memory holds rows that have come and wait for their turn.
+        arrivals
+            Events of inputs named ``left`` and ``right``, instead of them.
+        costs
+            How long work takes, for arrivals on a virtual clock.
         """
-        inputs = {"left": iter(batches_of("left", left)), "right": iter(batches_of("right", right))}
-        for number, given in enumerate((left, right)):
-            schema = getattr(given, "schema", None)
-            if isinstance(schema, pa.Schema):
-                self.bind(**{SIDES[number]: schema})
-        while inputs:
-            for side in list(inputs):
-                batch = next(inputs[side], None)
-                if batch is None:
-                    del inputs[side]
-                    yield from self.end(side)
-                else:
-                    yield from self.push(side, batch)
-        yield from self.finish()
+        if arrivals is None:
+            inputs = checked_inputs(left, right)
+            for side, given in inputs.items():
+                if isinstance(getattr(given, "schema", None), pa.Schema):
+                    self.bind(**{side: given.schema})
+            self._buffered = not all(map(at_rest, inputs.values()))
+            if self._buffered:
+                yield from self._make_room()
+            arrivals = arrivals_of(self, inputs)
+        elif left is not None or right is not None:
+            raise ConfigError("run: expected left= and right=, or arrivals=; got both")
+        try:
+            yield from Feeding(self, arrivals, costs or Costs()).run()
+        except SpillError:
+            if self._output is not None:  # pairs that were found before the disk was full
+                yield from self._output.flush()
+            raise
+        finally:
+            arrivals.close()
+            self.close()
+
+    def _make_room(self) -> Batches:
+        """Rows that were taken in before leave memory until there is room for rows that wait."""
+        self._check_least(*(_NOTHING if schema is None else schema for schema in self._schemas))
+        while self.budget.available < self.budget.total // BUFFER_SHARE:
+            yield from self._guarded(self._counted("rows_arriving", self.flushing.flush()))
+            for side in self._sides:
+                side.memory.pack()
 
     def snapshot(self) -> bytes:
         """All state that has to survive, rows on disk included."""
@@ -372,6 +424,11 @@ class StreamJoin(OneCallAtATime):
         return self.budget.used
 
     @property
+    def disk_counts(self) -> SpillCounts:
+        """What was read from and written to disk so far."""
+        return self._area.counts
+
+    @property
     def metrics(self) -> PairMetrics:
         """Counts so far."""
         m = self._metrics
@@ -393,25 +450,3 @@ class StreamJoin(OneCallAtATime):
                 side.check_invariants()
             self.flushing.check_invariants()
             self.reactive.check_invariants()
-
-
-def batches_of(side: str, stream: Any) -> Iterable[pa.RecordBatch]:
-    """The record batches of whatever a caller may have as an input."""
-    if isinstance(stream, pa.RecordBatch):
-        return [stream]
-    if hasattr(stream, "to_batches"):
-        stream = stream.to_batches()
-    if not isinstance(stream, Iterable):
-        raise SchemaError(f"{side}: expected record batches, a table, a reader or a dataset; got {stream!r}")
-    return stream
-
-
-def _difference(side: str, bound: pa.Schema, came: pa.Schema) -> str:
-    """What is wrong with a batch whose schema is not that of the first."""
-    for field in bound:
-        at = came.get_field_index(field.name)
-        if at < 0:
-            return f"{side}: column {field.name!r} ({field.type}) is missing from a later batch"
-        if came.field(at).type != field.type:
-            return f"{side}: column {field.name!r} was {field.type} and is {came.field(at).type} in a later batch"
-    return f"{side}: a later batch has other columns, or in another order: {', '.join(came.names)}"
