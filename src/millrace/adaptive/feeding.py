@@ -62,15 +62,19 @@ def checked_inputs(left: Any, right: Any) -> dict[str, Any]:
     inputs = {"left": left, "right": right}
     for side, given in inputs.items():
         if not (callable(given) or isinstance(given, Iterable) or at_rest(given)):
-            raise SchemaError(
-                f"{side}: expected record batches, a table, a reader, a source or a function; got {given!r}"
-            )
+            raise SchemaError(f"{side}: expected record batches, a table, a reader or a source; got {given!r}")
     return inputs
+
+
+def schemas_of(inputs: dict[str, Any]) -> dict[str, pa.Schema]:
+    """Schemas of the inputs that know them."""
+    schemas = {side: getattr(given, "schema", None) for side, given in inputs.items()}
+    return {side: schema for side, schema in schemas.items() if isinstance(schema, pa.Schema)}
 
 
 def at_rest(given: Any) -> bool:
     """Whether an input is there as a whole, so that nobody ever waits for it."""
-    return isinstance(given, Sequence) or hasattr(given, "to_batches") or isinstance(given, pa.RecordBatch)
+    return isinstance(given, Sequence | pa.RecordBatch) or hasattr(given, "to_batches")
 
 
 def arrivals_of(join: StreamJoin, inputs: dict[str, Any]) -> Arrivals:

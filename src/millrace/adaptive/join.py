@@ -16,7 +16,7 @@ from millrace.adaptive.arrivals import Arrivals
 from millrace.adaptive.arriving import Arriving
 from millrace.adaptive.blocks import Disk
 from millrace.adaptive.explain import explained
-from millrace.adaptive.feeding import BUFFER_SHARE, Costs, Feeding, arrivals_of, at_rest, checked_inputs
+from millrace.adaptive.feeding import BUFFER_SHARE, Costs, Feeding, arrivals_of, at_rest, checked_inputs, schemas_of
 from millrace.adaptive.machinery import LogicalClock, Machinery
 from millrace.adaptive.matching import Band, Matching
 from millrace.adaptive.memory import MATCHED, SortedRows, Workspace
@@ -356,9 +356,7 @@ class StreamJoin(OneCallAtATime):
         """
         if arrivals is None:
             inputs = checked_inputs(left, right)
-            for side, given in inputs.items():
-                if isinstance(getattr(given, "schema", None), pa.Schema):
-                    self.bind(**{side: given.schema})
+            self.bind(**schemas_of(inputs))
             self._buffered = not all(map(at_rest, inputs.values()))
             if self._buffered:
                 yield from self._make_room()
