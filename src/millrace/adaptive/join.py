@@ -376,7 +376,8 @@ class StreamJoin(OneCallAtATime):
     def _make_room(self) -> Batches:
         """Rows that were taken in before leave memory until there is room for rows that wait."""
         self._check_least(*(_NOTHING if schema is None else schema for schema in self._schemas))
-        while self.budget.available < self.budget.total // BUFFER_SHARE:
+        buffer = self.budget.total // BUFFER_SHARE
+        while self.budget.available < buffer and any(len(side.memory) for side in self._sides):
             yield from self._guarded(self._counted("rows_arriving", self.flushing.flush()))
             for side in self._sides:
                 side.memory.pack()
