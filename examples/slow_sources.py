@@ -15,11 +15,11 @@ import pyarrow as pa
 import millrace as mr
 from millrace.adaptive.sources import ipc_http
 
-ROWS, BATCH = 12_000, 200
+ROWS, BATCH = 6_000, 100
 
 
 def table(name: str, seed: int) -> pa.Table:
-    keys = np.random.default_rng(seed).integers(0, 4_000, ROWS)
+    keys = np.random.default_rng(seed).integers(0, 2_000, ROWS)
     return pa.table({"key": keys, name: np.arange(ROWS), f"{name}_note": [f"{name} {i:060}" for i in range(ROWS)]})
 
 
@@ -35,7 +35,7 @@ def slow_server(whole: pa.Table, seed: int) -> Iterator[str]:
             with pa.ipc.new_stream(self.wfile, whole.schema) as stream:
                 for batch in whole.to_batches(max_chunksize=BATCH):
                     stream.write_batch(batch)
-                    time.sleep(0.12 if stalls.random() < 0.2 else 0.002)
+                    time.sleep(0.25 if stalls.random() < 0.15 else 0.005)
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -51,7 +51,7 @@ def slow_server(whole: pa.Table, seed: int) -> Iterator[str]:
 def main() -> None:
     left, right = table("order", 1), table("payment", 2)
     with slow_server(left, 3) as orders, slow_server(right, 4) as payments:
-        join = mr.StreamJoin(on="key", memory="500kB")  # a fifth of what comes
+        join = mr.StreamJoin(on="key", memory="300kB")  # about a quarter of what comes
         out = pa.Table.from_batches(join.run(left=ipc_http(orders), right=ipc_http(payments)))
 
     m = join.metrics

@@ -283,8 +283,8 @@ def test_the_least_budget_with_an_input_buffer() -> None:
             out = run(tried[-1])
             break
         except BudgetTooSmallError as error:
-            assert error.least > tried[-1]
-            tried.append(error.least)
+            assert error.minimum > tried[-1]
+            tried.append(error.minimum)
     assert 3 <= len(tried) <= 6  # without columns, with one input's, with both, with a buffer
     assert_same_rows(joined(out), oracle_pair(*small, equal_keys("k")))
 

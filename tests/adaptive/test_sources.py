@@ -85,6 +85,12 @@ def test_a_server_that_stalls_at_random(seed: int) -> None:
         assert list(ipc_socket("127.0.0.1", port, timeout=_PATIENCE)) == BATCHES
 
 
+def test_a_stream_of_nothing_has_columns() -> None:
+    with server(lambda connection: connection.sendall(stream([])[0])) as port:
+        came = list(ipc_socket("127.0.0.1", port, timeout=_PATIENCE))
+    assert [(batch.num_rows, batch.schema) for batch in came] == [(0, BATCHES[0].schema)]
+
+
 @pytest.mark.parametrize("at", [0, 3, 4, 60, *(end + off for end in ENDS[1::2] for off in (-9, 0, 7)), len(WHOLE) - 1])
 def test_a_connection_that_is_cut(at: int) -> None:
     whole = sum(end <= at for end in ENDS)

@@ -24,7 +24,6 @@ from millrace.adaptive.live import LiveArrivals
 from millrace.adaptive.metrics import PairMetrics
 from millrace.adaptive.output import Batches
 from millrace.adaptive.spec import SIDES
-from millrace.adaptive.spill import SpillCounts
 from millrace.core.errors import ConfigError, SchemaError, SourceError
 
 if TYPE_CHECKING:
@@ -166,5 +165,5 @@ class Feeding:
 
     def _counts(self) -> tuple[int, int, int, int]:
         m = self._metrics
-        disk: SpillCounts = self._join.disk_counts
+        disk = self._join.area.counts
         return m.left_in + m.right_in, m.rows_out, disk.blocks_read, disk.blocks_written

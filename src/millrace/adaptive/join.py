@@ -26,7 +26,7 @@ from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.side import Side
 from millrace.adaptive.sizing import Sizes
 from millrace.adaptive.spec import SIDES, On, PairSpec, schema_difference
-from millrace.adaptive.spill import SpillArea, SpillCounts
+from millrace.adaptive.spill import SpillArea
 from millrace.core.budget import MemoryBudget
 from millrace.core.clock import Clock, RealClock
 from millrace.core.errors import (
@@ -58,7 +58,8 @@ class StreamJoin(OneCallAtATime):
         A name from the table of algorithms, or an ``Algorithm`` of your own.
     memory
         The budget: bytes or ``"5MB"``. It covers rows in memory, their index, statistics, and the buffers of blocks on
-        their way from and to disk. Batches on their way in and out are not in it.
+        their way from and to disk; with slow sources also rows that wait for their turn. Batches
+        that are pushed, and those on their way out, are not in it.
     band
         ``(least, greatest)`` difference, right minus left, of one key column of numbers or moments; None for equality.
     how
@@ -77,7 +78,7 @@ class StreamJoin(OneCallAtATime):
     spill
         Directory for rows that have no room in memory; by default a temporary one.
     clock
-        What silence is measured with.
+        What silence, and results over time, are measured with.
     output_rows
         Most rows of an output batch.
     space
@@ -138,7 +139,7 @@ class StreamJoin(OneCallAtATime):
             self.budget.total, None if block is None else parse_size(block), max_outer_blocks, self.algorithm
         )
         self._space, self._output_rows, self._seed = space or HeapSpace(), output_rows, seed
-        self._area = SpillArea(None if spill is None else Path(spill))
+        self.area = SpillArea(None if spill is None else Path(spill))
         self._metrics = PairMetrics(budget_bytes=self.budget.total)
         self.band = band
         self._buffered = False
@@ -178,7 +179,7 @@ class StreamJoin(OneCallAtATime):
     def _side(self, number: int, schema: pa.Schema) -> Side:
         name = SIDES[number]
         memory = SortedRows(name, schema, self.budget, self._space, self._sizes.width)
-        disk = Disk(name, schema, self._area, self.budget, self.spec.keeps(number) or self.spec.how == "semi")
+        disk = Disk(name, schema, self.area, self.budget, self.spec.keeps(number) or self.spec.how == "semi")
         return Side(number, schema, memory, disk, self._sizes.block, self.algorithm.partitions)
 
     def _divide(self, side: Side) -> None:
@@ -408,7 +409,7 @@ class StreamJoin(OneCallAtATime):
 
     def close(self) -> None:
         """Remove what is on disk. The end of the process does so too."""
-        self._area.close()
+        self.area.close()
 
     def __repr__(self) -> str:
         keys = ", ".join(self.spec.keys[0])
@@ -423,17 +424,12 @@ class StreamJoin(OneCallAtATime):
         return self.budget.used
 
     @property
-    def disk_counts(self) -> SpillCounts:
-        """What was read from and written to disk so far."""
-        return self._area.counts
-
-    @property
     def metrics(self) -> PairMetrics:
         """Counts so far."""
         m = self._metrics
         m.in_memory = sum(len(side.memory) for side in self._sides)
         m.on_disk = sum(side.disk.rows for side in self._sides)
-        m.bytes_written, m.bytes_read = self._area.bytes_written, self._area.bytes_read
+        m.bytes_written, m.bytes_read = self.area.bytes_written, self.area.bytes_read
         m.used_bytes, m.peak_bytes, m.parts = self.budget.used, self.budget.peak, self.budget.parts()
         return m
 
