@@ -196,6 +196,21 @@ def test_a_source_that_dies(algorithm: str, how: PairHow) -> None:
         assert_same_rows(joined(out), expected)
 
 
+class Damaged:
+    """A dataset with a damaged file."""
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        return failing(LEFT.to_batches(max_chunksize=50), after=2)
+
+
+def test_an_input_at_rest_that_breaks_off() -> None:
+    join = mr.StreamJoin(on="k", memory=_LITTLE)
+    out: list[pa.RecordBatch] = []
+    with pytest.raises(SourceError, match="input 'left' broke off after 100 tuples in 2 batches: "):
+        out.extend(join.run(left=Damaged(), right=RIGHT.to_batches(max_chunksize=50)))
+    assert_same_rows(joined(out), oracle_pair(LEFT.slice(0, 100), RIGHT.slice(0, 100), equal_keys("k")))
+
+
 def test_the_reader_goes_away(tmp_path: Path) -> None:
     join = mr.StreamJoin(on="k", memory=_LITTLE, spill=tmp_path)
     running = join.run(left=iter(LEFT.to_batches(max_chunksize=50)), right=iter(RIGHT.to_batches(max_chunksize=50)))
@@ -211,7 +226,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     join = mr.StreamJoin(on="k", memory=_LITTLE, spill=tmp_path)
     out: list[pa.RecordBatch] = []
     with spill_room(20_000), pytest.raises(SpillError, match="No space left on device"):
-        out.extend(join.run(left=iter(LEFT.to_batches(max_chunksize=50)), right=RIGHT))
+        out.extend(join.run(left=LEFT.to_batches(max_chunksize=50), right=RIGHT.to_batches(max_chunksize=50)))
     came = oracle_pair(LEFT.slice(0, join.metrics.left_in), RIGHT.slice(0, join.metrics.right_in), equal_keys("k"))
     pairs = {(row["l"], row["r"]) for batch in out for row in batch.to_pylist()}
     assert len(pairs) == sum(map(len, out)) == join.metrics.rows_out > 0

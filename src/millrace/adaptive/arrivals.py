@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.clock import Clock, RealClock, VirtualClock
-from millrace.core.errors import ConfigError, SchemaError
+from millrace.core.errors import ConfigError, SchemaError, SourceError
 
 Batches: TypeAlias = "Iterable[pa.RecordBatch] | pa.Table | pa.RecordBatch"
 
@@ -140,9 +140,13 @@ class InTurns:
         self._events.close()
 
     def _arrive(self, left: dict[str, Iterator[pa.RecordBatch]]) -> Generator[Event, None, None]:
+        tuples, batches = dict.fromkeys(left, 0), dict.fromkeys(left, 0)
         while left:
             for name in list(left):
-                batch = next(left[name], None)
+                try:
+                    batch = next(left[name], None)
+                except Exception as error:
+                    raise broken_off(name, tuples[name], batches[name], error) from error
                 if batch is None:
                     del left[name]
                     yield Ended(name)
@@ -151,6 +155,8 @@ class InTurns:
                     raise SchemaError(f"{name}: expected record batches; got {type(batch).__name__}")
                 self.schemas.setdefault(name, batch.schema)
                 yield Arrived(name, batch)
+                tuples[name] += batch.num_rows
+                batches[name] += 1
 
 
 class ScheduledArrivals:
@@ -296,6 +302,13 @@ def batches_of(name: str, given: Any) -> Iterable[pa.RecordBatch]:
     if not isinstance(given, Iterable):
         raise SchemaError(f"{name}: expected record batches, a table, a reader or a dataset; got {given!r}")
     return given
+
+
+def broken_off(name: str, tuples: int, batches: int, error: BaseException) -> SourceError:
+    """What to raise when an input fails: which one, how far it got, and why."""
+    why = str(error) or type(error).__name__
+    message = f"input {name!r} broke off after {tuples} tuples in {batches} batches: {why}"
+    return SourceError(message, name, tuples, batches)
 
 
 def check_inputs(inputs: Mapping[str, object]) -> None:

@@ -355,6 +355,7 @@ class StreamJoin(OneCallAtATime):
         costs
             How long work takes, for arrivals on a virtual clock.
         """
+        self._check_between_calls("run")
         if arrivals is None:
             inputs = checked_inputs(left, right)
             self.bind(**schemas_of(inputs))
@@ -364,8 +365,9 @@ class StreamJoin(OneCallAtATime):
             arrivals = arrivals_of(self, inputs)
         elif left is not None or right is not None:
             raise ConfigError("run: expected left= and right=, or arrivals=; got both")
+        feeding = Feeding(self, arrivals, costs or Costs())
         try:
-            yield from Feeding(self, arrivals, costs or Costs()).run()
+            yield from feeding.run()
         except SpillError:
             if self._output is not None:  # pairs that were found before the disk was full
                 yield from self._output.flush()

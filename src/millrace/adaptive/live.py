@@ -21,6 +21,7 @@ from millrace.adaptive.arrivals import (
     Event,
     Silent,
     batches_of,
+    broken_off,
     check_inputs,
     checked_wait,
 )
@@ -271,11 +272,7 @@ class _Reader:
                 if callable(close):
                     close()
         except BaseException as error:  # whatever it is, the consumer has to hear of it
-            end = SourceError(
-                f"input {self.name!r} broke off after {self.tuples} tuples in {self.batches} batches: "
-                f"{str(error) or type(error).__name__}",
-                *(self.name, self.tuples, self.batches),
-            )
+            end = broken_off(self.name, self.tuples, self.batches, error)
             end.__cause__ = error
         self._buffer.put_end(end)
 
