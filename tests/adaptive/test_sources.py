@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.adaptive.arrivals import Arrived
+from millrace.adaptive.join import StreamJoin
 from millrace.adaptive.live import LiveArrivals
 from millrace.adaptive.sources import ipc_http, ipc_socket
 from millrace.core.errors import ConfigError, SourceError
@@ -83,6 +84,17 @@ def haltingly(data: bytes, seed: int) -> Callable[[socket.socket], None]:
 def test_a_server_that_stalls_at_random(seed: int) -> None:
     with server(haltingly(WHOLE, seed)) as port:
         assert list(ipc_socket("127.0.0.1", port, timeout=_PATIENCE)) == BATCHES
+
+
+def test_a_stream_of_nothing_has_columns() -> None:
+    """A join can fill them with nulls."""
+    empty = pa.BufferOutputStream()
+    pa.ipc.new_stream(empty, BATCHES[0].schema).close()
+    with server(lambda connection: connection.sendall(empty.getvalue())) as port:
+        join = StreamJoin(on="n", how="left", memory="1MB")
+        left = pa.record_batch({"n": [1, 2]})
+        out = pa.Table.from_batches(join.run(left=[left], right=ipc_socket("127.0.0.1", port, timeout=_PATIENCE)))
+    assert out.sort_by("n").to_pydict() == {"n": [1, 2], "t": [None, None]}
 
 
 @pytest.mark.parametrize("at", [0, 3, 4, 60, *(end + off for end in ENDS[1::2] for off in (-9, 0, 7)), len(WHOLE) - 1])

@@ -14,16 +14,18 @@ A consumer reads the events of any :class:`Arrivals` in one loop::
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.core.clock import Clock, VirtualClock
-from millrace.core.errors import ConfigError
+from millrace.core.clock import Clock, RealClock, VirtualClock
+from millrace.core.errors import ConfigError, SchemaError, SourceError
+
+Batches: TypeAlias = "Iterable[pa.RecordBatch] | pa.Table | pa.RecordBatch"
 
 WAIT = 0.025
 """Seconds without a tuple after which all inputs count as silent, as in the DINER paper."""
@@ -80,6 +82,11 @@ class Arrivals(Protocol):
         """Most tuples that were ever found waiting, at an event or when somebody asked."""
         ...
 
+    @property
+    def held_up(self) -> bool:
+        """Whether a source cannot go on before somebody takes tuples out of the buffer."""
+        ...
+
     def __iter__(self) -> Iterator[Event]: ...
 
     def __next__(self) -> Event: ...
@@ -91,6 +98,65 @@ class Arrivals(Protocol):
     def close(self) -> None:
         """Stop all inputs. Can be called again."""
         ...
+
+
+class InTurns:
+    """Inputs that are there as a whole, read in turns, a batch at a time; nobody waits.
+
+    Parameters
+    ----------
+    inputs
+        For each input its record batches, in any iterable, or something that has ``to_batches()``.
+    clock
+        The clock that time is told by.
+
+    Examples
+    --------
+    >>> batch = pa.record_batch({"k": [1, 2]})
+    >>> [(type(event).__name__, event.input) for event in InTurns({"left": [batch, batch], "right": [batch]})]
+    [('Arrived', 'left'), ('Arrived', 'right'), ('Arrived', 'left'), ('Ended', 'right'), ('Ended', 'left')]
+    """
+
+    buffered = most_buffered = 0
+    held_up = False
+
+    def __init__(self, inputs: Mapping[str, Batches], *, clock: Clock | None = None) -> None:
+        check_inputs(inputs)
+        self.inputs = tuple(inputs)
+        self.clock: Clock = clock or RealClock()
+        self.schemas: dict[str, pa.Schema] = {}
+        self._events = self._arrive({name: iter(batches_of(name, given)) for name, given in inputs.items()})
+
+    def spend(self, seconds: float) -> None:
+        """Nothing to do: nothing comes by itself meanwhile."""
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def close(self) -> None:
+        self._events.close()
+
+    def _arrive(self, left: dict[str, Iterator[pa.RecordBatch]]) -> Generator[Event, None, None]:
+        tuples, batches = dict.fromkeys(left, 0), dict.fromkeys(left, 0)
+        while left:
+            for name in list(left):
+                try:
+                    batch = next(left[name], None)
+                except Exception as error:
+                    raise broken_off(name, tuples[name], batches[name], error) from error
+                if batch is None:
+                    del left[name]
+                    yield Ended(name)
+                    continue
+                if not isinstance(batch, pa.RecordBatch):
+                    raise SchemaError(f"{name}: expected record batches; got {type(batch).__name__}")
+                self.schemas.setdefault(name, batch.schema)
+                yield Arrived(name, batch)
+                tuples[name] += batch.num_rows
+                batches[name] += 1
 
 
 class ScheduledArrivals:
@@ -151,6 +217,7 @@ class ScheduledArrivals:
         self.linger = linger
         self.clock = clock or VirtualClock()
         self.most_buffered = 0
+        self.held_up = False
         self.inputs = tuple(inputs)
         self._rows = {name: _one_batch(rows) for name, (rows, _) in inputs.items()}
         times = [_checked_times(name, times, self._rows[name].num_rows) for name, (_, times) in inputs.items()]
@@ -224,6 +291,24 @@ class ScheduledArrivals:
         # Adding a difference may land just beside the moment; the clock must not stay just before it.
         while self.clock.now() < moment:
             self.clock.advance(max(moment - self.clock.now(), float(np.spacing(moment))))
+
+
+def batches_of(name: str, given: Any) -> Iterable[pa.RecordBatch]:
+    """The record batches of whatever a caller may have as an input."""
+    if isinstance(given, pa.RecordBatch):
+        return [given]
+    if hasattr(given, "to_batches"):
+        given = given.to_batches()
+    if not isinstance(given, Iterable):
+        raise SchemaError(f"{name}: expected record batches, a table, a reader or a dataset; got {given!r}")
+    return given
+
+
+def broken_off(name: str, tuples: int, batches: int, error: BaseException) -> SourceError:
+    """What to raise when an input fails: which one, how far it got, and why."""
+    why = str(error) or type(error).__name__
+    message = f"input {name!r} broke off after {tuples} tuples in {batches} batches: {why}"
+    return SourceError(message, name, tuples, batches)
 
 
 def check_inputs(inputs: Mapping[str, object]) -> None:

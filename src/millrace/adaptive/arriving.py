@@ -114,7 +114,7 @@ class Arriving:
     def _check_fits(self, side: Side, rows: int, heap: int) -> None:
         """One row may be longer than any memory can hold: that is known before it meets anybody."""
         least = side.memory.least_bytes(side.schema, rows, side.memory.width) + heap
-        fixed = sum(self._m.budget.parts().get(part, 0) for part in ("transfer", "work", "directory"))
+        fixed = sum(self._m.budget.parts().get(part, 0) for part in ("transfer", "work", "directory", "input buffer"))
         most = self._sizes.total - fixed - 2 * self._sizes.width * 16
         if (rows == 1 and heap > self._sizes.block and not self._widen(heap)) or least > most:
             raise BudgetExceededError(

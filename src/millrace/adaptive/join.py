@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pyarrow as pa
 from millrace.adaptive import snapshots
 from millrace.adaptive.algorithms import Algorithm
 from millrace.adaptive.algorithms import algorithm as named
+from millrace.adaptive.arrivals import Arrivals
 from millrace.adaptive.arriving import Arriving
 from millrace.adaptive.blocks import Disk
 from millrace.adaptive.explain import explained
+from millrace.adaptive.feeding import BUFFER_SHARE, Costs, Feeding, arrivals_of, at_rest, checked_inputs, schemas_of
 from millrace.adaptive.machinery import LogicalClock, Machinery
 from millrace.adaptive.matching import Band, Matching
 from millrace.adaptive.memory import MATCHED, SortedRows, Workspace
@@ -23,12 +26,20 @@ from millrace.adaptive.output import Batches, BatchSource, PairOutput
 from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.side import Side
 from millrace.adaptive.sizing import Sizes
-from millrace.adaptive.spec import SIDES, On, PairSpec
+from millrace.adaptive.spec import SIDES, On, PairSpec, schema_difference
 from millrace.adaptive.spill import SpillArea
 from millrace.adaptive.tree import is_tree
 from millrace.core.budget import MemoryBudget
 from millrace.core.clock import Clock, RealClock
-from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, ConfigError, SchemaError, StateError, one_of
+from millrace.core.errors import (
+    BudgetExceededError,
+    BudgetTooSmallError,
+    ConfigError,
+    SchemaError,
+    SpillError,
+    StateError,
+    one_of,
+)
 from millrace.core.operator import OneCallAtATime
 from millrace.core.sizes import format_size, parse_size
 from millrace.core.space import HeapSpace, Space
@@ -50,7 +61,8 @@ class StreamJoin(OneCallAtATime):
         A name from the table of algorithms, or an ``Algorithm`` of your own.
     memory
         The budget: bytes or ``"5MB"``. It covers rows in memory, their index, statistics, and the buffers of blocks on
-        their way from and to disk. Batches on their way in and out are not in it.
+        their way from and to disk; with slow sources also rows that wait for their turn. Batches
+        that are pushed, and those on their way out, are not in it.
     band
         ``(least, greatest)`` difference, right minus left, of one key column of numbers or moments; None for equality.
     how
@@ -69,7 +81,7 @@ class StreamJoin(OneCallAtATime):
     spill
         Directory for rows that have no room in memory; by default a temporary one.
     clock
-        What silence is measured with.
+        What silence, and results over time, are measured with.
     output_rows
         Most rows of an output batch.
     space
@@ -122,8 +134,12 @@ class StreamJoin(OneCallAtATime):
         for name, value in (*numbers.items(), ("output_rows", output_rows)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{name}: expected a whole number of at least 1; got {value!r}")
-        if isinstance(wait_threshold, bool) or not isinstance(wait_threshold, int | float) or not wait_threshold >= 0:
-            raise ConfigError(f"wait_threshold: expected seconds; got {wait_threshold!r}")
+        if (
+            isinstance(wait_threshold, bool)
+            or not isinstance(wait_threshold, int | float)
+            or not 0 < wait_threshold < inf
+        ):
+            raise ConfigError(f"wait_threshold: expected seconds above 0; got {wait_threshold!r}")
         self.budget = MemoryBudget(parse_size(memory))
         self.clock: Clock = clock or RealClock()
         self.wait_threshold, self.max_new_arrivals = wait_threshold, max_new_arrivals
@@ -133,9 +149,10 @@ class StreamJoin(OneCallAtATime):
             self.budget.total, None if block is None else parse_size(block), max_outer_blocks, self.algorithm
         )
         self._space, self._output_rows, self._seed = space or HeapSpace(), output_rows, seed
-        self._area = SpillArea(None if spill is None else Path(spill))
+        self.area = SpillArea(None if spill is None else Path(spill))
         self._metrics = PairMetrics(budget_bytes=self.budget.total)
         self.band = band
+        self._buffered = False
         self._begin(band, options)
 
     # wiring
@@ -172,7 +189,7 @@ class StreamJoin(OneCallAtATime):
     def _side(self, number: int, schema: pa.Schema) -> Side:
         name = SIDES[number]
         memory = SortedRows(name, schema, self.budget, self._space, self._sizes.width)
-        disk = Disk(name, schema, self._area, self.budget, self.spec.keeps(number) or self.spec.how == "semi")
+        disk = Disk(name, schema, self.area, self.budget, self.spec.keeps(number) or self.spec.how == "semi")
         return Side(number, schema, memory, disk, self._sizes.block, self.algorithm.partitions)
 
     def _divide(self, side: Side) -> None:
@@ -186,6 +203,8 @@ class StreamJoin(OneCallAtATime):
         for schema in (left, right):
             least += SortedRows.least_bytes(schema, 2, Sizes.LEAST_WIDTH)
             least += Sizes.buffers(schema, self.algorithm.spills)
+        if self._buffered:
+            least += least // (BUFFER_SHARE - 1) + 1
         if self.budget.total < least:
             raise BudgetTooSmallError(
                 f"memory: {format_size(self.budget.total)} is too little for {self.algorithm.name}; "
@@ -208,7 +227,7 @@ class StreamJoin(OneCallAtATime):
             known = self._schemas[number]
             if known is not None:
                 if (known.names, known.types) != (schema.names, schema.types):
-                    raise SchemaError(_difference(SIDES[number], known, schema))
+                    raise SchemaError(schema_difference(SIDES[number], known, schema))
                 continue
             self._bind(number, schema)
         return None if self._output is None else self._output.schema
@@ -274,17 +293,27 @@ class StreamJoin(OneCallAtATime):
                     f"bind({SIDES[number]}=schema)"
                 )
         self._check_between_calls("finish")
+        return self._end(whole=True)
+
+    def abandon(self) -> Batches:
+        """An input has broken off: all pairs of the rows that have come, which are a part of the result."""
+        if self._finished:
+            raise StateError("abandon after finish: everything has come out")
+        self._check_between_calls("abandon")
+        return self._end(whole=False)
+
+    def _end(self, whole: bool) -> Batches:
         self._finished = True
         for side in self._sides:
             side.ended = True
-        return self._guarded(self._finish())
+        return self._guarded(self._finish(whole))
 
-    def _finish(self) -> Batches:
+    def _finish(self, whole: bool) -> Batches:
         if self._output is not None:
             yield from self.flushing.at_end()
             yield from self.reactive.clean_up()
             for side in self._sides:
-                if self.spec.keeps(side.number):
+                if whole and self.spec.keeps(side.number):
                     yield from self._alone(side)
             yield from self._output.flush()
         for side in self._sides:
@@ -323,26 +352,58 @@ class StreamJoin(OneCallAtATime):
             raise StateError(f"{doing}: the {side} input has ended; make a new join for new inputs")
         return number
 
-    def run(self, *, left: Any = None, right: Any = None, **others: Any) -> Batches:
-        """Join two whole inputs: record batches in any iterable, a table, a reader or a dataset.
+    def run(
+        self,
+        *,
+        left: Any = None,
+        right: Any = None,
+        arrivals: Arrivals | None = None,
+        costs: Costs | None = None,
+        **others: Any,
+    ) -> Batches:
+        """Join two whole inputs as they come, and use the times in which they do not.
 
-        They are read in turns.
+        Parameters
+        ----------
+        left, right
+            Lists of record batches, tables and datasets are read in turns. If one of them is something else, such as a
+            source of ``millrace.adaptive.sources``, an iterator, a reader, or a function that returns one, each is read
+            in a thread of its own, and a sixteenth of the memory holds rows that have come and wait for their turn.
+        arrivals
+            Events of inputs named ``left`` and ``right``, instead of them.
+        costs
+            How long work takes, for arrivals on a virtual clock.
         """
         _check_names("run", others)
-        inputs = {"left": iter(batches_of("left", left)), "right": iter(batches_of("right", right))}
-        for number, given in enumerate((left, right)):
-            schema = getattr(given, "schema", None)
-            if isinstance(schema, pa.Schema):
-                self.bind(**{SIDES[number]: schema})
-        while inputs:
-            for side in list(inputs):
-                batch = next(inputs[side], None)
-                if batch is None:
-                    del inputs[side]
-                    yield from self.end(side)
-                else:
-                    yield from self.push(side, batch)
-        yield from self.finish()
+        self._check_between_calls("run")
+        if arrivals is None:
+            inputs = checked_inputs(left, right)
+            self.bind(**schemas_of(inputs))
+            self._buffered = not all(map(at_rest, inputs.values()))
+            if self._buffered:
+                yield from self._make_room()
+            arrivals = arrivals_of(self, inputs)
+        elif left is not None or right is not None:
+            raise ConfigError("run: expected left= and right=, or arrivals=; got both")
+        feeding = Feeding(self, arrivals, costs or Costs())
+        try:
+            yield from feeding.run()
+        except SpillError:
+            if self._output is not None:  # pairs that were found before the disk was full
+                yield from self._output.flush()
+            raise
+        finally:
+            arrivals.close()
+            self.close()
+
+    def _make_room(self) -> Batches:
+        """Rows that were taken in before leave memory until there is room for rows that wait."""
+        self._check_least(*(_NOTHING if schema is None else schema for schema in self._schemas))
+        buffer = self.budget.total // BUFFER_SHARE
+        while self.budget.available < buffer and any(len(side.memory) for side in self._sides):
+            yield from self._guarded(self._counted("rows_arriving", self.flushing.flush()))
+            for side in self._sides:
+                side.memory.pack()
 
     def snapshot(self) -> bytes:
         """All state that has to survive, rows on disk included."""
@@ -370,7 +431,7 @@ class StreamJoin(OneCallAtATime):
 
     def close(self) -> None:
         """Remove what is on disk. The end of the process does so too."""
-        self._area.close()
+        self.area.close()
 
     def __repr__(self) -> str:
         keys = ", ".join(self.spec.keys[0])
@@ -390,7 +451,7 @@ class StreamJoin(OneCallAtATime):
         m = self._metrics
         m.in_memory = sum(len(side.memory) for side in self._sides)
         m.on_disk = sum(side.disk.rows for side in self._sides)
-        m.bytes_written, m.bytes_read = self._area.bytes_written, self._area.bytes_read
+        m.bytes_written, m.bytes_read = self.area.bytes_written, self.area.bytes_read
         m.used_bytes, m.peak_bytes, m.parts = self.budget.used, self.budget.peak, self.budget.parts()
         return m
 
@@ -415,25 +476,3 @@ def _check_names(doing: str, others: Iterable[str]) -> None:
             f"{doing}: this join has the inputs left and right; got {name!r}, which conditions such as "
             f"on=[('{name}.key', 'other.key')] would name"
         )
-
-
-def batches_of(side: str, stream: Any) -> Iterable[pa.RecordBatch]:
-    """The record batches of whatever a caller may have as an input."""
-    if isinstance(stream, pa.RecordBatch):
-        return [stream]
-    if hasattr(stream, "to_batches"):
-        stream = stream.to_batches()
-    if not isinstance(stream, Iterable):
-        raise SchemaError(f"{side}: expected record batches, a table, a reader or a dataset; got {stream!r}")
-    return stream
-
-
-def _difference(side: str, bound: pa.Schema, came: pa.Schema) -> str:
-    """What is wrong with a batch whose schema is not that of the first."""
-    for field in bound:
-        at = came.get_field_index(field.name)
-        if at < 0:
-            return f"{side}: column {field.name!r} ({field.type}) is missing from a later batch"
-        if came.field(at).type != field.type:
-            return f"{side}: column {field.name!r} was {field.type} and is {came.field(at).type} in a later batch"
-    return f"{side}: a later batch has other columns, or in another order: {', '.join(came.names)}"

@@ -7,19 +7,29 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from millrace.adaptive.arrivals import WAIT, Arrived, Ended, Event, Silent, check_inputs, checked_wait
+from millrace.adaptive.arrivals import (
+    WAIT,
+    Arrived,
+    Batches,
+    Ended,
+    Event,
+    Silent,
+    batches_of,
+    broken_off,
+    check_inputs,
+    checked_wait,
+)
 from millrace.core.budget import MemoryBudget
 from millrace.core.clock import Clock, RealClock
 from millrace.core.errors import BudgetExceededError, ConfigError, SchemaError, SourceError
 from millrace.core.sizes import format_size, parse_size
 
-Batches: TypeAlias = "Iterable[pa.RecordBatch] | pa.Table | pa.RecordBatch"
 Source: TypeAlias = "Batches | Callable[[], Batches]"
 
 _GRACE = 2.0
@@ -41,6 +51,8 @@ class LiveArrivals:
         The budget that the buffer is reserved in, as ``"input buffer"``; as long as the arrivals are open.
     wait
         Seconds without a tuple after which all inputs count as silent.
+    clock
+        What silence is measured with; the machine's by default.
 
     Notes
     -----
@@ -68,10 +80,11 @@ class LiveArrivals:
         buffer: str | int = "1MB",
         budget: MemoryBudget | None = None,
         wait: float = WAIT,
+        clock: Clock | None = None,
     ) -> None:
         check_inputs(inputs)
         self.inputs = tuple(inputs)
-        self.clock: Clock = RealClock()
+        self.clock: Clock = clock or RealClock()
         self.wait = checked_wait(wait)
         nbytes = parse_size(buffer)
         if nbytes < len(inputs):
@@ -94,6 +107,10 @@ class LiveArrivals:
     @property
     def most_buffered(self) -> int:
         return self._buffer.most_tuples
+
+    @property
+    def held_up(self) -> bool:
+        return self._buffer.held_up > 0
 
     @property
     def nbytes(self) -> int:
@@ -154,6 +171,8 @@ class _Buffer:
         self.share = share
         self.schemas: dict[str, pa.Schema] = {}
         self.tuples = self.most_tuples = self.nbytes = self.most_nbytes = 0
+        self.held_up = 0
+        """Readers that wait for room."""
         self.stopped = False
         self.last_arrival = 0.0
         self._clock = clock
@@ -167,7 +186,9 @@ class _Buffer:
     def put(self, name: str, piece: pa.RecordBatch, nbytes: int) -> bool:
         """Add tuples as soon as there is room for them; whether somebody still wants them."""
         with self._changed:
+            self.held_up += 1
             self._changed.wait_for(lambda: self.stopped or self._held[name] + nbytes <= self.share)
+            self.held_up -= 1
             if self.stopped:
                 return False
             self._held[name] += nbytes
@@ -241,7 +262,7 @@ class _Reader:
         end: Ended | SourceError = Ended(self.name)
         try:
             self._opened = self.source() if callable(self.source) else self.source
-            batches = iter(_batches_of(self._opened))
+            batches = iter(batches_of(self.name, self._opened))
             try:
                 for batch in batches:
                     if not self._put(batch):
@@ -251,11 +272,7 @@ class _Reader:
                 if callable(close):
                     close()
         except BaseException as error:  # whatever it is, the consumer has to hear of it
-            end = SourceError(
-                f"input {self.name!r} broke off after {self.tuples} tuples in {self.batches} batches: "
-                f"{str(error) or type(error).__name__}",
-                *(self.name, self.tuples, self.batches),
-            )
+            end = broken_off(self.name, self.tuples, self.batches, error)
             end.__cause__ = error
         self._buffer.put_end(end)
 
@@ -284,12 +301,6 @@ def _stop(buffer: _Buffer, readers: dict[str, _Reader]) -> tuple[str, ...]:
     for reader in started:
         reader.thread.join(max(0.0, deadline - time.monotonic()))
     return tuple(reader.name for reader in started if reader.thread.is_alive())
-
-
-def _batches_of(source: Batches) -> Iterable[pa.RecordBatch]:
-    if isinstance(source, pa.RecordBatch):
-        return [source]
-    return source.to_batches() if isinstance(source, pa.Table) else source
 
 
 def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:

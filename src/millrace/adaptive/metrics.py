@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+MOST_POINTS = 1024
+
 
 @dataclass
 class PairMetrics:
@@ -31,6 +33,36 @@ class PairMetrics:
     used_bytes: int = 0
     peak_bytes: int = 0
     parts: dict[str, int] = field(default_factory=dict)
+    looks: int = 0
+    """How often rows that wait were counted between two units of work with the disk."""
+    most_waiting: int = 0
+    """Most of them at a look."""
+    mean_waiting: float = 0.0
+    online_seconds: float | None = None
+    """When both inputs had ended, since the beginning of the run."""
+    over_time: list[tuple[float, int]] = field(default_factory=list)
+    """Seconds since the beginning of the run, and rows that had come out by then; the first and the last among them."""
+
+    notes: int = 0
+    every: int = 1
+    """How many notes the points of ``over_time`` stand for."""
+
+    def look(self, waiting: int) -> None:
+        """Rows wait for the end of work with the disk."""
+        self.looks += 1
+        self.most_waiting = max(self.most_waiting, waiting)
+        self.mean_waiting += (waiting - self.mean_waiting) / self.looks
+
+    def note(self, seconds: float) -> None:
+        """Rows have come out. At most 1,024 points are kept, evenly spread over the notes."""
+        points = self.over_time
+        if len(points) > 1 and self.notes % self.every:
+            points.pop()
+        points.append((seconds, self.rows_out))
+        self.notes += 1
+        if len(points) > MOST_POINTS:
+            del points[1:-1:2]
+            self.every *= 2
 
     @property
     def rows_online(self) -> int:

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.adaptive.algorithms import Algorithm
+from millrace.adaptive.arrivals import batches_of
 from millrace.adaptive.blocks import Disk
 from millrace.adaptive.box import GrowingBox, OnlyAtTheEnd
 from millrace.adaptive.indexed import IndexedRows
-from millrace.adaptive.join import _NOTHING, StreamJoin, _difference, batches_of
+from millrace.adaptive.join import _NOTHING, StreamJoin
 from millrace.adaptive.matching import Band
 from millrace.adaptive.memory import Workspace
 from millrace.adaptive.miner import RegionsOfAll
@@ -21,7 +22,7 @@ from millrace.adaptive.output import Batches
 from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.several import Relation, Several, SeveralOutput
 from millrace.adaptive.sizing import Sizes
-from millrace.adaptive.spec import PairSpec
+from millrace.adaptive.spec import PairSpec, schema_difference
 from millrace.adaptive.spill import SpillArea
 from millrace.adaptive.taking import SeveralMetrics, TakingIn
 from millrace.adaptive.tree import JoinTree, is_tree
@@ -132,7 +133,7 @@ class MultiwayJoin(StreamJoin):
         self._suffix, self._output_rows, self._seed = suffix, output_rows, seed
         self._space = space or HeapSpace()
         self._sizes = _sizes(self.budget.total, block, max_outer_blocks, self.algorithm, len(self.tree.names))
-        self._area = SpillArea(None if spill is None else Path(spill))
+        self.area = SpillArea(None if spill is None else Path(spill))
         self._metrics = SeveralMetrics(budget_bytes=self.budget.total, rows_in=dict.fromkeys(self.tree.names, 0))
         self._start(options)
 
@@ -168,7 +169,7 @@ class MultiwayJoin(StreamJoin):
         name, sizes = self.tree.names[number], self._sizes
         attributes = len(self.tree.attributes[number])
         memory = IndexedRows(name, schema, attributes, self.budget, self._space, sizes.width)
-        disk = Disk(name, schema, self._area, self.budget, False)
+        disk = Disk(name, schema, self.area, self.budget, False)
         return Relation(number, name, schema, memory, disk, sizes.block, self.algorithm.partitions)
 
     def _check_room(self, schemas: list[pa.Schema]) -> None:
@@ -196,7 +197,7 @@ class MultiwayJoin(StreamJoin):
             if known is None:
                 self._fix(number, schema)
             elif (known.names, known.types) != (schema.names, schema.types):
-                raise SchemaError(_difference(name, known, schema))
+                raise SchemaError(schema_difference(name, known, schema))
         return None if self.several.out is None else self.several.out.schema
 
     def _fix(self, number: int, schema: pa.Schema) -> None:
@@ -323,7 +324,7 @@ class MultiwayJoin(StreamJoin):
         assert isinstance(m, SeveralMetrics)
         m.in_memory = sum(len(relation.memory) for relation in self._relations)
         m.on_disk = sum(relation.disk.rows for relation in self._relations)
-        m.bytes_written, m.bytes_read = self._area.bytes_written, self._area.bytes_read
+        m.bytes_written, m.bytes_read = self.area.bytes_written, self.area.bytes_read
         m.used_bytes, m.peak_bytes, m.parts = self.budget.used, self.budget.peak, self.budget.parts()
         return m
 

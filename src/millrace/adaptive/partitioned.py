@@ -19,6 +19,8 @@ _RUN_BYTES = 16
 class AtTheEnd(Reactive):
     """Nothing is done with rows on disk before both inputs have ended."""
 
+    hurried = True
+
     def __init__(self, machinery: Machinery) -> None:
         super().__init__(machinery)
         self.pasts = [Past() for _ in range(machinery.partitions.count)]
@@ -180,6 +182,8 @@ class Merging(AtTheEnd):
 
 class BestOfBoth(Reactive):
     """RPJ: what promises most results per block read, memory with disk or disk with disk."""
+
+    hurried = True
 
     def __init__(self, machinery: Machinery) -> None:
         super().__init__(machinery)

@@ -31,6 +31,9 @@ _LOOKS = 16
 class Reactive(ABC):
     """Joins that involve the disk."""
 
+    hurried = False
+    """Whether it ends as soon as anything has come; else when ``max_new_arrivals`` rows wait."""
+
     def __init__(self, machinery: Machinery) -> None:
         self._m = machinery
 

@@ -76,10 +76,13 @@ class IpcSource(ABC):
         mine: list[socket.socket] = []
         try:
             body = _Body(self._open(mine))
-            for batch in pa.ipc.open_stream(body):
+            stream = pa.ipc.open_stream(body)
+            for batch in stream:
                 yield batch
                 tuples += batch.num_rows
                 batches += 1
+            if not batches and not body.cut:  # columns are known all the same
+                yield pa.RecordBatch.from_pylist([], stream.schema)
             body.check_whole()
         except SourceError:
             raise

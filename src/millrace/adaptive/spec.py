@@ -112,3 +112,14 @@ class PairSpec:
             taken.add(name)
             fields.append(field.with_name(name).with_nullable(True))
         return pa.schema(fields)
+
+
+def schema_difference(side: str, bound: pa.Schema, came: pa.Schema) -> str:
+    """What is wrong with a batch whose schema is not that of the first."""
+    for field in bound:
+        at = came.get_field_index(field.name)
+        if at < 0:
+            return f"{side}: column {field.name!r} ({field.type}) is missing from a later batch"
+        if came.field(at).type != field.type:
+            return f"{side}: column {field.name!r} was {field.type} and is {came.field(at).type} in a later batch"
+    return f"{side}: a later batch has other columns, or in another order: {', '.join(came.names)}"
