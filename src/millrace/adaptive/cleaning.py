@@ -1,11 +1,14 @@
 """Clean-up: both inputs have ended, and what is on disk is joined as far as it has not been.
 
-A little is joined chunk by chunk, as nested loops. More than a few chunks are sorted first::
+A little is joined chunk by chunk, as nested loops. More than a few chunks are joined range of keys by range::
+
+    all rows of one side in a range, in memory  ◄── blocks of the other that reach into it
+
+Blocks that reach into many ranges would be read for each; a side that has such is sorted first::
 
     blocks, each with keys from all over  ──sort some at a time──►  blocks with few keys each
-    then, range of keys by range:  all rows of one side in it, in memory  ◄── blocks of the other that reach into it
 
-so every row is read three times, however little memory there is.
+so every row is read a few times, however little memory there is.
 """
 
 from __future__ import annotations
@@ -19,11 +22,15 @@ from millrace.adaptive.directory import Spans
 from millrace.adaptive.machinery import Machinery, Past
 from millrace.adaptive.memory import FIRST, LAST
 from millrace.adaptive.output import Batches
+from millrace.adaptive.side import Side
 
 _FEW = 3
-"""Chunks of one side that are joined without sorting."""
+"""Chunks of one side that are joined without looking at ranges."""
+_OFTEN = 3.0
+"""How many times blocks may be read as they are; sorting them costs as much."""
 
 Places = npt.NDArray[np.int64]
+Ranges = list[tuple[int, int]]
 
 
 def clean_up(m: Machinery, partition: int, past: Past) -> Batches:
@@ -35,15 +42,30 @@ def clean_up(m: Machinery, partition: int, past: Past) -> Batches:
     sizes = [int(each[:, 2].sum()) for each in spans]
     build = 0 if sizes[0] <= sizes[1] else 1
     room = m.transfer.nbytes // 6  # a chunk is in memory twice while it is put together, and so is another
-    ranges = [(int(FIRST), int(LAST))]
+    ranges: Ranges = [(int(FIRST), int(LAST))]
     if sizes[build] > _FEW * room:
-        for side, blocks, each, size in zip(m.sides, lists, spans, sizes, strict=True):
-            rows = blocks.rows * max(m.block, room // 32) // size
-            side.disk.rewrite(partition, _groups(each, np.arange(len(each)), room), max(1, rows))
-        spans = [side.disk.partitions[partition].spans() for side in m.sides]
-        ranges = list(_ranges(spans[build], room))
+        ranges = _ranges(spans[build], room)
+        for number in (build, 1 - build):
+            if _times_read(spans[number], ranges) > _OFTEN:
+                spans[number] = _sort(m, m.sides[number], partition, spans[number], room)
+                if number == build:
+                    ranges = _ranges(spans[build], room)
     for low, high in ranges:
         yield from _join_range(m, partition, build, spans, low, high, room, past)
+
+
+def _sort(m: Machinery, side: Side, partition: int, spans: Spans, room: int) -> Spans:
+    """Sort the blocks of a side, so many at a time as there is room for; return the spans of the new ones."""
+    rows = int(spans[:, 4].sum()) * max(m.block, room // 32) // int(spans[:, 2].sum())
+    side.disk.rewrite(partition, _groups(spans, np.arange(len(spans)), room), max(1, rows))
+    return side.disk.partitions[partition].spans()
+
+
+def _times_read(spans: Spans, ranges: Ranges) -> float:
+    """How many ranges a block reaches into, on average by bytes."""
+    ends = np.array([high for _, high in ranges], np.int64)
+    reached = np.searchsorted(ends, spans[:, 1]) - np.searchsorted(ends, spans[:, 0]) + 1
+    return float(np.average(reached, weights=spans[:, 2]))
 
 
 def _join_range(
@@ -83,12 +105,15 @@ def _groups(spans: Spans, places: Places, room: int) -> Iterator[list[int]]:
         yield group
 
 
-def _ranges(spans: Spans, room: int) -> Iterator[tuple[int, int]]:
-    """Ranges of codes, first to last, whose blocks there is room for, unless one code has more."""
+def _ranges(spans: Spans, room: int) -> Ranges:
+    """Ranges of codes, first to last, with room for the blocks that reach into one, unless that would be too many."""
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    ranges: Ranges = []
     first, left = int(FIRST), room
-    for low, _, nbytes, *_ in spans[np.argsort(spans[:, 0], kind="stable")].tolist():
+    for at, (low, _, nbytes, *_) in enumerate(spans.tolist()):
         if nbytes > left and low > first:
-            yield first, low - 1
-            first, left = low, room
+            ranges.append((first, low - 1))
+            begun = spans[:at]
+            first, left = low, max(room // 2, room - int(begun[begun[:, 1] >= low, 2].sum()))
         left -= nbytes
-    yield first, int(LAST)
+    return [*ranges, (first, int(LAST))]
