@@ -4,7 +4,7 @@ A little is joined chunk by chunk, as nested loops. More than a few chunks are j
 
     all rows of one side in a range, in memory  ◄── blocks of the other that reach into it
 
-Blocks that reach into many ranges would be read for each; a side that has such is sorted first::
+Blocks that reach into many ranges would be read for each, so these are sorted first::
 
     blocks, each with keys from all over  ──sort some at a time──►  blocks with few keys each
 
@@ -26,8 +26,8 @@ from millrace.adaptive.side import Side
 
 _FEW = 3
 """Chunks of one side that are joined without looking at ranges."""
-_OFTEN = 3.0
-"""How many times blocks may be read as they are; sorting them costs as much."""
+_OFTEN = 3
+"""How many times a block may be read as it is; sorting costs as much."""
 
 Places = npt.NDArray[np.int64]
 Ranges = list[tuple[int, int]]
@@ -46,26 +46,25 @@ def clean_up(m: Machinery, partition: int, past: Past) -> Batches:
     if sizes[build] > _FEW * room:
         ranges = _ranges(spans[build], room)
         for number in (build, 1 - build):
-            if _times_read(spans[number], ranges) > _OFTEN:
-                spans[number] = _sort(m, m.sides[number], partition, spans[number], room)
-                if number == build:
-                    ranges = _ranges(spans[build], room)
+            wide = np.flatnonzero(_reached(spans[number], ranges) > _OFTEN)
+            if len(wide):
+                spans[number] = _sort(m, m.sides[number], partition, spans[number], wide, room)
+                ranges = _ranges(spans[number], room) if number == build else ranges
     for low, high in ranges:
         yield from _join_range(m, partition, build, spans, low, high, room, past)
 
 
-def _sort(m: Machinery, side: Side, partition: int, spans: Spans, room: int) -> Spans:
-    """Sort the blocks of a side, so many at a time as there is room for; return the spans of the new ones."""
+def _sort(m: Machinery, side: Side, partition: int, spans: Spans, wide: Places, room: int) -> Spans:
+    """Sort some blocks of a side, so many at a time as there is room for; return the spans of all there are then."""
     rows = int(spans[:, 4].sum()) * max(m.block, room // 32) // int(spans[:, 2].sum())
-    side.disk.rewrite(partition, _groups(spans, np.arange(len(spans)), room), max(1, rows))
+    side.disk.rewrite(partition, _groups(spans, wide, room), max(1, rows))
     return side.disk.partitions[partition].spans()
 
 
-def _times_read(spans: Spans, ranges: Ranges) -> float:
-    """How many ranges a block reaches into, on average by bytes."""
+def _reached(spans: Spans, ranges: Ranges) -> Places:
+    """How many ranges each block reaches into."""
     ends = np.array([high for _, high in ranges], np.int64)
-    reached = np.searchsorted(ends, spans[:, 1]) - np.searchsorted(ends, spans[:, 0]) + 1
-    return float(np.average(reached, weights=spans[:, 2]))
+    return np.searchsorted(ends, spans[:, 1]) - np.searchsorted(ends, spans[:, 0]) + 1
 
 
 def _join_range(
