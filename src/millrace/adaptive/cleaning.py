@@ -26,7 +26,9 @@ from millrace.adaptive.side import Side
 
 _FEW = 3
 """Chunks of one side that are joined without looking at ranges."""
-_OFTEN = 3
+_LEAST_BLOCK = 2048
+"""Bytes of a sorted block, where there is little room: smaller ones take more time than they save."""
+_OFTEN = 2
 """How many times a block may be read as it is; sorting costs as much."""
 
 Places = npt.NDArray[np.int64]
@@ -56,7 +58,8 @@ def clean_up(m: Machinery, partition: int, past: Past) -> Batches:
 
 def _sort(m: Machinery, side: Side, partition: int, spans: Spans, wide: Places, room: int) -> Spans:
     """Sort some blocks of a side, so many at a time as there is room for; return the spans of all there are then."""
-    rows = int(spans[:, 4].sum()) * max(m.block, room // 32) // int(spans[:, 2].sum())
+    nbytes = max(room // 32, min(m.block, _LEAST_BLOCK))
+    rows = int(spans[:, 4].sum()) * nbytes // int(spans[:, 2].sum())
     side.disk.rewrite(partition, _groups(spans, wide, room), max(1, rows))
     return side.disk.partitions[partition].spans()
 
