@@ -136,8 +136,9 @@ class Disk:
         return np.unpackbits(block.matched, count=block.rows) * MATCHED
 
     def rewrite(self, partition: int, groups: Iterable[Sequence[int]], block_rows: int) -> None:
-        """Sort the rows of groups of blocks, which are all there are, and write them as blocks with few keys each."""
+        """Sort the rows of groups of blocks and write them as blocks with few keys each; others stay as they are."""
         old, new = self.partitions[partition], self.partitions[partition].fresh()
+        kept = set(range(len(old)))
         for places in groups:
             chunk = self.load(partition, places)
             for start in range(0, len(chunk.codes), block_rows):
@@ -147,6 +148,9 @@ class Disk:
                 self.write(new, chunk.codes[cut], chunk.stamps[:, cut], batch, chunk.bits[rows])
             for at in places:
                 self._area.free(old[at].id)
+            kept.difference_update(places)
+        for at in sorted(kept):
+            new.append(old[at])
         old.clear()
         self.partitions[partition] = new
 

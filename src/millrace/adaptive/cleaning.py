@@ -1,11 +1,14 @@
 """Clean-up: both inputs have ended, and what is on disk is joined as far as it has not been.
 
-A little is joined chunk by chunk, as nested loops. More than a few chunks are sorted first::
+A little is joined chunk by chunk, as nested loops. More than a few chunks are joined range of keys by range::
+
+    all rows of one side in a range, in memory  ◄── blocks of the other that reach into it
+
+Blocks that reach into many ranges would be read for each, so these are sorted first::
 
     blocks, each with keys from all over  ──sort some at a time──►  blocks with few keys each
-    then, range of keys by range:  all rows of one side in it, in memory  ◄── blocks of the other that reach into it
 
-so every row is read three times, however little memory there is.
+so every row is read a few times, however little memory there is.
 """
 
 from __future__ import annotations
@@ -19,11 +22,17 @@ from millrace.adaptive.directory import Spans
 from millrace.adaptive.machinery import Machinery, Past
 from millrace.adaptive.memory import FIRST, LAST
 from millrace.adaptive.output import Batches
+from millrace.adaptive.side import Side
 
 _FEW = 3
-"""Chunks of one side that are joined without sorting."""
+"""Chunks of one side that are joined without looking at ranges."""
+_LEAST_BLOCK = 2048
+"""Bytes of a sorted block, where there is little room: smaller ones take more time than they save."""
+_OFTEN = 2
+"""How many times a block may be read as it is; sorting costs as much."""
 
 Places = npt.NDArray[np.int64]
+Ranges = list[tuple[int, int]]
 
 
 def clean_up(m: Machinery, partition: int, past: Past) -> Batches:
@@ -35,15 +44,30 @@ def clean_up(m: Machinery, partition: int, past: Past) -> Batches:
     sizes = [int(each[:, 2].sum()) for each in spans]
     build = 0 if sizes[0] <= sizes[1] else 1
     room = m.transfer.nbytes // 6  # a chunk is in memory twice while it is put together, and so is another
-    ranges = [(int(FIRST), int(LAST))]
+    ranges: Ranges = [(int(FIRST), int(LAST))]
     if sizes[build] > _FEW * room:
-        for side, blocks, each, size in zip(m.sides, lists, spans, sizes, strict=True):
-            rows = blocks.rows * max(m.block, room // 32) // size
-            side.disk.rewrite(partition, _groups(each, np.arange(len(each)), room), max(1, rows))
-        spans = [side.disk.partitions[partition].spans() for side in m.sides]
-        ranges = list(_ranges(spans[build], room))
+        ranges = _ranges(spans[build], room)
+        for number in (build, 1 - build):
+            wide = np.flatnonzero(_reached(spans[number], ranges) > _OFTEN)
+            if len(wide):
+                spans[number] = _sort(m, m.sides[number], partition, spans[number], wide, room)
+                ranges = _ranges(spans[number], room) if number == build else ranges
     for low, high in ranges:
         yield from _join_range(m, partition, build, spans, low, high, room, past)
+
+
+def _sort(m: Machinery, side: Side, partition: int, spans: Spans, wide: Places, room: int) -> Spans:
+    """Sort some blocks of a side, so many at a time as there is room for; return the spans of all there are then."""
+    nbytes = max(room // 32, min(m.block, _LEAST_BLOCK))
+    rows = int(spans[:, 4].sum()) * nbytes // int(spans[:, 2].sum())
+    side.disk.rewrite(partition, _groups(spans, wide, room), max(1, rows))
+    return side.disk.partitions[partition].spans()
+
+
+def _reached(spans: Spans, ranges: Ranges) -> Places:
+    """How many ranges each block reaches into."""
+    ends = np.array([high for _, high in ranges], np.int64)
+    return np.searchsorted(ends, spans[:, 1]) - np.searchsorted(ends, spans[:, 0]) + 1
 
 
 def _join_range(
@@ -83,12 +107,15 @@ def _groups(spans: Spans, places: Places, room: int) -> Iterator[list[int]]:
         yield group
 
 
-def _ranges(spans: Spans, room: int) -> Iterator[tuple[int, int]]:
-    """Ranges of codes, first to last, whose blocks there is room for, unless one code has more."""
+def _ranges(spans: Spans, room: int) -> Ranges:
+    """Ranges of codes, first to last, with room for the blocks that reach into one, unless that would be too many."""
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    ranges: Ranges = []
     first, left = int(FIRST), room
-    for low, _, nbytes, *_ in spans[np.argsort(spans[:, 0], kind="stable")].tolist():
+    for at, (low, _, nbytes, *_) in enumerate(spans.tolist()):
         if nbytes > left and low > first:
-            yield first, low - 1
-            first, left = low, room
+            ranges.append((first, low - 1))
+            begun = spans[:at]
+            first, left = low, max(room // 2, room - int(begun[begun[:, 1] >= low, 2].sum()))
         left -= nbytes
-    yield first, int(LAST)
+    return [*ranges, (first, int(LAST))]

@@ -94,7 +94,9 @@ class SortedRows:
         self.index = ordered_arrays(space, name, chunks, width)
         self._chunks = chunks
         self._charged_slots = self._charged_chunks = self._heap_limit = 0
-        self._reservation = budget.reserve(name)
+        self._budget, self._reservation = budget, budget.reserve(name)
+        self.lacking = 0
+        """Bytes that the last :meth:`make_room` did not get."""
 
     @staticmethod
     def least_bytes(schema: pa.Schema, rows: int, width: int) -> int:
@@ -150,19 +152,23 @@ class SortedRows:
         return False
 
     def _reserve(self, slots: int, chunks: int, heap: int) -> bool:
-        if not self._reservation.try_resize(self._cost(slots, chunks, heap)):
+        cost = self._cost(slots, chunks, heap)
+        if not self._reservation.try_resize(cost):
+            self.lacking = cost - self.nbytes - self._budget.available
             return False
+        self.lacking = 0
         self._charged_slots, self._charged_chunks, self._heap_limit = slots, chunks, heap
         return True
 
     def pack(self) -> None:
         """Move rows and chunks together and give the rest back. Slots held elsewhere are void afterwards."""
         rows, index = len(self), self.index
-        live = self.live()
-        high = live[live >= rows]
-        if len(high):
-            low = np.setdiff1d(np.arange(rows, dtype=np.int32), live[live < rows], assume_unique=True)
-            low = low.astype(np.int32)
+        free = self._free[: self._frees]
+        low = free[free < rows]
+        if len(low):
+            held = np.ones(self._high - rows, np.bool_)
+            held[free[free >= rows] - rows] = False
+            high = (np.flatnonzero(held) + rows).astype(np.int32)
             self.arena.move(high, low)
             self.stamps[low] = self.stamps[high]
             self.bits[low] = self.bits[high]
@@ -193,6 +199,7 @@ class SortedRows:
     def clear(self) -> None:
         """Forget all rows and give their memory back."""
         self.index.state[:] = 0
+        self._frees = self._high = 0
         self.arena.clear()
         self.pack()
 

@@ -64,7 +64,7 @@ class ThreeRegions(Flushing):
 
     def flush(self) -> Batches:
         side = self._victim()
-        regions, wanted = self.regions[side.number], side.block_rows
+        regions, wanted = self.regions[side.number], self._wanted(side)
         if not regions.set:
             self._start_hand(side, regions)
         codes: list[Codes] = []
@@ -80,6 +80,13 @@ class ThreeRegions(Flushing):
         self._set_thresholds(side)
         regions.joins[:] = 0
         return iter(())
+
+    def _wanted(self, side: Side) -> int:
+        """Rows to flush: a block, or blocks for half of what is lacking, so that both sides take their turn."""
+        left, right = (each.memory for each in self._m.sides)
+        lacking = max(left.lacking - right.idle_bytes, right.lacking - left.idle_bytes)
+        rows = side.block_rows
+        return max(1, int(lacking / 2 / side.memory.row_bytes) // rows) * rows
 
     def _victim(self) -> Side:
         """The side with more rows in memory; once an input has ended, rows of the other cannot meet anybody new."""
