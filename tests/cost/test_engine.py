@@ -129,6 +129,15 @@ def test_a_look_up_reads_each_page_once() -> None:
     assert (few.worst_wait, few.b, few.parts) == (0.0, 0, {})
 
 
+def test_pages_are_predicted_for_one_row_to_a_key() -> None:
+    for algorithm in ("hybridjoin", "cachejoin", "sscj"):
+        with pytest.raises(
+            ConfigError, match=f"{algorithm}: its model knows one master row to a key; here a key has 2.5"
+        ):
+            predict(faced(rows_per_key=2.5), algorithm, 2_000_000)
+    assert predict(faced(rows_per_key=2.5), "ssbj", 2_000_000).rate > 0
+
+
 def test_measured_costs_lie_between_those_of_the_nearest_budgets() -> None:
     near, far = UnitCosts(c_H=1e-9, c_O=2e-7), UnitCosts(c_H=3e-9, c_O=4e-7)
     costs = MeasuredCosts((1_000_000, 4_000_000), (near, far))

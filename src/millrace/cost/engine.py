@@ -52,7 +52,7 @@ class Situation:
     """Whether the disk has to go back to the wheel's place at every load, as in the papers' models."""
     threads: int = 2
     rows_per_key: float = 1.0
-    """Master rows of a key, on average."""
+    """Master rows of a key, on average; the models of joins that load pages know one only."""
     read_row_bytes: float = 0.0
     """Bytes that are read of a row that is looked up; all that are read of it by a scan, if 0."""
     batch: int = 10_000

@@ -17,6 +17,7 @@ import math
 
 import numpy as np
 
+from millrace.core.errors import ConfigError
 from millrace.core.search import increasing_root
 from millrace.cost.engine import Prediction, Room, Situation
 from millrace.cost.frequencies import Floats, Frequencies, at_least
@@ -33,6 +34,8 @@ _ROUNDS = 12
 
 def predict(situation: Situation, algorithm: str, memory: int, b: int | None, cache_share: float | None) -> Prediction:
     s = situation
+    if s.rows_per_key != 1:
+        raise ConfigError(f"{algorithm}: its model knows one master row to a key; here a key has {s.rows_per_key:.2g}")
     sizes = plan(memory, s.rows, paged=True, b=b, threads=s.threads)
     cache = int((cache_share or 0.0) * memory)
     free = memory - sizes.load_bytes - cache

@@ -34,7 +34,7 @@ def situation_of(
             raise ConfigError("disk: the join's device models none; give one, for example as measured")
         disk = Disk(model.seek, model.bandwidth)
     store, around = join.store, join.access.around
-    rows_per_key = store.rows / max(1, store.manifest.keys)
+    rows_per_key = 1.0 if store.unique else store.rows / max(1, store.manifest.keys)
     return Situation(
         rows=store.rows,
         read_bytes=8.0 if join.device.reads == "columns" else store.row_bytes,
