@@ -39,9 +39,9 @@ def test_a_checksum_knows_rows_and_not_their_order() -> None:
 
 def test_memory_that_grows_is_seen() -> None:
     with PeakMemory() as memory:
-        held = bytearray(30_000_000)
+        held = bytearray(200_000_000)
         held[::4096] = b"x" * len(held[::4096])
-    assert memory.growth >= 29_000_000
+    assert memory.growth >= 150_000_000  # what others held before may have been given back
     assert anonymous_bytes() > 0
 
 

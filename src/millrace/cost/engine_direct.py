@@ -17,5 +17,5 @@ def predict(situation: Situation, memory: int) -> Prediction:
     rows = s.frequencies.distinct(s.batch) * s.rows_per_key
     pages = max(1.0, s.rows * (s.read_row_bytes or s.read_bytes) / _PAGE)
     different = pages * -math.expm1(-rows / pages)
-    seconds = s.disk.sweep(different, _PAGE, pages) + s.batch * costs.c_L * s.rows_per_key
+    seconds = s.disk.sweep(different, _PAGE, pages) + s.batch * costs.look_up * s.rows_per_key
     return Prediction("lookup", memory, 0, None, seconds, float(s.batch), 0.0, 0.0, 0.0, 0.0, {})

@@ -19,8 +19,8 @@ class MeasuredCosts:
     """Unit costs by memory, on straight lines over its logarithm in between.
 
     >>> costs = MeasuredCosts((1_000_000, 16_000_000), (UnitCosts(c_H=1e-9), UnitCosts(c_H=5e-9)))
-    >>> costs.at(4_000_000).c_H
-    3e-09
+    >>> round(costs.at(4_000_000).c_H * 1e9, 3)
+    3.0
     """
 
     memory: tuple[int, ...]

@@ -82,7 +82,7 @@ class UnitCosts:
     c_I: float = 0.0
     """Looking up in the index which pages a step needs."""
     c_L: float = 0.0
-    """Answering a tuple by looking its key up in the index of a master in the page cache."""
+    """Answering a tuple by looking its key up in the index of a master in the page cache; as a hit if it is 0."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -102,6 +102,11 @@ class UnitCosts:
     def hit(self) -> float:
         """What a tuple costs that the cache answers."""
         return self.c_C or self.c_S + self.c_H + self.c_O
+
+    @property
+    def look_up(self) -> float:
+        """What a tuple costs that the index answers."""
+        return self.c_L or self.hit
 
 
 @dataclass(frozen=True)
