@@ -60,10 +60,10 @@ def settings(disks: Sequence[str], rows: int, skews: Sequence[float], shares: Se
 def run(
     directory: Path,
     *,
-    rows: int = 100_000,
+    rows: int = 50_000,
     disks: Sequence[str] = ("hdd-2013", "ssd-2016"),
     skews: Sequence[float] = (0.0, 0.5, 1.0),
-    shares: Sequence[float] = (2, 10, 40),
+    shares: Sequence[float] = (3, 10, 40),
     machine_rows: int = 2_000_000,
     machine_skews: Sequence[float] = (0.0, 1.0),
     machine_shares: Sequence[float] = (1, 10),
