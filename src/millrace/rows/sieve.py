@@ -15,6 +15,8 @@ from millrace.kernels import bitfilter, multimap
 from millrace.rows.arena import Slots
 from millrace.rows.keyed import Codes, KeyedRows
 
+_WORTH_A_THREAD = 100_000  # codes of a load below which waking a second thread costs more than it saves
+
 LEAST_MATCHES = multimap.LEAST_MATCHES
 
 
@@ -65,10 +67,11 @@ class Sieve:
 
     def search(self, codes: Codes) -> Iterator[Met]:
         """The codes of a load that are there, in pieces of bounded size."""
-        share = -(-len(codes) // len(self._finders))
-        for number, finder in enumerate(self._finders):
+        finders = self._finders if len(codes) >= _WORTH_A_THREAD else self._finders[:1]
+        share = -(-len(codes) // len(finders))
+        for number, finder in enumerate(finders):
             finder.aim(min(number * share, len(codes)), min((number + 1) * share, len(codes)))
-        while unfinished := [finder for finder in self._finders if not finder.done]:
+        while unfinished := [finder for finder in finders if not finder.done]:
             self._lanes.run([partial(f.find, self._rows.map, self._bits, codes) for f in unfinished])
             for finder in unfinished:
                 if len(finder.met.positions):

@@ -89,7 +89,12 @@ class Output:
                 for task in tasks:
                     task()
             if later and master is not None:
-                self._lanes.submit(partial(_gather, master, piece, theirs))
+                gathering = partial(_gather, master, piece, theirs)
+                if rows >= _WORTH_A_THREAD:
+                    self._lanes.submit(gathering)
+                else:
+                    self._lanes.wait()  # rows before these are there first
+                    gathering()
             builder.advance(rows, held)
             done = piece.stop
             if builder.full:
