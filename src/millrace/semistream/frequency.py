@@ -171,24 +171,30 @@ class FrequencyCache(Cache):
 
     def _admit(self, load: Load, positions: npt.NDArray[np.int32], tuples: Counts) -> None:
         """Copy rows into the cache, whole groups, the most wanted first."""
-        codes, first, sizes = np.unique(load.codes[positions], return_index=True, return_counts=True)
-        wanted = tuples[first]
-        order = np.argsort(-wanted, kind="stable")
-        codes, wanted, sizes = codes[order], wanted[order], sizes[order]
-        entering = self._make_room(wanted, sizes)
-        if not len(entering):
+        codes, first, group, sizes = np.unique(
+            load.codes[positions], return_index=True, return_inverse=True, return_counts=True
+        )
+        order = np.argsort(-tuples[first], kind="stable")
+        order = order[self._make_room(tuples[first[order]], sizes[order])]
+        ends = np.cumsum(sizes[order])
+        if not len(ends):
             return
-        chosen = np.isin(load.codes[positions], codes[entering])
+        rank = np.full(len(codes), len(codes))
+        rank[order] = np.arange(len(order))
+        chosen = np.argsort(rank[group], kind="stable")[: ends[-1]]
         positions, tuples = positions[chosen], tuples[chosen]
         columns = self.around.store.mapped(load.shard).take(self.around.columns, load.rows_at(positions))
-        if not self.rows.make_room(len(positions), Arena.heap_bytes_of(columns), slack=self._slack):
-            return
+        while not self.rows.make_room(len(positions), Arena.heap_bytes_of(columns), slack=self._slack):
+            ends = ends[: len(ends) // 2]  # others have taken what was left: the most wanted half
+            if not len(ends):
+                return
+            positions, tuples, columns = positions[: ends[-1]], tuples[: ends[-1]], [c[: ends[-1]] for c in columns]
         slots, _ = self.rows.insert(load.codes[positions], columns)
         self.rows.marks["state"][slots] = 0
         self.rows.marks["hits"][slots] = self._first_use(tuples)
         note_rows(self.around, self.rows, slots, load.shard, load.rows_at(positions))
-        self.admitted_keys += len(entering)
-        self._admitted_since += len(entering)
+        self.admitted_keys += len(ends)
+        self._admitted_since += len(ends)
 
     def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Which of the keys that want to enter may, the most wanted first; others have gone for them."""
