@@ -168,6 +168,18 @@ def test_the_least_used_key_makes_room(store: mr.MasterStore) -> None:
     assert least.evicted_keys < random.evicted_keys
 
 
+def test_keys_that_come_and_go_do_not_crowd_the_directory(store: mr.MasterStore) -> None:
+    join = mr.SemiStreamJoin(store, on="key", algorithm="sscj", memory="200kB", cache_share=0.6)
+    for batch in zipf_stream(ROWS, 0.0, batch_rows=1_000, batches=240, seed=7):
+        for _ in join.push(batch):
+            continue
+    rows = join.cache.rows
+    assert rows is not None and len(rows) > 3_000
+    used = rows.map.directory >= 0
+    ends = np.flatnonzero(np.diff(np.concatenate(([0], used.astype(int), [0]))))
+    assert (ends[1::2] - ends[::2]).max() < 100, "places in a row that are taken, of which half are"
+
+
 def test_a_cache_follows_keys_that_move(store: mr.MasterStore) -> None:
     join = mr.SemiStreamJoin(store, on="key", algorithm="sscj", memory="100kB", b=PAGE)
     rates = []

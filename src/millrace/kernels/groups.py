@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.core.jit import kernel
-from millrace.kernels.multimap import Multimap, find
+from millrace.kernels.multimap import HIGH, Multimap, find
 
 COLLECTING = np.uint8(1)
 EMPTY = np.uint8(2)
@@ -58,13 +58,15 @@ def add_one(counts: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None
 
 @kernel
 def all_groups(m: Multimap, heads: npt.NDArray[np.int32], sizes: npt.NDArray[np.int32]) -> int:
-    """Head and size of every group, in directory order; return how many."""
+    """Head and size of every group, in the order of their newest slots; return how many.
+
+    Not in the order of the directory: whoever removes the first of equals would empty one end of it and crowd the rest.
+    """
     found = 0
-    for at in range(len(m.directory)):
-        newest = m.directory[at]
-        if newest >= 0:
-            heads[found] = m.slots[newest].next
-            sizes[found] = m.slots[newest].count
+    for slot in range(m.state[HIGH]):
+        if m.slots[slot].count > 0:
+            heads[found] = m.slots[slot].next
+            sizes[found] = m.slots[slot].count
             found += 1
     return found
 

@@ -286,6 +286,7 @@ class LeastFrequentCache(FrequencyCache):
 
     def victims(self, wanted: Counts) -> Slots:
         heads = self.heads()
+        heads = np.roll(heads, self._random.integers(len(heads)))  # among equals, not always the same ones
         hits = self.rows.marks["hits"][heads]
         most = min(len(wanted), len(heads))
         least = np.argpartition(hits, most - 1)[:most]
