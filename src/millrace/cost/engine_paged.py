@@ -68,7 +68,7 @@ def predict(situation: Situation, algorithm: str, memory: int, b: int | None, ca
     reading = loads * (s.disk.c_IO(sizes.b * s.read_bytes) + sizes.b * (costs.c_H + (costs.c_F if cache else 0.0)))
     tuples = entering / (1 - hit_share)
     seconds = costs.c_step + costs.c_I + _index(s.disk, s.rows, looked_up) + reading + met * costs.c_R
-    seconds += entering * (costs.waiting + costs.c_O) + (tuples - entering) * costs.hit
+    seconds += entering * (costs.waiting + costs.c_Q + costs.c_O) + (tuples - entering) * costs.hit
     parts = {"load": float(sizes.load_bytes), **room.parts(s)}
     if cache:
         parts["cache"] = float(cache)

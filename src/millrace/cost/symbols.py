@@ -81,6 +81,8 @@ class UnitCosts:
     """A step, beside its tuples."""
     c_I: float = 0.0
     """Looking up in the index which pages a step needs."""
+    c_Q: float = 0.0
+    """Taking a tuple out of the queue that is not the oldest there, beside c_E."""
     c_L: float = 0.0
     """Answering a tuple by looking its key up in the index of a master in the page cache; as a hit if it is 0."""
 

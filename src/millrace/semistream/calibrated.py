@@ -19,7 +19,7 @@ from millrace.cost.measured import Calibration, MeasuredCosts
 from millrace.cost.symbols import Disk
 from millrace.master.store import MasterStore
 
-_FORM = 1
+_FORM = 2
 
 
 def calibrated(master: MasterStore, *, again: bool = False, directory: Path | None = None) -> Calibration:

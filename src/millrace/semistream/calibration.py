@@ -1,28 +1,27 @@
 """The unit costs of the cost model on the machine at hand, measured with the engine's own joins on the user's master.
 
 Joins of several kinds with budgets from small to large are looked at in turn, each for a fraction of a second, once
-they have settled. What they did is counted, and the unit costs are those that explain best how long it took:
+they have settled. What they did is counted::
 
-==========  ===========================================================================================
-meshjoin    seconds = steps · c_step + rows · c_H + tuples · (c_S + c_A + c_E + c_O) + rows that met · c_R
-…           as it is, with skewed keys, with short loads, with few tuples to a step: four equations
-…           into an empty room: c_S + c_A per tuple; without output (anti): all but c_O
-ssbj        tuples that all hit: c_C; what else is left over: c_B per key that enters
-hybridjoin  what is left over: c_I per step and c_IO per page
-sscj        what is left over: c_F per row
-lookup      c_L per tuple
-==========  ===========================================================================================
+    seconds = steps · c_step + rows · c_H + tuples that waited · (c_S + c_A + c_E + c_O) + rows they met · c_R
+            + hits · c_C + keys that entered ssbj's cache · c_B
+            + pages · c_IO + steps that looked into the index · c_I + tuples that left out of turn · c_Q
+            + rows sscj compared · c_F
 
-What is read is in the page cache or comes from the disk as it is; nothing is modelled. All is measured several times;
-the median counts, and the spread is half the distance between the quartiles, in parts of the median.
+Every join is one equation, and the unit costs are those that explain all of them best: c_step, c_I, c_B and c_IO for
+all budgets, the others for each. Where the equations say little about a cost with one budget, it is near what it is
+with the others. ``lookup`` has its own, c_L per tuple.
+
+What is read is in the page cache or comes from the disk as it is; nothing is modelled. Every join is looked at several
+times, and its median look counts. The spread is of what single rounds of looks would have said: half the distance
+between the quartiles, in parts of the median.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,17 +39,23 @@ from millrace.semistream.join import SemiStreamJoin
 
 _PAYLOAD = pa.schema([("sid", pa.int64()), ("qty", pa.int32())])
 _LEAST_ROWS = 2_000
-_BATCH = 20_000
+_BATCH = 10_000
 _TUPLES = 1_000_000  # at most; four times the master's rows are enough
 _LEAST, _MOST = 300_000, 32_000_000  # bytes
 _LEAST_PART, _MOST_PART = 400, 8  # of the master
-_LOOK = 200  # looks in the time there is
+_LOOK = 250  # looks in the time there is
 _LEAST_STEPS = 2
-_SETTLED = 1.5  # turns of the wheel, or rooms full of tuples
-_LONGEST = 17  # joins that do not settle, in the time there is
+_LEAST_ROUNDS = 3
+_SETTLED = 1.2  # turns of the wheel, or rooms full of tuples
+_LONGEST = 28  # joins that do not settle, in the time there is
+
+_FOR_ALL = ("c_step", "c_I", "c_B", "page")
+_BY_BUDGET = ("c_H", "waiting", "c_R", "c_C", "c_Q", "c_F")
+_PAGED = ("c_I", "page", "c_Q")
+_NEAR = 0.1  # a cost twice or none of what it is with other budgets is as bad as an error of this much in an equation
 
 
-def calibrate(master: MasterStore, *, seconds: float = 12.0, seed: int = 0) -> Calibration:
+def calibrate(master: MasterStore, *, seconds: float = 16.0, seed: int = 0) -> Calibration:
     """Measure the unit costs with joins of this master; takes about ``seconds``.
 
     Parameters
@@ -66,128 +71,163 @@ def calibrate(master: MasterStore, *, seconds: float = 12.0, seed: int = 0) -> C
     return _Bench(master, seconds, seed).measured()
 
 
-@dataclass(frozen=True)
-class _Counts:
-    """What a join did while it was looked at."""
+class _Look(NamedTuple):
+    """What a join did while it was looked at: how often what each unit cost is for."""
 
     seconds: float
-    steps: int
-    rows: int
     tuples: int
-    hits: int
-    admitted: int
+    counts: Mapping[str, float]
 
     @property
-    def misses(self) -> int:
-        return self.tuples - self.hits
-
-    def explained(self, costs: UnitCosts, different: float) -> float:
-        """Seconds that these costs explain, with so many different keys to a tuple that waits."""
-        waiting = self.misses * (costs.waiting + costs.c_O + different * costs.c_R)
-        return self.steps * costs.c_step + self.rows * costs.c_H + waiting + self.hits * costs.hit
+    def each(self) -> float:
+        return self.seconds / max(1, self.tuples)
 
 
 class _Run:
     """A join at work."""
 
-    def __init__(self, join: SemiStreamJoin, stream: list[pa.RecordBatch], seconds: float) -> None:
-        self.join, self._seconds = join, seconds
-        self._feed = _forever(stream, max(100, min(_BATCH, join.capacity // 4)))
+    def __init__(
+        self, join: SemiStreamJoin, stream: list[pa.RecordBatch], seconds: float, *, extra: tuple[str, ...] = ()
+    ) -> None:
+        self.join, self._stream, self._seconds, self._extra = join, stream, seconds, extra
+        self._least_steps = 0 if join.access.at_once else _LEAST_STEPS
+        self._feed = _forever(stream, max(100, min(_BATCH, join.capacity // 2)))
         began = time.perf_counter()
         while join.metrics.cycles < _SETTLED and time.perf_counter() - began < seconds / _LONGEST:
             _run(join.push(next(self._feed)))
-        waiting = stream if join.cache.rows is None else [_missing(join, batch) for batch in stream]
-        self.different = _different(waiting, join.capacity)
-        """Different keys for each tuple that waits."""
+        waiting = stream if join.cache.rows is None else [_part(join, batch, hits=False) for batch in stream]
+        self._met = _different(waiting, join.capacity) * join.store.rows / max(1, join.store.manifest.keys)
+        self.looks: list[_Look] = []
 
-    def look(self) -> _Counts:
-        """What it does for a while."""
-        marks = self._marks()
+    def hits(self) -> _Run:
+        """The same join with those of its tuples that the cache answers."""
+        stream = [batch for batch in (_part(self.join, b, hits=True) for b in self._stream) if len(batch)]
+        run = _Run(self.join, stream or self._stream, 0.0)
+        run._seconds, run._least_steps = self._seconds, 0
+        return run
+
+    def look(self) -> _Look:
+        """What it does for a while, once its own data is in the processor's caches again."""
+        self._go_on(self._seconds / _LOOK / 4)
+        before = self._marks()
+        taken = self._go_on(self._seconds / _LOOK)
+        did = {name: now - before[name] for name, now in self._marks().items()}
+        misses = did["tuples"] - did["hits"]
+        counts = {
+            "c_step": did["steps"], "c_H": did["rows"], "waiting": misses, "c_R": misses * self._met, "c_C": did["hits"]
+        }  # fmt: skip
+        more = {
+            "c_B": did["admitted"], "c_I": did["steps"], "page": did["rows"] / self.join.b, "c_Q": misses,
+            "c_F": did["rows"],
+        }  # fmt: skip
+        self.looks.append(_Look(taken, did["tuples"], counts | {name: more[name] for name in self._extra}))
+        return self.looks[-1]
+
+    @property
+    def usual(self) -> _Look:
+        """The median look."""
+        return sorted(self.looks, key=lambda look: look.each)[len(self.looks) // 2]
+
+    def _go_on(self, seconds: float) -> float:
+        """Join for so many seconds and some steps at least; how long it took."""
+        enough = self.join.metrics.steps + self._least_steps
         began = time.perf_counter()
         while True:
             _run(self.join.push(next(self._feed)))
             taken = time.perf_counter() - began
-            if taken >= self._seconds / _LOOK and self.join.metrics.steps - marks[0] >= _LEAST_STEPS:
-                return _Counts(taken, *(now - then for then, now in zip(marks, self._marks(), strict=True)))
+            if taken >= seconds and self.join.metrics.steps >= enough:
+                return taken
 
-    def _marks(self) -> tuple[int, int, int, int, int]:
+    def _marks(self) -> dict[str, int]:
         m = self.join.metrics
-        return m.steps, m.probes, m.tuples_in, m.cache_hits, m.admitted_keys
+        return {
+            "steps": m.steps,
+            "rows": m.probes,
+            "tuples": m.tuples_in,
+            "hits": m.cache_hits,
+            "admitted": m.admitted_keys,
+        }
+
+
+_Solved = dict[str, list[float]]
+"""Unit costs by budget."""
 
 
 class _Bench:
     def __init__(self, master: MasterStore, seconds: float, seed: int) -> None:
         self._master, self._seconds = master, seconds
+        self._began = time.perf_counter()
         self._uniform = self._stream(0.0, seed)
         self._skewed = self._stream(1.0, seed + 1)
         least = max(_LEAST, master.nbytes // _LEAST_PART, self._least_memory())
         most = max(2 * least, min(_MOST, master.nbytes // _MOST_PART))
-        self._budgets = tuple(round(m) for m in np.geomspace(least, most, 3))
-        self._seen: dict[str, list[list[float]]] = {}
+        self._budgets = [round(m) for m in np.geomspace(least, most, 3)]
+        self._runs = [self._runs_with(memory, place) for place, memory in enumerate(self._budgets)]
+        middle = self._budgets[1]
+        self._loud, self._silent = self._runs[1][0], self._run("meshjoin", middle, "anti")
+        self._lookup = self._run("lookup", self._budgets[0]) if master.indexed else None
+
+    def _runs_with(self, memory: int, place: int) -> list[_Run]:
+        """Joins with one budget, that differ in what they do more of."""
+        own = self._run("meshjoin", memory)
+        short, few = max(1, own.join.b // 4), max(1, own.join.access.quota(own.join.capacity) // 4)
+        runs = [
+            own,
+            self._run("meshjoin", memory, skewed=True),
+            self._run("meshjoin", memory, b=short),
+            self._run("ssbj", memory, skewed=True, extra=("c_B",)),
+        ]
+        runs.append(runs[-1].hits())
+        if place:  # the least budget has few tuples to a step anyhow
+            runs.append(self._run("meshjoin", memory, w=few))
+        if self._master.indexed:
+            runs += [
+                self._run("hybridjoin", memory, extra=_PAGED),
+                self._run("hybridjoin", memory, skewed=True, extra=_PAGED),
+                self._run("sscj", memory, skewed=place != 1, extra=(*_PAGED, "c_F")),  # of either kind
+            ]
+        return runs
 
     def measured(self) -> Calibration:
-        began = time.perf_counter()
-        benches = [_Budget(self, budget) for budget in self._budgets]
-        while True:
-            self._round(benches)
-            if time.perf_counter() - began >= self._seconds:
-                break
-        median = {name: np.median(np.array(values), axis=0) for name, values in self._seen.items()}
-        spread = {name: float(np.median(_spread(np.array(values)))) for name, values in self._seen.items()}
-        page = float(median.pop("page", np.zeros(1))[0])
+        rounds: list[_Solved] = []
+        every = [run for runs in self._runs for run in runs] + [self._silent] + [r for r in (self._lookup,) if r]
+        while len(rounds) < _LEAST_ROUNDS or time.perf_counter() - self._began < self._seconds:
+            for run in every:
+                run.look()
+            rounds.append(self._solved(lambda run: run.looks[-1]))
+        solved = self._solved(lambda run: run.usual)
+        spread = {name: _spread(np.array([r[name] for r in rounds])) for name in solved}
+        page = solved.pop("page")[0]
         costs = [
-            UnitCosts(**{name: float(values[at]) for name, values in median.items()})
-            for at in range(len(self._budgets))
+            UnitCosts(**{name: values[place] for name, values in solved.items()}) for place in range(len(self._budgets))
         ]
-        return Calibration(MeasuredCosts(self._budgets, tuple(costs)), Disk(page, float("inf")), spread)
+        return Calibration(MeasuredCosts(tuple(self._budgets), tuple(costs)), Disk(page, float("inf")), spread)
 
-    def _round(self, benches: list[_Budget]) -> None:
-        """Look at every join once, and explain what they did."""
-        found = self._cyclic(benches)
-        for bench, costs in zip(benches, found, strict=True):
-            costs |= bench.cached(UnitCosts(**costs))
-        if self._master.indexed:
-            page, looking = self._pages(benches, [UnitCosts(**costs) for costs in found])
-            self._note("page", [page])
-            look_up = benches[0].looked_up()
-            for bench, costs in zip(benches, found, strict=True):
-                costs["c_I"], costs["c_L"] = looking, look_up
-                costs["c_F"] = bench.compared(UnitCosts(**costs), page)
-        for name in found[0]:
-            self._note(name, [costs[name] for costs in found])
-
-    def _note(self, name: str, values: list[float]) -> None:
-        self._seen.setdefault(name, []).append(values)
-
-    def _cyclic(self, benches: list[_Budget]) -> list[dict[str, float]]:
-        """MESHJOIN four times with each budget; c_step is the same for all of them."""
-        equations: list[list[float]] = []
-        known: list[float] = []
-        for place, bench in enumerate(benches):
-            for run in bench.meshjoins:
-                counts = run.look()
-                row = [0.0] * (1 + 3 * len(benches))
-                row[0] = counts.steps
-                row[1 + 3 * place : 4 + 3 * place] = [counts.rows, counts.tuples, counts.tuples * run.different]
-                equations.append(row)
-                known.append(counts.seconds)
-        solved = _least_squares(np.array(equations), np.array(known))
-        found = []
-        for place, bench in enumerate(benches):
-            c_H, waiting, c_R = solved[1 + 3 * place : 4 + 3 * place]  # noqa: N806
-            found.append({"c_step": solved[0], "c_H": c_H, "c_R": c_R, **bench.split(waiting)})
+    def _solved(self, which: Callable[[_Run], _Look]) -> _Solved:
+        """The unit costs that explain one look at each join."""
+        looks = [[which(run) for run in runs] for runs in self._runs]
+        alike = _explaining([(0, look) for runs in looks for look in runs], 1, None)
+        found = _explaining([(place, look) for place, runs in enumerate(looks) for look in runs], len(looks), alike)
+        waiting = found.pop("waiting")
+        for name, share in self._split(which, waiting[1]).items():
+            found[name] = [share * w for w in waiting]
+        found["c_L"] = [which(self._lookup).each if self._lookup else 0.0] * len(looks)
         return found
 
-    def _pages(self, benches: list[_Budget], costs: list[UnitCosts]) -> tuple[float, float]:
-        """HYBRIDJOIN with each budget: seconds of a page beside its rows, and of a step's look into the index."""
-        equations, known = [], []
-        for bench, unit in zip(benches, costs, strict=True):
-            counts = bench.hybridjoin.look()
-            left = max(counts.seconds - counts.explained(unit, bench.hybridjoin.different), counts.seconds / 100)
-            equations.append([counts.rows / bench.hybridjoin.join.b, counts.steps])
-            known.append(left)
-        page, looking = _least_squares(np.array(equations, float), np.array(known))
-        return page, looking
+    def _split(self, which: Callable[[_Run], _Look], waiting: float) -> dict[str, float]:
+        """What a tuple that waits costs, by what is done with it, in parts of the whole."""
+        join = self.join("meshjoin", self._budgets[1], "anti", w=2**31)
+        some = self._uniform[0].slice(0, max(1, min(_BATCH, join.capacity // 2)))
+        _codes(join, some)
+        reading = _timed(lambda: _codes(join, some)) / len(some)
+        pushing = _timed(lambda: _run(join.push(some))) / len(some)
+        rows_per_key = self._master.rows / max(1, self._master.manifest.keys)
+        out = max(0.0, which(self._loud).each - which(self._silent).each) / rows_per_key
+        waiting = max(waiting, 1e-12)
+        c_S = min(reading / waiting, 0.25)  # noqa: N806
+        c_A = min(max(pushing / waiting - c_S, 0.0), 0.5)  # noqa: N806
+        c_O = min(out / waiting, 1 - c_S - c_A)  # noqa: N806
+        return {"c_S": c_S, "c_A": c_A, "c_O": c_O, "c_E": 1 - c_S - c_A - c_O}
 
     # what is joined
 
@@ -224,88 +264,57 @@ class _Bench:
         join.bind(self._uniform[0].schema)
         return join
 
-    def run(self, algorithm: str, memory: int, how: str = "inner", *, skewed: bool = False, **options: Any) -> _Run:
+    def _run(
+        self,
+        algorithm: str,
+        memory: int,
+        how: str = "inner",
+        *,
+        skewed: bool = False,
+        extra: tuple[str, ...] = (),
+        **options: Any,
+    ) -> _Run:
         stream = self._skewed if skewed else self._uniform
-        return _Run(self.join(algorithm, memory, how, **options), stream, self._seconds)
-
-    def some(self, tuples: int, *, skewed: bool = False) -> pa.RecordBatch:
-        return (self._skewed if skewed else self._uniform)[0].slice(0, max(1, tuples))
+        return _Run(self.join(algorithm, memory, how, **options), stream, self._seconds, extra=extra)
 
     def _least_memory(self) -> int:
         """With which a thousand tuples can wait."""
         join = self.join("meshjoin", max(4_000_000, self._master.nbytes // 4))
         return int(1_000 * join.tuple_bytes)
 
-    @property
-    def indexed(self) -> bool:
-        return self._master.indexed
 
-
-class _Budget:
-    """The joins with one budget."""
-
-    def __init__(self, bench: _Bench, memory: int) -> None:
-        self._bench, self._memory = bench, memory
-        own = bench.run("meshjoin", memory)
-        short, few = max(1, own.join.b // 8), max(1, own.join.access.quota(own.join.capacity) // 8)
-        self.meshjoins = [
-            own,
-            bench.run("meshjoin", memory, skewed=True),
-            bench.run("meshjoin", memory, b=short),
-            bench.run("meshjoin", memory, w=few),
-        ]
-        self._silent = bench.run("meshjoin", memory, "anti")
-        self._ssbj = bench.run("ssbj", memory, skewed=True)
-        if bench.indexed:
-            self.hybridjoin = bench.run("hybridjoin", memory)
-            self._sscj = bench.run("sscj", memory, skewed=True)
-            self._lookup = bench.join("lookup", memory)
-
-    def split(self, waiting: float) -> dict[str, float]:
-        """What a tuple that waits costs, by what is done with it."""
-        join = self._bench.join("meshjoin", self._memory, "anti", w=2**31)
-        some = self._bench.some(min(_BATCH, join.capacity // 2))
-        reading = _timed(lambda: _codes(join, some)) / len(some)
-        pushing = _timed(lambda: _run(join.push(some))) / len(some)
-        silent, loud = self._silent.look(), self.meshjoins[0].look()
-        out = max(0.0, loud.seconds / loud.tuples - silent.seconds / silent.tuples)
-        c_S = min(reading, waiting / 4)  # noqa: N806
-        c_A = min(max(pushing - c_S, 0.0), waiting / 2)  # noqa: N806
-        c_O = min(out, waiting - c_S - c_A)  # noqa: N806
-        return {"c_S": c_S, "c_A": c_A, "c_O": c_O, "c_E": waiting - c_S - c_A - c_O}
-
-    def cached(self, costs: UnitCosts) -> dict[str, float]:
-        """SSBJ: a tuple that hits, and a key that enters."""
-        join = self._ssbj.join
-        batch = self._bench.some(_BATCH, skewed=True)
-        hit = batch.filter(pa.array(join.cache.look_up(_codes(join, batch)) >= 0))
-        if not len(hit):
-            return {"c_B": 0.0, "c_C": 0.0}
-        each = float(np.median([_timed(lambda: _run(join.push(hit))) for _ in range(3)])) / len(hit)
-        counts = self._ssbj.look()
-        left = counts.seconds - counts.explained(replace(costs, c_C=each), self._ssbj.different)
-        return {"c_B": max(0.0, left) / max(1, counts.admitted), "c_C": each}
-
-    def compared(self, costs: UnitCosts, page: float) -> float:
-        """SSCJ: a row that may enter the cache."""
-        counts = self._sscj.look()
-        explained = counts.explained(costs, self._sscj.different) + counts.steps * costs.c_I
-        explained += counts.rows / self._sscj.join.b * page
-        return max(0.0, counts.seconds - explained) / max(1, counts.rows)
-
-    def looked_up(self) -> float:
-        """A tuple that is answered through the index."""
-        batch = self._bench.some(_BATCH)
-        return _timed(lambda: _run(self._lookup.push(batch))) / len(batch)
+def _explaining(looks: list[tuple[int, _Look]], budgets: int, near: _Solved | None) -> _Solved:
+    """Unit costs that explain these looks best, each at a join with one of so many budgets."""
+    names = [(name, 0) for name in _FOR_ALL] + [(name, place) for name in _BY_BUDGET for place in range(budgets)]
+    places = {name: at for at, name in enumerate(names)}
+    rows, wanted = [], []
+    for place, look in looks:
+        row = np.zeros(len(names))
+        for name, count in look.counts.items():
+            row[places[name, 0 if name in _FOR_ALL else place]] = count / look.seconds
+        rows.append(row)
+        wanted.append(1.0)
+    for name, place in names if near else ():
+        expected = near[name][0] if near else 0.0
+        if expected > 0:
+            row = np.zeros(len(names))
+            row[places[name, place]] = _NEAR / expected
+            rows.append(row)
+            wanted.append(_NEAR)
+    found = _least_squares(np.array(rows), np.array(wanted))
+    return {
+        name: [float(found[places[name, 0 if name in _FOR_ALL else place]]) for place in range(budgets)]
+        for name in (*_FOR_ALL, *_BY_BUDGET)
+    }
 
 
 def _codes(join: SemiStreamJoin, batch: pa.RecordBatch) -> Codes:
     return join.store.coder.codes(join.widened([batch.column(name) for name in join.spec.stream_key]))[0]
 
 
-def _missing(join: SemiStreamJoin, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Tuples that the cache does not answer."""
-    return batch.filter(pa.array(join.cache.look_up(_codes(join, batch)) == MISS))
+def _part(join: SemiStreamJoin, batch: pa.RecordBatch, *, hits: bool) -> pa.RecordBatch:
+    """Tuples that the cache answers, or those that it does not."""
+    return batch.filter(pa.array((join.cache.look_up(_codes(join, batch)) != MISS) == hits))
 
 
 def _different(stream: list[pa.RecordBatch], tuples: int) -> float:
@@ -315,19 +324,18 @@ def _different(stream: list[pa.RecordBatch], tuples: int) -> float:
     return float(some.group_by(keys).aggregate([]).num_rows / max(1, some.num_rows))
 
 
-def _least_squares(equations: npt.NDArray[np.float64], known: npt.NDArray[np.float64]) -> list[float]:
-    """Unknowns of at least 0 with the least error in parts of what is known; who would be negative is 0."""
-    scaled = equations / known[:, None]
-    free = np.arange(equations.shape[1])
+def _least_squares(equations: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Unknowns of at least 0 with the least error; who would be negative is 0."""
+    free = np.flatnonzero(equations.any(axis=0))
     found = np.zeros(equations.shape[1])
     while len(free):
-        scale = np.maximum(np.abs(scaled[:, free]).max(axis=0), 1e-300)
-        values = np.linalg.lstsq(scaled[:, free] / scale, np.ones(len(known)), rcond=None)[0] / scale
+        scale = np.abs(equations[:, free]).max(axis=0)
+        values = np.linalg.lstsq(equations[:, free] / scale, wanted, rcond=None)[0]
         if (values >= 0).all():
-            found[free] = values
+            found[free] = values / scale
             break
-        free = np.delete(free, int(np.argmin(values * scale)))
-    return [float(value) for value in found]
+        free = np.delete(free, int(np.argmin(values)))
+    return found
 
 
 def _forever(stream: list[pa.RecordBatch], tuples: int) -> Iterator[pa.RecordBatch]:
@@ -349,6 +357,7 @@ def _timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _spread(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _spread(values: npt.NDArray[np.float64]) -> float:
+    """Of rows of values that should be alike: half the distance between the quartiles, in parts of the median."""
     low, middle, high = np.percentile(values, [25, 50, 75], axis=0)
-    return np.where(middle > 0, (high - low) / 2 / np.maximum(middle, 1e-300), 0.0)
+    return float(np.median(np.where(middle > 0, (high - low) / 2 / np.maximum(middle, 1e-300), 0.0)))
