@@ -99,7 +99,7 @@ def test_unit_costs_of_this_machine(store: mr.MasterStore, tmp_path: Path) -> No
     for memory, costs in zip(found.costs.memory, found.costs.costs, strict=True):
         assert costs == found.costs.at(memory)
         assert costs.waiting + costs.c_O + costs.c_R > 0
-        assert costs.c_L > 0
+        assert costs.hit + costs.c_L > 0
     assert found.disk.seek >= 0
     assert "c_step" in found.explain()
     assert all(spread >= 0 for spread in found.spread.values())

@@ -22,7 +22,7 @@ _COUNTED_TURNS = 3  # hits are halved every turn: as good as counting for so lon
 def predict(situation: Situation, algorithm: str, memory: int, b: int | None, loads_per_step: int) -> Prediction:
     sizes = plan(memory, situation.rows, paged=False, b=b, threads=situation.threads)
     costs = situation.unit_costs(memory)
-    turn = _Turn(situation, costs, sizes, loads_per_step)
+    turn = _Turn(situation, costs, sizes, loads_per_step, judges=algorithm == "ssbj")
     free = memory - sizes.load_bytes
     if algorithm != "ssbj":
         return turn.prediction(algorithm, memory, turn.settled(free, situation.frequencies))
@@ -56,8 +56,10 @@ class _Settled:
 class _Turn:
     """A turn of the wheel in loads of b rows."""
 
-    def __init__(self, situation: Situation, costs: UnitCosts, sizes: Plan, loads_per_step: int) -> None:
-        self._situation, self._costs, self._sizes = situation, costs, sizes
+    def __init__(
+        self, situation: Situation, costs: UnitCosts, sizes: Plan, loads_per_step: int, judges: bool = False
+    ) -> None:
+        self._situation, self._costs, self._sizes, self._judges = situation, costs, sizes, judges
         self.loads = -(-situation.rows // sizes.b)
         self.steps = -(-self.loads // loads_per_step)
         step_rows = sizes.b * loads_per_step
@@ -90,8 +92,9 @@ class _Turn:
         reading = s.disk.transfer(s.rows * s.read_bytes) + s.disk.seek * (self.loads if s.every_load_seeks else 1)
         met = settled.met * s.rows_per_key
         probing = self.steps * costs.c_step + s.rows * costs.c_H + met * costs.c_R
-        hits = (settled.tuples - settled.misses) * costs.hit + settled.switched * costs.c_B
-        return reading + probing + hits + settled.misses * (costs.waiting + s.rows_per_key * costs.c_O)
+        hits = (settled.tuples - settled.misses) * costs.hit
+        switching = settled.switched * costs.c_B + (met * costs.c_J if self._judges else 0.0)
+        return reading + probing + hits + switching + settled.misses * (costs.waiting + s.rows_per_key * costs.c_O)
 
     def prediction(self, algorithm: str, memory: int, settled: _Settled) -> Prediction:
         seconds = self.seconds(settled)

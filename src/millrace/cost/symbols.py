@@ -81,10 +81,12 @@ class UnitCosts:
     """A step, beside its tuples."""
     c_I: float = 0.0
     """Looking up in the index which pages a step needs."""
+    c_J: float = 0.0
+    """SSBJ: judging whether a disk tuple that meets somebody belongs into the cache."""
     c_Q: float = 0.0
     """Taking a tuple out of the queue that is not the oldest there, beside c_E."""
     c_L: float = 0.0
-    """Answering a tuple by looking its key up in the index of a master in the page cache; as a hit if it is 0."""
+    """Finding the rows of a key through the index of a master in the page cache, beside what a hit costs."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -104,11 +106,6 @@ class UnitCosts:
     def hit(self) -> float:
         """What a tuple costs that the cache answers."""
         return self.c_C or self.c_S + self.c_H + self.c_O
-
-    @property
-    def look_up(self) -> float:
-        """What a tuple costs that the index answers."""
-        return self.c_L or self.hit
 
 
 @dataclass(frozen=True)

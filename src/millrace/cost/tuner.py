@@ -110,7 +110,7 @@ def memory_for(
 def _too_fast(situation: Situation, algorithm: str, rate: float, highest: float, most: int) -> str:
     costs = situation.unit_costs(most)
     waiting = costs.waiting + costs.c_O
-    each = {"ssbj": min(costs.hit, waiting), "lookup": costs.look_up}.get(algorithm, waiting)
+    each = {"ssbj": min(costs.hit, waiting), "lookup": costs.hit}.get(algorithm, waiting)
     why = "the disk gives no more" if not each else f"a tuple takes at least {each:.3g} s beside the disk"
     return (
         f"rate: {algorithm} cannot join {rate:,.0f} tuples/s with any memory up to {format_size(most)}; the nearest is "

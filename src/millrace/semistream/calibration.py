@@ -4,13 +4,13 @@ Joins of several kinds with budgets from small to large are looked at in turn, e
 they have settled. What they did is counted::
 
     seconds = steps · c_step + rows · c_H + tuples that waited · (c_S + c_A + c_E + c_O) + rows they met · c_R
-            + hits · c_C + keys that entered ssbj's cache · c_B
+            + hits · c_C + keys that entered ssbj's cache · c_B + rows that it judged · c_J
             + pages · c_IO + steps that looked into the index · c_I + tuples that left out of turn · c_Q
             + rows sscj compared · c_F
 
 Every join is one equation, and the unit costs are those that explain all of them best: c_step, c_I, c_B and c_IO for
 all budgets, the others for each. Where the equations say little about a cost with one budget, it is near what it is
-with the others. ``lookup`` has its own, c_L per tuple.
+with the others. What ``lookup`` takes beside what a hit costs is c_L.
 
 What is read is in the page cache or comes from the disk as it is; nothing is modelled. Every join is looked at several
 times, and its median look counts. The spread is of what single rounds of looks would have said: half the distance
@@ -50,7 +50,8 @@ _SETTLED = 1.2  # turns of the wheel, or rooms full of tuples
 _LONGEST = 28  # joins that do not settle, in the time there is
 
 _FOR_ALL = ("c_step", "c_I", "c_B", "page")
-_BY_BUDGET = ("c_H", "waiting", "c_R", "c_C", "c_Q", "c_F")
+_BY_BUDGET = ("c_H", "waiting", "c_R", "c_C", "c_J", "c_Q", "c_F")
+_JUDGED = ("c_B", "c_J")
 _PAGED = ("c_I", "page", "c_Q")
 _NEAR = 0.1  # a cost twice or none of what it is with other budgets is as bad as an error of this much in an equation
 
@@ -117,8 +118,8 @@ class _Run:
             "c_step": did["steps"], "c_H": did["rows"], "waiting": misses, "c_R": misses * self._met, "c_C": did["hits"]
         }  # fmt: skip
         more = {
-            "c_B": did["admitted"], "c_I": did["steps"], "page": did["rows"] / self.join.b, "c_Q": misses,
-            "c_F": did["rows"],
+            "c_B": did["admitted"], "c_J": counts["c_R"],
+            "c_I": did["steps"], "page": did["rows"] / self.join.b, "c_Q": misses, "c_F": did["rows"],
         }  # fmt: skip
         self.looks.append(_Look(taken, did["tuples"], counts | {name: more[name] for name in self._extra}))
         return self.looks[-1]
@@ -156,6 +157,7 @@ _Solved = dict[str, list[float]]
 class _Bench:
     def __init__(self, master: MasterStore, seconds: float, seed: int) -> None:
         self._master, self._seconds = master, seconds
+        self._rows_per_key = master.rows / max(1, master.manifest.keys)
         self._began = time.perf_counter()
         self._uniform = self._stream(0.0, seed)
         self._skewed = self._stream(1.0, seed + 1)
@@ -175,11 +177,13 @@ class _Bench:
             own,
             self._run("meshjoin", memory, skewed=True),
             self._run("meshjoin", memory, b=short),
-            self._run("ssbj", memory, skewed=True, extra=("c_B",)),
+            self._run("ssbj", memory, skewed=True, extra=_JUDGED),
         ]
         runs.append(runs[-1].hits())
         if place:  # the least budget has few tuples to a step anyhow
             runs.append(self._run("meshjoin", memory, w=few))
+        if place == 1:
+            runs.append(self._run("ssbj", memory, extra=_JUDGED))
         if self._master.indexed:
             runs += [
                 self._run("hybridjoin", memory, extra=_PAGED),
@@ -211,7 +215,9 @@ class _Bench:
         waiting = found.pop("waiting")
         for name, share in self._split(which, waiting[1]).items():
             found[name] = [share * w for w in waiting]
-        found["c_L"] = [which(self._lookup).each if self._lookup else 0.0] * len(looks)
+        each = which(self._lookup).each if self._lookup else 0.0
+        more = max(0.0, each - self._rows_per_key * found["c_C"][0])
+        found["c_L"] = [more / (self._rows_per_key * _different(self._uniform, _BATCH))] * len(looks)
         return found
 
     def _split(self, which: Callable[[_Run], _Look], waiting: float) -> dict[str, float]:
@@ -221,8 +227,7 @@ class _Bench:
         _codes(join, some)
         reading = _timed(lambda: _codes(join, some)) / len(some)
         pushing = _timed(lambda: _run(join.push(some))) / len(some)
-        rows_per_key = self._master.rows / max(1, self._master.manifest.keys)
-        out = max(0.0, which(self._loud).each - which(self._silent).each) / rows_per_key
+        out = max(0.0, which(self._loud).each - which(self._silent).each) / self._rows_per_key
         waiting = max(waiting, 1e-12)
         c_S = min(reading / waiting, 0.25)  # noqa: N806
         c_A = min(max(pushing / waiting - c_S, 0.0), 0.5)  # noqa: N806

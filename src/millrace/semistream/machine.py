@@ -15,7 +15,7 @@ from millrace.semistream.calibrated import remembered
 
 TYPICAL = UnitCosts(
     c_H=2e-9, c_O=2e-7, c_E=1e-7, c_S=5e-9, c_A=1e-7, c_F=8e-8, c_B=3e-5, c_R=2e-7, c_C=1.3e-7, c_step=5e-4, c_I=3e-4,
-    c_L=4e-7,
+    c_L=4e-7, c_J=1e-7, c_Q=5e-7,
 )  # fmt: skip
 """Two cores of a server; good to a factor of two or three."""
 TYPICAL_PAGES = Disk(seek=2e-6, bandwidth=float("inf"))
