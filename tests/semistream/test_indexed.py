@@ -174,7 +174,8 @@ def test_keys_that_come_and_go_do_not_crowd_the_directory(store: mr.MasterStore)
         for _ in join.push(batch):
             continue
     rows = join.cache.rows
-    assert rows is not None and len(rows) > 3_000
+    assert rows is not None
+    assert len(rows) > 3_000
     used = rows.map.directory >= 0
     ends = np.flatnonzero(np.diff(np.concatenate(([0], used.astype(int), [0]))))
     assert (ends[1::2] - ends[::2]).max() < 100, "places in a row that are taken, of which half are"
