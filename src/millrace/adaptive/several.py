@@ -19,14 +19,14 @@ from millrace.adaptive.indexed import IndexedRows
 from millrace.adaptive.machinery import LogicalClock, Machinery
 from millrace.adaptive.matching import Mask, Matching
 from millrace.adaptive.memory import FIRST, LAST, Bits, Codes, Stamps, Workspace
-from millrace.adaptive.metrics import PairMetrics
-from millrace.adaptive.output import Batches, Rows, Source
+from millrace.adaptive.metrics import AdaptiveMetrics
+from millrace.adaptive.output import Batches, Output, Rows, Source
 from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.places import InMemory, Loaded, Place
 from millrace.adaptive.side import Side
 from millrace.adaptive.tree import JoinTree, Step
 from millrace.core.budget import MemoryBudget, Reservation
-from millrace.rows.builder import BATCH_ROWS, BatchBuilder
+from millrace.rows.builder import BATCH_ROWS
 
 Combination = list[Rows]
 """By input, the rows of some combinations; inputs that are not joined yet have none."""
@@ -47,58 +47,40 @@ class Relation(Side):
         self.place = InMemory(memory)
 
 
-class SeveralOutput:
-    """Collects combinations and yields them in batches of bounded size."""
+class SeveralOutput(Output):
+    """Combinations of rows of all inputs."""
 
     def __init__(
         self,
         tree: JoinTree,
         schemas: Sequence[pa.Schema],
         suffix: str | None,
-        metrics: PairMetrics,
+        metrics: AdaptiveMetrics,
         rows: int = BATCH_ROWS,
     ) -> None:
-        self.schema = tree.output_schema(schemas, suffix)
+        super().__init__(tree.output_schema(schemas, suffix), metrics, rows)
         self._columns = [tree.columns_out(relation, schema) for relation, schema in enumerate(schemas)]
-        self._metrics = metrics
-        self._builder = BatchBuilder(self.schema, rows)
 
     def put(self, sources: Sequence[Source], rows: Combination) -> Batches:
         """Row i of each with row i of all others."""
-        builder, count, done = self._builder, len(rows[0]), 0
         parts = list(zip(sources, rows, self._columns, strict=True))
         longest = sum(source.longest(columns) for source, _, columns in parts)
-        while done < count:
-            some = min(builder.room, count - done)
-            held = some * longest
-            while held > builder.bytes_left:
-                held = sum(source.bytes_of(columns, all_[done : done + some]) for source, all_, columns in parts)
-                if held <= builder.bytes_left or some == 1:
-                    break
-                some //= 2
+        done = 0
+        while done < len(rows[0]):
+            some, held = self._fitting(parts, done, longest)
             first = 0
             for source, all_, columns in parts:
-                source.fill(columns, all_[done : done + some], builder.columns[first : first + len(columns)])
+                source.fill(columns, all_[done : done + some], self._builder.columns[first : first + len(columns)])
                 first += len(columns)
-            builder.advance(some, held)
-            builder.settle()
+            yield from self._put(some, held)
             done += some
-            if builder.full:
-                yield from self.flush()
-
-    def flush(self) -> Batches:
-        """Yield what has been collected, if anything."""
-        batch = self._builder.flush()
-        if batch is not None:
-            self._metrics.rows_out += len(batch)
-            self._metrics.batches_out += 1
-            yield batch
 
 
 class Several(Machinery):
     """Several relations and what can be done with them."""
 
     sides: list[Relation]  # type: ignore[assignment]
+    output: SeveralOutput | None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -107,7 +89,7 @@ class Several(Machinery):
         relations: list[Relation],
         budget: MemoryBudget,
         pairs: int,
-        metrics: PairMetrics,
+        metrics: AdaptiveMetrics,
         transfer: Reservation,
         block: int,
         partitions: Partitions,
@@ -130,7 +112,6 @@ class Several(Machinery):
         self.tree, self.matchings = tree, matchings
         self.works = [Workspace(pairs) for _ in tree.edges]
         """One for each step: a step goes on while those behind it work."""
-        self.out: SeveralOutput | None = None
         self.local_joins = np.zeros(len(tree.edges), np.int64)
         """By condition, pairs of rows in memory found to meet it since the last flush."""
 
@@ -229,8 +210,8 @@ class Several(Machinery):
 
     def put(self, places: Sequence[Place], rows: Combination) -> Batches:
         """Combinations come out."""
-        assert self.out is not None
-        yield from self.out.put([place.source for place in places], rows)
+        assert self.output is not None
+        yield from self.output.put([place.source for place in places], rows)
 
     # memory and disk
 

@@ -102,6 +102,11 @@ class JoinTree:
             raise ConfigError(f"on: no condition ties {', '.join(apart)} to {names[0]}")
         return JoinTree(tuple(names), tuple(map(tuple, attributes)), tuple(edges))
 
+    def __str__(self) -> str:
+        return " and ".join(
+            edge.text if edge.band is None else f"{edge.text} within {edge.band}" for edge in self.edges
+        )
+
     @property
     def simple(self) -> bool:
         """Whether all inputs are joined on one common attribute, and by equality."""
