@@ -146,13 +146,14 @@ class MultiwayJoin(StreamJoin):
             if self._pair is not None:
                 self._pair.output_schema(*whole)
             output = SeveralOutput(self.tree, whole, self._suffix, self._metrics, self._output_rows)
-        for edge in self.tree.edges:
-            for side, end in enumerate(edge.ends):
-                if end.relation == number:
-                    try:
-                        self.machinery.matchings[edge.number].bind(side, schema)
-                    except SchemaError as error:
-                        raise SchemaError(f"on {edge.text}: {error}") from error
+        ways = self.tree.ways(number)
+        for way in ways:
+            try:
+                self.machinery.matchings[way.edge].check(way.side, schema)
+            except SchemaError as error:
+                raise SchemaError(f"on {self.tree.edges[way.edge].text}: {error}") from error
+        for way in ways:
+            self.machinery.matchings[way.edge].bind(way.side, schema)
         self.machinery.output = output
 
     def _check_ended(self) -> None:

@@ -20,6 +20,8 @@ from millrace.adaptive.matching import Band, Matching
 from millrace.adaptive.spec import PairSpec
 from millrace.core.errors import ConfigError, SchemaError
 
+_TAKEN = ("self", "arrivals", "costs")
+
 
 @dataclass(frozen=True)
 class End:
@@ -193,6 +195,10 @@ def _parts(condition: Any) -> tuple[tuple[str, str], tuple[str, str], Band | Non
         table, dot, column = name.partition(".") if isinstance(name, str) else ("", "", "")
         if not (table and dot and column):
             raise SchemaError(f"on: {wanted}; got {condition!r}")
+        if table in _TAKEN:
+            raise ConfigError(
+                f"on: an input cannot be called {table!r}, which is a parameter of run; got {condition!r}"
+            )
         ends.append((table, column))
     band = condition[2] if len(condition) == 3 else None
     if len(condition) == 3 and (not isinstance(band, tuple | list) or len(band) != 2):
