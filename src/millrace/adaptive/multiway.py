@@ -54,9 +54,10 @@ class MultiwayJoin(StreamJoin):
     ----------
     on
         Conditions ``("input.column", "input.column")`` that make a tree of the inputs: a chain, a star, or anything
-        without a cycle. A third part ``(least, greatest)`` makes one a band: the second column minus the first.
+        without a cycle; several between the same two inputs are one key of several columns. A third part
+        ``(least, greatest)`` makes one a band: the second column minus the first.
     algorithm
-        ``"miner"``, or ``"mjoin"`` where all inputs are joined on one attribute.
+        ``"miner"``, or ``"mjoin"`` where all inputs are joined on one attribute, or on one group of them.
     how
         ``"inner"``; there is no other kind for several inputs.
 
@@ -101,8 +102,8 @@ class MultiwayJoin(StreamJoin):
         self.tree = JoinTree.of(_conditions(self._pair, band)) if self._pair else JoinTree.of(on, band)
         if not self.algorithm.ordered and not self.tree.simple:
             raise ConfigError(
-                f"{self.algorithm.name}: needs one common attribute, the same column of an input in all its conditions "
-                "and no band; for any tree of conditions there is miner"
+                f"{self.algorithm.name}: needs one common attribute, the same columns of an input in all its "
+                "conditions and no band; for any tree of conditions there is miner"
             )
         self.inputs, self.band, self._suffix = self.tree.names, band, suffix
         self.condition = f"inner join on {self.tree}"
@@ -163,9 +164,7 @@ class MultiwayJoin(StreamJoin):
         return iter(())
 
 
-def _conditions(pair: PairSpec, band: Band | None) -> list[Any]:
-    """The key of two inputs as a condition."""
-    (left, *more), (right, *_) = pair.keys
-    if more:
-        raise ConfigError(f"on: inputs of miner and mjoin are joined on one column each; got {', '.join(pair.keys[0])}")
-    return [(f"left.{left}", f"right.{right}") if band is None else (f"left.{left}", f"right.{right}", band)]
+def _conditions(pair: PairSpec, band: Band | None) -> list[tuple[Any, ...]]:
+    """The key of two inputs as conditions."""
+    ends = [(f"left.{left}", f"right.{right}") for left, right in zip(*pair.keys, strict=True)]
+    return [*ends] if band is None else [(*ends[0], band)]

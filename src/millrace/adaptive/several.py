@@ -24,7 +24,7 @@ from millrace.adaptive.output import Batches, Output, Rows, Source
 from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.places import InMemory, Loaded, Place
 from millrace.adaptive.side import Side
-from millrace.adaptive.tree import JoinTree, Step
+from millrace.adaptive.tree import End, JoinTree, Step
 from millrace.core.budget import MemoryBudget, Reservation
 from millrace.rows.builder import BATCH_ROWS
 
@@ -120,28 +120,24 @@ class Several(Machinery):
     def codes_of(self, relation: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
         """Codes by attribute and row, and which rows have all of them (None: all)."""
         found, valid = [], None
-        for attribute, column in enumerate(self.tree.attributes[relation]):
-            codes, there = self._coder(relation, attribute).codes([batch.column(column)])
+        for attribute in range(len(self.tree.attributes[relation])):
+            codes, there = self._codes(relation, attribute, batch)
             found.append(codes)
             if there is not None:
                 valid = there if valid is None else valid & there
         return np.stack(found), valid
 
-    def _coder(self, relation: int, attribute: int) -> Matching:
-        for step in self.tree.ways(relation):
-            if step.origin.attribute == attribute:
-                return self.matchings[step.edge]
-        raise AssertionError("an attribute without a condition")
+    def _codes(self, relation: int, attribute: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
+        """Codes by one attribute. All conditions that use it make the same of its values."""
+        edge = next(step.edge for step in self.tree.ways(relation) if step.origin.attribute == attribute)
+        columns = self.tree.attributes[relation][attribute]
+        return self.matchings[edge].codes([batch.column(column) for column in columns])
 
     def loaded(self, relation: Relation, partition: int, places: Sequence[int]) -> Loaded:
         """Rows of blocks."""
         chunk = relation.disk.load(partition, places)
-        more = [
-            self._coder(relation.number, attribute).codes([chunk.source.batch.column(column)])[0]
-            for attribute, column in enumerate(self.tree.attributes[relation.number])
-            if attribute
-        ]
-        return Loaded.of(chunk, more)
+        others = range(1, len(self.tree.attributes[relation.number]))
+        return Loaded.of(chunk, [self._codes(relation.number, each, chunk.source.batch)[0] for each in others])
 
     # combinations
 
@@ -195,18 +191,16 @@ class Several(Machinery):
         """Which pairs, found by their codes, are real (None: all)."""
         ends = (step.origin, step.target)
         values = [
-            lambda end=end, numbers=numbers: places[end.relation].source.values(
-                [self._column(end.relation, end.attribute)], numbers
-            )
+            lambda end=end, numbers=numbers: places[end.relation].source.values(self._columns(end), numbers)
             for end, numbers in zip(ends, (rows, others), strict=True)
         ]
         if step.side == 0:
             return self.matchings[step.edge].verified(codes, other_codes, values[0], values[1])
         return self.matchings[step.edge].verified(other_codes, codes, values[1], values[0])
 
-    def _column(self, relation: int, attribute: int) -> int:
-        at: int = self.sides[relation].schema.get_field_index(self.tree.attributes[relation][attribute])
-        return at
+    def _columns(self, end: End) -> list[int]:
+        schema = self.sides[end.relation].schema
+        return [schema.get_field_index(name) for name in self.tree.attributes[end.relation][end.attribute]]
 
     def put(self, places: Sequence[Place], rows: Combination) -> Batches:
         """Combinations come out."""
