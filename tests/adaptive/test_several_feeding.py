@@ -246,12 +246,13 @@ def test_a_budget_too_small_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_least_budget_with_an_input_buffer() -> None:
+@pytest.mark.parametrize("algorithm", list(ON))
+def test_the_least_budget_with_an_input_buffer(algorithm: str) -> None:
     """What the error says is enough, is enough."""
     small = {name: each.select(each.column_names[:-1]).slice(0, 50) for name, each in TABLES.items()}
 
     def run(nbytes: int) -> list[pa.RecordBatch]:
-        join = fresh(memory=nbytes)
+        join = fresh(algorithm, memory=nbytes)
         join.bind(**{name: each.schema for name, each in small.items()})
         return list(join.run(**{name: iter(each.to_batches()) for name, each in small.items()}))
 
@@ -262,7 +263,7 @@ def test_the_least_budget_with_an_input_buffer() -> None:
             break
         except BudgetTooSmallError as error:
             least = error.minimum
-    assert numbers(out) == truth(a=50, b=50, c=50)
+    assert numbers(out) == truth(algorithm, a=50, b=50, c=50)
 
 
 def test_rows_taken_in_before_make_room() -> None:

@@ -79,7 +79,7 @@ class StreamJoin(AdaptiveJoin):
     """
 
     def __new__(cls, on: Any = None, algorithm: Any = "diner", *_: Any, **__: Any) -> StreamJoin:
-        if cls is StreamJoin and (is_tree(on) or algorithm in ("miner", "mjoin")):
+        if cls is StreamJoin and (is_tree(on) or getattr(algorithm, "name", algorithm) in ("miner", "mjoin")):
             from millrace.adaptive.multiway import MultiwayJoin
 
             return super().__new__(MultiwayJoin)
