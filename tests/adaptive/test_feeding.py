@@ -22,7 +22,7 @@ from millrace.adaptive.algorithms import ALGORITHMS
 from millrace.adaptive.arrivals import ScheduledArrivals
 from millrace.adaptive.feeding import Costs
 from millrace.adaptive.live import LiveArrivals
-from millrace.adaptive.metrics import MOST_POINTS, PairMetrics
+from millrace.adaptive.metrics import MOST_POINTS, AdaptiveMetrics
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, SourceError, SpillError
 from millrace.datasets.adaptive import zipf_values
 from millrace.datasets.arrival_times import exponential, steady, with_stalls
@@ -310,7 +310,7 @@ def test_rows_taken_in_before_make_room() -> None:
 
 
 def test_points_over_time_are_few() -> None:
-    metrics = PairMetrics()
+    metrics = AdaptiveMetrics()
     for number in range(1, 10_001):
         metrics.rows_out = number
         metrics.note(number / 10)
@@ -325,7 +325,13 @@ def test_points_over_time_are_few() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (dict, SchemaError, "left: expected record batches, a table, a reader or a source; got None"),
+        (dict, ConfigError, "run: expected the inputs left, right; got none"),
+        (lambda: {"left": []}, ConfigError, "run: expected the inputs left, right; got left"),
+        (
+            lambda: {"left": None, "right": []},
+            SchemaError,
+            "left: expected record batches, a table, a reader or a source; got None",
+        ),
         (lambda: {"left": [], "right": 5}, SchemaError, "right: expected record batches"),
         (lambda: {"left": [], "arrivals": scheduled()}, ConfigError, "or arrivals=; got both"),
         (lambda: {"arrivals": ScheduledArrivals({"a": (LEFT, steady(500))})}, ConfigError, "left and right; got a"),

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.adaptive.join import StreamJoin
-from millrace.adaptive.multiway import MultiwayJoin
+from millrace.adaptive.multiway import MULTIWAY, MultiwayJoin
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, StateError
+from millrace.rows.keys import KeyCoder
 from millrace.testing.pair_oracle import Equal, Link, Near, oracle_multi
 from millrace.testing.schedules import End, Idle, Push, Snapshot, schedules
 from millrace.testing.strategies import examples
@@ -60,8 +61,12 @@ SHAPES = {
     "one attribute of 4": Shape((("a.x", "b.x"), ("b.x", "c.x"), ("a.x", "d.x"))),
     "band": Shape((("a.x", "b.x", (-1, 2)), ("b.y", "c.y"))),
     "bands on one attribute": Shape((("a.x", "b.x", (0, 1)), ("b.x", "c.x", (-1, 0)))),
+    "two columns": Shape((("a.x", "b.x"), ("b.y", "a.y"), ("b.y", "c.y"))),
+    "two columns, one text": Shape((("b.z", "c.z"), ("a.x", "b.x"), ("a.y", "b.y")), text=("y",)),
+    "two columns of all": Shape((("a.x", "b.x"), ("a.y", "b.y"), ("c.y", "b.y"), ("c.x", "b.x"))),
+    "one column twice": Shape((("a.x", "b.x"), ("a.x", "b.y"), ("b.x", "c.x"))),
 }
-SIMPLE = ["pair", "one attribute", "one attribute of 4"]
+SIMPLE = ["pair", "one attribute", "one attribute of 4", "two columns of all"]
 
 
 def table(
@@ -162,6 +167,12 @@ def test_miner_is_exact(case: Any) -> None:
 
 
 @examples(12)
+@given(case=cases([name for name in SHAPES if name.startswith("two columns") or name == "one column twice"]))
+def test_keys_of_several_columns_are_exact(case: Any) -> None:
+    check(case, "miner")
+
+
+@examples(12)
 @given(case=cases(["pair"]))
 def test_miner_of_two_inputs_is_exact(case: Any) -> None:
     check(case, "miner")
@@ -231,14 +242,13 @@ def test_miner_of_two_inputs_is_diner() -> None:
     left = pa.record_batch({"k": rng.integers(0, 50, 400), "l": np.arange(400)})
     right = pa.record_batch({"k": rng.integers(0, 50, 400), "r": np.arange(400)})
     results = []
-    for algorithm in ("diner", "miner", "mjoin"):
+    for algorithm in ("diner", "miner", "mjoin", MULTIWAY["miner"]):
         join = StreamJoin(on="k", algorithm=algorithm, memory=40_000)
         assert isinstance(join, MultiwayJoin) == (algorithm != "diner")
         made = pa.Table.from_batches(list(join.run(left=left, right=right)))
         assert join.metrics.flushes > 0
         results.append(made.sort_by([("l", "ascending"), ("r", "ascending")]))
-    assert results[0].equals(results[1])
-    assert results[0].equals(results[2])
+    assert all(results[0].equals(other) for other in results[1:])
 
 
 def test_the_end_comes_in_the_middle_of_a_loop() -> None:
@@ -325,11 +335,56 @@ def test_columns() -> None:
         StreamJoin(on=("x", "k"), algorithm="miner").bind(left=a.schema, right=b.schema)
 
 
+def test_keys_of_several_columns() -> None:
+    """Conditions between the same two inputs are one key, whose columns come out once."""
+    a = pa.record_batch({"x": [1, 1, 2, None], "day": ["mo", "tu", "mo", "mo"], "a": [0, 1, 2, 3]})
+    b = pa.record_batch({"x": [1, 2, 1], "d": ["mo", "tu", "tu"], "z": [7, 7, 8]})
+    c = pa.record_batch({"z": [7, 8], "c": [0, 1]})
+    on = [("a.x", "b.x"), ("b.z", "c.z"), ("a.day", "b.d")]
+    join = StreamJoin(on=on, algorithm="miner", memory="1MB")
+    assert isinstance(join, MultiwayJoin)
+    assert join.tree.attributes == ((("x", "day"),), (("x", "d"), ("z",)), (("z",),))
+    rows = pa.Table.from_batches(list(join.run(a=a, b=b, c=c))).sort_by("a")
+    assert rows.to_pylist() == [
+        {"x": 1, "day": "mo", "a": 0, "z": 7, "c": 0},
+        {"x": 1, "day": "tu", "a": 1, "z": 8, "c": 1},
+    ]
+    assert join.metrics.null_keys == 1
+    assert "on a.x = b.x and a.day = b.d and b.z = c.z, memory" in join.explain()
+
+
+@pytest.mark.parametrize("algorithm", ["diner", "miner", "mjoin"])
+@pytest.mark.parametrize("clash", [False, True])
+def test_two_inputs_on_two_columns(algorithm: str, clash: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal codes are not enough where codes are hashes."""
+    if clash:
+        monkeypatch.setattr(KeyCoder, "_hash", lambda self, columns: np.zeros(len(columns[0].array), np.int64))
+    rng = np.random.default_rng(17)
+    left, right = (
+        pa.record_batch(
+            {"x": rng.integers(0, 9, 400), "y": [f"y{i}" for i in rng.integers(0, 9, 400)], name: range(400)}
+        )
+        for name in ("l", "r")
+    )
+    keys = [list(zip(batch["x"].to_pylist(), batch["y"].to_pylist(), strict=True)) for batch in (left, right)]
+    truth = Counter((i, j) for i, one in enumerate(keys[0]) for j, other in enumerate(keys[1]) if one == other)
+    join = StreamJoin(on=["x", "y"], algorithm=algorithm, memory=30_000)
+    out = list(join.run(left=left, right=right))
+    assert out[0].schema.names == ["x", "y", "l", "r"]
+    assert Counter(pair for batch in out for pair in zip(*(batch[n].to_pylist() for n in "lr"), strict=True)) == truth
+    assert join.metrics.spilled_rows
+
+
 @pytest.mark.parametrize(
     ("on", "said"),
     [
         ([("a.x", "b.x"), ("b.y", "c.y"), ("c.z", "a.z")], r"c\.z = a\.z closes a cycle"),
-        ([("a.x", "b.x"), ("a.y", "b.y")], r"a\.y = b\.y closes a cycle"),
+        ([("a.x", "b.x"), ("b.y", "c.y"), ("c.z", "a.z"), ("c.x", "a.x")], r"a\.x closes a cycle: 'c' and 'a'"),
+        ([("a.x", "b.x"), ("b.x", "a.x")], r"b\.x = a\.x is there twice"),
+        (
+            [("a.x", "b.x"), ("a.y", "b.y", (0, 1))],
+            r"a\.x = b\.x and a\.y = b\.y: expected equal columns .* got a band",
+        ),
         ([("a.x", "b.x"), ("c.y", "d.y")], "no condition ties c, d to a"),
         ([("a.x", "a.y")], "condition of 'a' on itself"),
         ([("x", "b.x")], r'expected \("input.column", "input.column"\)'),
@@ -355,8 +410,8 @@ def test_what_it_refuses() -> None:
         StreamJoin(on=chain, algorithm="diner")
     with pytest.raises(ConfigError, match="each has its own"):
         StreamJoin(on=chain, algorithm="miner", band=(0, 1))
-    with pytest.raises(ConfigError, match="joined on one column each; got x, y"):
-        StreamJoin(on=["x", "y"], algorithm="miner")
+    with pytest.raises(ConfigError, match="band: needs one key column; got x, y"):
+        StreamJoin(on=["x", "y"], algorithm="miner", band=(0, 1))
     with pytest.raises(BudgetTooSmallError, match="too little for miner of 3 inputs"):
         StreamJoin(on=chain, algorithm="miner", memory=1000)
     join = StreamJoin(on=chain, algorithm="miner")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from millrace.adaptive.reactive import Idle, Reactive, ReactiveNL
 from millrace.adaptive.regions import ThreeRegions
 from millrace.adaptive.runs import RunPairs
 from millrace.core.errors import ConfigError, one_of
+from millrace.core.options import check_known, options_of
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,11 @@ class Algorithm:
     @property
     def options(self) -> list[str]:
         """Options of its policies, as keyword arguments of the join."""
-        return [*_options(self.flushing), *_options(self.reactive)]
+        return [*options_of(self.flushing), *options_of(self.reactive)]
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        unknown = [name for name in options if name not in self.options]
-        if unknown:
-            known = ", ".join(self.options) or "no options"
-            raise ConfigError(f"{self.name}: unknown option {', '.join(unknown)}; it has {known}")
+        """Whether it has these options, or an error that names those it has."""
+        check_known(self.name, options, self.options)
 
     def check_band(self) -> None:
         """Whether it can join by a band, or an error that names those that can."""
@@ -59,14 +57,10 @@ class Algorithm:
 
     def make(self, machinery: Machinery, options: Mapping[str, Any]) -> tuple[Flushing, Reactive]:
         """Its policies for one join."""
-        mine = _options(self.flushing), _options(self.reactive)
+        mine = options_of(self.flushing), options_of(self.reactive)
         flushing = self.flushing(machinery, **{name: value for name, value in options.items() if name in mine[0]})
         reactive = self.reactive(machinery, **{name: value for name, value in options.items() if name in mine[1]})
         return flushing, reactive
-
-
-def _options(policy: Callable[..., Any]) -> list[str]:
-    return [p.name for p in inspect.signature(policy).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
 
 ALGORITHMS = {

@@ -55,7 +55,7 @@ class Arriving:
 
     def _piece(self, number: int, piece: pa.RecordBatch) -> Batches:
         m, side = self._m, self._m.sides[number]
-        setattr(m.metrics, f"{side.name}_in", getattr(m.metrics, f"{side.name}_in") + len(piece))
+        m.metrics.rows_in[side.name] += len(piece)
         columns = [piece.column(i) for i in m.matching.key_columns(number)]
         codes, valid = m.matching.codes(columns)
         if valid is not None:

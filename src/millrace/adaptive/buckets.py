@@ -127,6 +127,11 @@ class BiasedBuckets(Buckets):
         self.send(number, bucket)
         return iter(())
 
+    def check_invariants(self) -> None:
+        super().check_invariants()
+        before = self.frozen[self._build] & ~self.frozen[1 - self._build]
+        assert not before.any(), "a bucket of the build side has left before the other's"
+
 
 class AdaptivePairs(Buckets):
     """HMJ: a pair of buckets goes, chosen so that memory stays balanced and segments do not become too small.

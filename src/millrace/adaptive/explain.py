@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from millrace.core.sizes import format_size
 
 if TYPE_CHECKING:
-    from millrace.adaptive.join import StreamJoin
+    from millrace.adaptive.lifecycle import AdaptiveJoin
 
 
-def explained(join: StreamJoin) -> str:
+def explained(join: AdaptiveJoin) -> str:
     """The plan and the split of the budget, to read."""
-    spec, budget, m = join.spec, join.budget, join.metrics
-    keys = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(*spec.keys, strict=True))
+    budget, m = join.budget, join.metrics
+    came = listed(f"{rows:,} {name}" for name, rows in m.rows_in.items())
     lines = [
         f"{join.algorithm.name}: {join.algorithm.summary}",
-        f"  {spec.how} join on {keys}{' within a band' if spec.ranged else ''}, memory {format_size(budget.total)}",
-        f"  {m.left_in:,} left and {m.right_in:,} right rows came; "
-        f"{m.in_memory:,} are in memory, {m.on_disk:,} on disk",
+        f"  {join.condition}, memory {format_size(budget.total)}",
+        f"  {came} rows came; {m.in_memory:,} are in memory, {m.on_disk:,} on disk",
     ]
-    for part, nbytes in sorted(budget.parts().items(), key=lambda item: -item[1]):
-        lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / budget.total:6.1%}")
-    lines.append(f"  {'free':>10} {format_size(budget.available):>10}")
+    parts = sorted(budget.parts().items(), key=lambda item: -item[1])
+    width = max(10, *(len(part) for part, _ in parts))
+    for part, nbytes in parts:
+        lines.append(f"  {part:>{width}} {format_size(nbytes):>10}  {nbytes / budget.total:6.1%}")
+    lines.append(f"  {'free':>{width}} {format_size(budget.available):>10}")
     return "\n".join(lines)
+
+
+def listed(words: Iterable[str]) -> str:
+    """Words as one says them.
+
+    >>> listed(["left", "right"]), listed(["a", "b", "c"])
+    ('left and right', 'a, b and c')
+    """
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

@@ -5,7 +5,7 @@
                   Arrived ─► take in ◄──────────────────────────────┐
     arrivals ──►  Silent  ─► a unit with what is on disk, and again │ enough has come, or a source waits for room
                   Ended   ─► one input less                         │
-                     └─ both ─► all the rest                 ───────┘
+                     └─ all  ─► all the rest                 ───────┘
 
 On the real clock work takes its time by itself, and sources go on meanwhile. On a virtual one :class:`Costs` say how
 long it takes, so that a run can be repeated exactly and still has work and arrivals compete.
@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millrace.adaptive.arrivals import Arrivals, Arrived, Ended, InTurns, Silent
+from millrace.adaptive.explain import listed
 from millrace.adaptive.live import LiveArrivals
-from millrace.adaptive.metrics import PairMetrics
 from millrace.adaptive.output import Batches
-from millrace.adaptive.spec import SIDES
 from millrace.core.errors import ConfigError, SchemaError, SourceError
 
 if TYPE_CHECKING:
-    from millrace.adaptive.join import StreamJoin
+    from millrace.adaptive.lifecycle import AdaptiveJoin
 
 BUFFER_SHARE = 16
 """The part of the budget that rows have which came and wait for their turn: a sixteenth."""
@@ -56,13 +55,15 @@ class Costs:
                 raise ConfigError(f"{name}: expected seconds of at least 0; got {value!r}")
 
 
-def checked_inputs(left: Any, right: Any) -> dict[str, Any]:
-    """Both inputs by name, each something that can be read."""
-    inputs = {"left": left, "right": right}
-    for side, given in inputs.items():
+def checked_inputs(names: Sequence[str], inputs: dict[str, Any]) -> dict[str, Any]:
+    """The inputs of a join in its order: all of them are there, and each can be read."""
+    if any(name not in inputs for name in names):
+        raise ConfigError(f"run: expected the inputs {', '.join(names)}; got {', '.join(inputs) or 'none'}")
+    for name in names:
+        given = inputs[name]
         if not (callable(given) or isinstance(given, Iterable) or at_rest(given)):
-            raise SchemaError(f"{side}: expected record batches, a table, a reader or a source; got {given!r}")
-    return inputs
+            raise SchemaError(f"{name}: expected record batches, a table, a reader or a source; got {given!r}")
+    return {name: inputs[name] for name in names}
 
 
 def schemas_of(inputs: dict[str, Any]) -> dict[str, pa.Schema]:
@@ -76,7 +77,7 @@ def at_rest(given: Any) -> bool:
     return isinstance(given, Sequence | pa.RecordBatch) or hasattr(given, "to_batches")
 
 
-def arrivals_of(join: StreamJoin, inputs: dict[str, Any]) -> Arrivals:
+def arrivals_of(join: AdaptiveJoin, inputs: dict[str, Any]) -> Arrivals:
     """Inputs at rest are read in turns; if one is not, each has a thread of its own and a share of the budget."""
     if all(at_rest(given) for given in inputs.values()):
         return InTurns(inputs, clock=join.clock)
@@ -95,21 +96,23 @@ class Feeding:
     Parameters
     ----------
     arrivals
-        Events of the inputs ``left`` and ``right``.
+        Events of the inputs of the join.
     costs
         How long work takes, for arrivals on a virtual clock.
     """
 
-    def __init__(self, join: StreamJoin, arrivals: Arrivals, costs: Costs) -> None:
-        if sorted(arrivals.inputs) != sorted(SIDES):
-            raise ConfigError(f"arrivals: expected inputs named left and right; got {', '.join(arrivals.inputs)}")
+    def __init__(self, join: AdaptiveJoin, arrivals: Arrivals, costs: Costs) -> None:
+        if sorted(arrivals.inputs) != sorted(join.inputs):
+            raise ConfigError(
+                f"arrivals: expected inputs named {listed(join.inputs)}; got {', '.join(arrivals.inputs)}"
+            )
         self._join, self._arrivals, self._costs = join, arrivals, costs
-        self._metrics: PairMetrics = join.metrics
+        self._metrics = join.metrics
         self._begin = arrivals.clock.now()
         self._done = self._counts()
 
     def run(self) -> Batches:
-        """The whole result. If a source breaks off, all pairs of the rows that came are given out before the error."""
+        """The whole result. If a source breaks off, all results of the rows that came come before the error."""
         join = self._join
         try:
             yield from self._online()
@@ -166,4 +169,4 @@ class Feeding:
     def _counts(self) -> tuple[int, int, int, int]:
         m = self._metrics
         disk = self._join.area.counts
-        return m.left_in + m.right_in, m.rows_out, disk.blocks_read, disk.blocks_written
+        return sum(m.rows_in.values()), m.rows_out, disk.blocks_read, disk.blocks_written

@@ -12,7 +12,7 @@ from millrace.adaptive.blocks import Chunk
 from millrace.adaptive.directory import BlockList
 from millrace.adaptive.matching import Matching
 from millrace.adaptive.memory import Bits, Codes, Pairs, Stamps, Workspace
-from millrace.adaptive.metrics import PairMetrics
+from millrace.adaptive.metrics import AdaptiveMetrics
 from millrace.adaptive.output import Batches, PairOutput, Rows, Source
 from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.side import Side
@@ -87,7 +87,7 @@ class Machinery:
         output: PairOutput | None,
         budget: MemoryBudget,
         work: Workspace,
-        metrics: PairMetrics,
+        metrics: AdaptiveMetrics,
         clock: LogicalClock,
         transfer: Reservation,
         block: int,

@@ -67,6 +67,16 @@ class Matching:
 
     def bind(self, side: int, schema: pa.Schema) -> None:
         """Fix the schema of one side, and check that its key fits the other's."""
+        types = self.check(side, schema)
+        if self._bound[1 - side] is None:
+            self._coder = self._coder_of(types, self._spec.keys[side])
+            self._band = None if self._given is None else _limits(self._given, types[0])
+            self._types, self._float = types, self._coder is None
+            self.exact = self._coder is None or self._coder.exact
+        self._bound[side] = schema
+
+    def check(self, side: int, schema: pa.Schema) -> list[pa.DataType]:
+        """Whether the schema of one side fits, or an error; the types in which its key is compared."""
         spec = self._spec
         spec.check_side(side, schema)
         names = spec.keys[side]
@@ -80,14 +90,17 @@ class Matching:
                         f"{SIDES[1 - side]} is {other.field(theirs).type}; cast one of them"
                     )
         else:
-            floating = len(types) == 1 and pa.types.is_floating(types[0])
-            coder = None if floating else KeyCoder(types, names)
-            exact = coder is None or coder.exact
-            if self._given is not None and not exact:
-                raise SchemaError(f"band: expected a key of numbers or moments; {names[0]!r} is {types[0]}")
-            self._band = None if self._given is None else _limits(self._given, types[0])
-            self._types, self._float, self._coder, self.exact = types, floating, coder, exact
-        self._bound[side] = schema
+            coder = self._coder_of(types, names)
+            if self._given is not None:
+                if coder is not None and not coder.exact:
+                    raise SchemaError(f"band: expected a key of numbers or moments; {names[0]!r} is {types[0]}")
+                _limits(self._given, types[0])
+        return types
+
+    @staticmethod
+    def _coder_of(types: list[pa.DataType], names: Sequence[str]) -> KeyCoder | None:
+        """What makes codes of a key; none is needed for a float."""
+        return None if len(types) == 1 and pa.types.is_floating(types[0]) else KeyCoder(types, names)
 
     def key_columns(self, side: int) -> list[int]:
         """Positions of the key columns of a side."""

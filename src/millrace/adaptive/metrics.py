@@ -1,19 +1,21 @@
-"""What a join of two inputs tells about itself."""
+"""What a join tells about itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from millrace.adaptive.spec import SIDES
+
 MOST_POINTS = 1024
 
 
 @dataclass
-class PairMetrics:
+class AdaptiveMetrics:
     """Counts of one join since it was made."""
 
-    left_in: int = 0
-    right_in: int = 0
+    rows_in: dict[str, int] = field(default_factory=dict)
+    """Rows that have come, by input."""
     null_keys: int = 0
     """Rows that cannot have a partner, for their key is null or NaN."""
     rows_out: int = 0
@@ -39,7 +41,7 @@ class PairMetrics:
     """Most of them at a look."""
     mean_waiting: float = 0.0
     online_seconds: float | None = None
-    """When both inputs had ended, since the beginning of the run."""
+    """When all inputs had ended, since the beginning of the run."""
     over_time: list[tuple[float, int]] = field(default_factory=list)
     """Seconds since the beginning of the run, and rows that had come out by then; the first and the last among them."""
 
@@ -65,10 +67,21 @@ class PairMetrics:
             self.every *= 2
 
     @property
+    def left_in(self) -> int:
+        """Rows of the left of two inputs that have come."""
+        return self.rows_in["left"]
+
+    @property
+    def right_in(self) -> int:
+        """Rows of the right of two inputs that have come."""
+        return self.rows_in["right"]
+
+    @property
     def rows_online(self) -> int:
-        """Rows that came out before the end of both inputs."""
+        """Rows that came out before the end of all inputs."""
         return self.rows_arriving + self.rows_reactive
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {**vars(self), "rows_online": self.rows_online}
+        each = {f"{name}_in": rows for name, rows in self.rows_in.items()} if set(self.rows_in) == set(SIDES) else {}
+        return {**each, **vars(self), "rows_online": self.rows_online}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.adaptive.memory import MATCHED, Bits, SortedRows
-from millrace.adaptive.metrics import PairMetrics
+from millrace.adaptive.metrics import AdaptiveMetrics
 from millrace.adaptive.spec import PairSpec
 from millrace.core.errors import SchemaError
 from millrace.kernels import bands
@@ -98,19 +98,55 @@ class MemorySource:
         return [output.finish() for output in outputs]
 
 
-class PairOutput:
-    """Collects the rows of a join's output and yields them in batches of bounded size."""
+class Output:
+    """Collects rows of a result and yields them in batches of bounded size."""
+
+    def __init__(self, schema: pa.Schema, metrics: AdaptiveMetrics, rows: int) -> None:
+        self.schema = schema
+        self._metrics = metrics
+        self._builder = BatchBuilder(schema, rows)
+
+    def _fitting(self, parts: Sequence[tuple[Source, Rows, Sequence[int]]], at: int, longest: int) -> tuple[int, int]:
+        """How many of the next rows the batch has room for, at least one, and the most bytes their strings hold."""
+        builder = self._builder
+        rows = min(builder.room, len(parts[0][1]) - at)
+        held = rows * longest
+        while held > builder.bytes_left:
+            held = sum(source.bytes_of(columns, all_[at : at + rows]) for source, all_, columns in parts)
+            if held <= builder.bytes_left or rows == 1:
+                break
+            rows //= 2
+        return rows, held
+
+    def _put(self, rows: int, held: int) -> Batches:
+        """So many rows have been filled in."""
+        builder = self._builder
+        builder.advance(rows, held)
+        builder.settle()
+        if builder.full:
+            yield from self.flush()
+
+    def flush(self) -> Batches:
+        """Yield what has been collected, if anything."""
+        batch = self._builder.flush()
+        if batch is not None:
+            self._metrics.rows_out += len(batch)
+            self._metrics.batches_out += 1
+            yield batch
+
+
+class PairOutput(Output):
+    """Rows of two inputs, with each other or alone."""
 
     def __init__(
-        self, spec: PairSpec, left: pa.Schema, right: pa.Schema | None, metrics: PairMetrics, rows: int = BATCH_ROWS
+        self, spec: PairSpec, left: pa.Schema, right: pa.Schema | None, metrics: AdaptiveMetrics, rows: int = BATCH_ROWS
     ) -> None:
-        self._spec, self._metrics = spec, metrics
         theirs = pa.schema([]) if right is None else right
-        self.schema = spec.output_schema(left, theirs)
+        super().__init__(spec.output_schema(left, theirs), metrics, rows)
+        self._spec = spec
         self._columns = (list(range(len(left))), spec.right_columns(theirs))
         self._keys = {} if spec.ranged else self._right_keys(left, theirs)
         self._left = left
-        self._builder = BatchBuilder(self.schema, rows)
 
     def _right_keys(self, left: pa.Schema, right: pa.Schema) -> dict[int, int]:
         """Left key columns, and the right ones that have their values where there is no left row."""
@@ -159,13 +195,7 @@ class PairOutput:
         longest = sum(source.longest(columns) for source, _, columns in parts)
         done = 0
         while done < count:
-            rows = min(builder.room, count - done)
-            held = rows * longest
-            while held > builder.bytes_left:
-                held = sum(source.bytes_of(columns, all_[done : done + rows]) for source, all_, columns in parts)
-                if held <= builder.bytes_left or rows == 1:
-                    break
-                rows //= 2
+            rows, held = self._fitting(parts, done, longest)
             ours, theirs = builder.columns[:split], builder.columns[split:]
             if left is not None and left_rows is not None:
                 left.fill(self._columns[0], left_rows[done : done + rows], ours)
@@ -178,11 +208,8 @@ class PairOutput:
             else:
                 for column in theirs:
                     column.nulls(rows)
-            builder.advance(rows, held)
-            builder.settle()
+            yield from self._put(rows, held)
             done += rows
-            if builder.full:
-                yield from self.flush()
 
     def _without_left(self, right: Source, rows: Rows, outputs: Sequence[OutputColumn]) -> None:
         """Left columns are null, but for the key, which the right row knows."""
@@ -192,11 +219,3 @@ class PairOutput:
                 output.arrow(values if values.type == output.type else values.cast(output.type), None)
             else:
                 output.nulls(len(rows))
-
-    def flush(self) -> Batches:
-        """Yield what has been collected, if anything."""
-        batch = self._builder.flush()
-        if batch is not None:
-            self._metrics.rows_out += len(batch)
-            self._metrics.batches_out += 1
-            yield batch

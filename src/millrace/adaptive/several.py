@@ -19,14 +19,14 @@ from millrace.adaptive.indexed import IndexedRows
 from millrace.adaptive.machinery import LogicalClock, Machinery
 from millrace.adaptive.matching import Mask, Matching
 from millrace.adaptive.memory import FIRST, LAST, Bits, Codes, Stamps, Workspace
-from millrace.adaptive.metrics import PairMetrics
-from millrace.adaptive.output import Batches, Rows, Source
+from millrace.adaptive.metrics import AdaptiveMetrics
+from millrace.adaptive.output import Batches, Output, Rows, Source
 from millrace.adaptive.partitions import Partitions
 from millrace.adaptive.places import InMemory, Loaded, Place
 from millrace.adaptive.side import Side
-from millrace.adaptive.tree import JoinTree, Step
+from millrace.adaptive.tree import End, JoinTree, Step
 from millrace.core.budget import MemoryBudget, Reservation
-from millrace.rows.builder import BATCH_ROWS, BatchBuilder
+from millrace.rows.builder import BATCH_ROWS
 
 Combination = list[Rows]
 """By input, the rows of some combinations; inputs that are not joined yet have none."""
@@ -47,58 +47,40 @@ class Relation(Side):
         self.place = InMemory(memory)
 
 
-class SeveralOutput:
-    """Collects combinations and yields them in batches of bounded size."""
+class SeveralOutput(Output):
+    """Combinations of rows of all inputs."""
 
     def __init__(
         self,
         tree: JoinTree,
         schemas: Sequence[pa.Schema],
         suffix: str | None,
-        metrics: PairMetrics,
+        metrics: AdaptiveMetrics,
         rows: int = BATCH_ROWS,
     ) -> None:
-        self.schema = tree.output_schema(schemas, suffix)
+        super().__init__(tree.output_schema(schemas, suffix), metrics, rows)
         self._columns = [tree.columns_out(relation, schema) for relation, schema in enumerate(schemas)]
-        self._metrics = metrics
-        self._builder = BatchBuilder(self.schema, rows)
 
     def put(self, sources: Sequence[Source], rows: Combination) -> Batches:
         """Row i of each with row i of all others."""
-        builder, count, done = self._builder, len(rows[0]), 0
         parts = list(zip(sources, rows, self._columns, strict=True))
         longest = sum(source.longest(columns) for source, _, columns in parts)
-        while done < count:
-            some = min(builder.room, count - done)
-            held = some * longest
-            while held > builder.bytes_left:
-                held = sum(source.bytes_of(columns, all_[done : done + some]) for source, all_, columns in parts)
-                if held <= builder.bytes_left or some == 1:
-                    break
-                some //= 2
+        done = 0
+        while done < len(rows[0]):
+            some, held = self._fitting(parts, done, longest)
             first = 0
             for source, all_, columns in parts:
-                source.fill(columns, all_[done : done + some], builder.columns[first : first + len(columns)])
+                source.fill(columns, all_[done : done + some], self._builder.columns[first : first + len(columns)])
                 first += len(columns)
-            builder.advance(some, held)
-            builder.settle()
+            yield from self._put(some, held)
             done += some
-            if builder.full:
-                yield from self.flush()
-
-    def flush(self) -> Batches:
-        """Yield what has been collected, if anything."""
-        batch = self._builder.flush()
-        if batch is not None:
-            self._metrics.rows_out += len(batch)
-            self._metrics.batches_out += 1
-            yield batch
 
 
 class Several(Machinery):
     """Several relations and what can be done with them."""
 
     sides: list[Relation]  # type: ignore[assignment]
+    output: SeveralOutput | None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -107,7 +89,7 @@ class Several(Machinery):
         relations: list[Relation],
         budget: MemoryBudget,
         pairs: int,
-        metrics: PairMetrics,
+        metrics: AdaptiveMetrics,
         transfer: Reservation,
         block: int,
         partitions: Partitions,
@@ -130,7 +112,6 @@ class Several(Machinery):
         self.tree, self.matchings = tree, matchings
         self.works = [Workspace(pairs) for _ in tree.edges]
         """One for each step: a step goes on while those behind it work."""
-        self.out: SeveralOutput | None = None
         self.local_joins = np.zeros(len(tree.edges), np.int64)
         """By condition, pairs of rows in memory found to meet it since the last flush."""
 
@@ -139,28 +120,24 @@ class Several(Machinery):
     def codes_of(self, relation: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
         """Codes by attribute and row, and which rows have all of them (None: all)."""
         found, valid = [], None
-        for attribute, column in enumerate(self.tree.attributes[relation]):
-            codes, there = self._coder(relation, attribute).codes([batch.column(column)])
+        for attribute in range(len(self.tree.attributes[relation])):
+            codes, there = self._codes(relation, attribute, batch)
             found.append(codes)
             if there is not None:
                 valid = there if valid is None else valid & there
         return np.stack(found), valid
 
-    def _coder(self, relation: int, attribute: int) -> Matching:
-        for step in self.tree.ways(relation):
-            if step.origin.attribute == attribute:
-                return self.matchings[step.edge]
-        raise AssertionError("an attribute without a condition")
+    def _codes(self, relation: int, attribute: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
+        """Codes by one attribute. All conditions that use it make the same of its values."""
+        edge = next(step.edge for step in self.tree.ways(relation) if step.origin.attribute == attribute)
+        columns = self.tree.attributes[relation][attribute]
+        return self.matchings[edge].codes([batch.column(column) for column in columns])
 
     def loaded(self, relation: Relation, partition: int, places: Sequence[int]) -> Loaded:
         """Rows of blocks."""
         chunk = relation.disk.load(partition, places)
-        more = [
-            self._coder(relation.number, attribute).codes([chunk.source.batch.column(column)])[0]
-            for attribute, column in enumerate(self.tree.attributes[relation.number])
-            if attribute
-        ]
-        return Loaded.of(chunk, more)
+        others = range(1, len(self.tree.attributes[relation.number]))
+        return Loaded.of(chunk, [self._codes(relation.number, each, chunk.source.batch)[0] for each in others])
 
     # combinations
 
@@ -214,23 +191,21 @@ class Several(Machinery):
         """Which pairs, found by their codes, are real (None: all)."""
         ends = (step.origin, step.target)
         values = [
-            lambda end=end, numbers=numbers: places[end.relation].source.values(
-                [self._column(end.relation, end.attribute)], numbers
-            )
+            lambda end=end, numbers=numbers: places[end.relation].source.values(self._columns(end), numbers)
             for end, numbers in zip(ends, (rows, others), strict=True)
         ]
         if step.side == 0:
             return self.matchings[step.edge].verified(codes, other_codes, values[0], values[1])
         return self.matchings[step.edge].verified(other_codes, codes, values[1], values[0])
 
-    def _column(self, relation: int, attribute: int) -> int:
-        at: int = self.sides[relation].schema.get_field_index(self.tree.attributes[relation][attribute])
-        return at
+    def _columns(self, end: End) -> list[int]:
+        schema = self.sides[end.relation].schema
+        return [schema.get_field_index(name) for name in self.tree.attributes[end.relation][end.attribute]]
 
     def put(self, places: Sequence[Place], rows: Combination) -> Batches:
         """Combinations come out."""
-        assert self.out is not None
-        yield from self.out.put([place.source for place in places], rows)
+        assert self.output is not None
+        yield from self.output.put([place.source for place in places], rows)
 
     # memory and disk
 

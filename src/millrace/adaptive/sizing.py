@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
 
-from millrace.adaptive.algorithms import ALGORITHMS, Algorithm
+from millrace.adaptive.algorithms import Algorithm
 from millrace.adaptive.blocks import STAMP_BYTES
 from millrace.adaptive.directory import ENTRY_BYTES, BlockIds, BlockList
 from millrace.adaptive.memory import Workspace
@@ -45,11 +45,14 @@ class Sizes:
     """Numbers of a page that says where those are."""
     least: int
     """The least budget there could be, without what depends on the columns."""
+    pair_bytes: int = Workspace.bytes_per_pair
+    """Bytes of such a pair."""
 
     @staticmethod
     def of(total: int, block: int | None, outer_blocks: int, algorithm: Algorithm, inputs: int = 2) -> Sizes:
         """Divide ``total`` bytes.
 
+        >>> from millrace.adaptive.algorithms import ALGORITHMS
         >>> sizes = Sizes.of(5_000_000, None, 19, ALGORITHMS["diner"])
         >>> sizes.block, sizes.transfer / sizes.total < 0.1
         (19531, True)
@@ -79,15 +82,18 @@ class Sizes:
             ((2 + 2 * inputs) * given if spills else 0) + directory + work + 1024,
         )
 
+    def of_combinations(self, inputs: int) -> Sizes:
+        """The same for combinations of rows that grow by one input at a time: there are some at each step."""
+        each = (inputs - 1) * (Workspace.bytes_per_pair + 48 + 4 * inputs)
+        pairs = max(Sizes.LEAST_PAIRS, min(65_536, self.total // 16 // each))
+        return replace(self, pairs=pairs, pair_bytes=each, least=self.least + Sizes.LEAST_PAIRS * each)
+
     @property
     def work(self) -> int:
         """Bytes for rows on their way in, and for pairs."""
-        return self.piece * _ROW_WORK + self.pairs * Workspace.bytes_per_pair
+        return self.piece * _ROW_WORK + self.pairs * self.pair_bytes
 
     @staticmethod
     def buffers(schema: pa.Schema, spills: bool) -> int:
         """What a block takes beyond its rows, or for one row that is longer than a block."""
         return 4 * (256 + 96 * len(schema) + Arena.bytes_per_slot(schema) + STAMP_BYTES) if spills else 0
-
-
-__all__ = ["ALGORITHMS", "Sizes"]

@@ -2,7 +2,7 @@
 
 ::
 
-    "MILLPAIR" | checksum of what follows | length of the head | head (JSON) | buffers, one after the other
+    "MILLADPT" | checksum of what follows | length of the head | head (JSON) | buffers, one after the other
 """
 
 from __future__ import annotations
@@ -21,11 +21,20 @@ from millrace.core.errors import BudgetTooSmallError, StateError
 from millrace.kernels.checksum import checksum
 
 if TYPE_CHECKING:
-    from millrace.adaptive.join import StreamJoin
+    from millrace.adaptive.lifecycle import AdaptiveJoin
 
-_MAGIC = b"MILLPAIR"
-_COUNTS = ("null_keys", "rows_out", "batches_out", "rows_arriving", "rows_reactive", "flushes", "spilled_rows")
-_MORE = ("left_in", "right_in", "rows_in", "reactive_units")
+_MAGIC = b"MILLADPT"
+_COUNTS = (
+    "rows_in",
+    "null_keys",
+    "rows_out",
+    "batches_out",
+    "rows_arriving",
+    "rows_reactive",
+    "reactive_units",
+    "flushes",
+    "spilled_rows",
+)
 
 
 class _Writer:
@@ -47,7 +56,7 @@ class _Reader:
         return self._data[self._at - length : self._at]
 
 
-def to_bytes(join: StreamJoin) -> bytes:
+def to_bytes(join: AdaptiveJoin) -> bytes:
     """All state of a join."""
     m, writer = join.machinery, _Writer()
     policies = {"flushing": join.flushing.state(), "reactive": join.reactive.state()}  # may touch the blocks' bits
@@ -56,7 +65,7 @@ def to_bytes(join: StreamJoin) -> bytes:
         "clock": m.clock.now,
         "transfer": m.transfer.nbytes,
         "random": m.random.bit_generator.state,
-        "metrics": {name: getattr(join.metrics, name) for name in (*_COUNTS, *_MORE) if hasattr(join.metrics, name)},
+        "metrics": {name: getattr(join.metrics, name) for name in _COUNTS},
         "sides": [_side(join, side, writer) for side in m.sides],
         **policies,
     }
@@ -65,9 +74,9 @@ def to_bytes(join: StreamJoin) -> bytes:
     return _MAGIC + checksum(np.frombuffer(body, np.uint8)).to_bytes(8, "little") + body
 
 
-def _side(join: StreamJoin, side: Side, writer: _Writer) -> dict[str, Any]:
+def _side(join: AdaptiveJoin, side: Side, writer: _Writer) -> dict[str, Any]:
     codes, slots = side.memory.entries()
-    known = join.schema_of(side.number)
+    known = join.schemas[side.number]
     memory = [codes, side.memory.stamps[slots], side.memory.bits[slots], side.memory.batch(slots).serialize()]
     return {
         "schema": None if known is None else base64.b64encode(known.serialize().to_pybytes()).decode(),
@@ -87,10 +96,10 @@ def _side(join: StreamJoin, side: Side, writer: _Writer) -> dict[str, Any]:
     }
 
 
-def restore(join: StreamJoin, state: bytes) -> None:
+def restore(join: AdaptiveJoin, state: bytes) -> None:
     """Fill a fresh join from a snapshot."""
     if not isinstance(state, bytes) or state[: len(_MAGIC)] != _MAGIC:
-        raise StateError("restore: not a snapshot of a join of two inputs, or one of another version")
+        raise StateError("restore: not a snapshot of a StreamJoin, or one of another version")
     body = state[len(_MAGIC) + 8 :]
     if checksum(np.frombuffer(body, np.uint8)).to_bytes(8, "little") != state[len(_MAGIC) : len(_MAGIC) + 8]:
         raise StateError("restore: the snapshot is damaged: its checksum is wrong")
@@ -101,8 +110,7 @@ def restore(join: StreamJoin, state: bytes) -> None:
     reader = _Reader(memoryview(body)[8 + length :])
     schemas = [s["schema"] and pa.ipc.read_schema(pa.py_buffer(base64.b64decode(s["schema"]))) for s in head["sides"]]
     m = join.machinery
-    names = [side.name for side in m.sides]
-    join.bind(**{name: schema for name, schema in zip(names, schemas, strict=True) if schema is not None})
+    join.bind(**{name: schema for name, schema in zip(join.inputs, schemas, strict=True) if schema is not None})
     m.clock.now = head["clock"]
     m.random.bit_generator.state = head["random"]
     m.transfer.resize(max(m.transfer.nbytes, head["transfer"]))

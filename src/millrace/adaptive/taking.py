@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pyarrow as pa
 from millrace.adaptive.algorithms import Algorithm
 from millrace.adaptive.arriving import Arriving
 from millrace.adaptive.memory import JOINED
-from millrace.adaptive.metrics import PairMetrics
 from millrace.adaptive.miner import RegionsOfAll
 from millrace.adaptive.output import Batches
 from millrace.adaptive.places import Loose, Place
@@ -21,14 +19,6 @@ from millrace.core.errors import BudgetExceededError
 from millrace.core.sizes import format_size
 from millrace.kernels import bands
 from millrace.rows.arena import Arena
-
-
-@dataclass
-class SeveralMetrics(PairMetrics):
-    """Counts of one join of several inputs since it was made."""
-
-    rows_in: dict[str, int] = field(default_factory=dict)
-    """Rows that have come, by input."""
 
 
 class TakingIn(Arriving):
@@ -42,7 +32,6 @@ class TakingIn(Arriving):
 
     def _piece(self, number: int, piece: pa.RecordBatch) -> Batches:
         m, relation = self._m, self._m.sides[number]
-        assert isinstance(m.metrics, SeveralMetrics)
         m.metrics.rows_in[relation.name] += len(piece)
         codes, valid = m.codes_of(number, piece)
         if valid is not None:

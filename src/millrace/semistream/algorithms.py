@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from millrace.core.errors import ConfigError, one_of
+from millrace.core.options import check_known, options_of
 from millrace.master.store import MasterStore
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.balanced import BalancedCache
@@ -72,7 +72,7 @@ class Algorithm:
     @property
     def options(self) -> list[str]:
         """Options of its policies, as keyword arguments of the join."""
-        return [*_options(self.access), *_options(self.cache)]
+        return [*options_of(self.access), *options_of(self.cache)]
 
     @property
     def sizes(self) -> list[str]:
@@ -81,11 +81,7 @@ class Algorithm:
 
     def check_options(self, options: Iterable[str]) -> None:
         """Whether it has these options and sizes, or an error that names those it has."""
-        known = [*self.sizes, *self.options]
-        unknown = [name for name in options if name not in known]
-        if unknown:
-            listed = ", ".join(known) or "no options"
-            raise ConfigError(f"{self.name}: unknown option {', '.join(unknown)}; it has {listed}")
+        check_known(self.name, options, [*self.sizes, *self.options])
 
     def check_store(self, store: MasterStore) -> None:
         """Whether it can join with this master, or an error that names those that can."""
@@ -113,14 +109,10 @@ class Algorithm:
 
     def make(self, around: Surroundings, options: Mapping[str, Any]) -> tuple[Access, Cache]:
         """Its policies for one join."""
-        mine = _options(self.access)
+        mine = options_of(self.access)
         access = self.access(around, **{name: value for name, value in options.items() if name in mine})
         cache = self.cache(around, access, **{name: value for name, value in options.items() if name not in mine})
         return access, cache
-
-
-def _options(policy: Callable[..., Any]) -> list[str]:
-    return [p.name for p in inspect.signature(policy).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
 
 ALGORITHMS = {

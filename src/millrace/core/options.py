@@ -1,0 +1,26 @@
+"""Options of policies: what a policy takes by keyword only is an option of every join that uses it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from millrace.core.errors import ConfigError
+
+
+def options_of(policy: Callable[..., Any]) -> list[str]:
+    """Names of a policy's options.
+
+    >>> def policy(around, *, fan_in=8): ...
+    >>> options_of(policy)
+    ['fan_in']
+    """
+    return [each.name for each in inspect.signature(policy).parameters.values() if each.kind is each.KEYWORD_ONLY]
+
+
+def check_known(subject: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Whether all options that are given are known, or an error that names those that are."""
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ConfigError(f"{subject}: unknown option {', '.join(unknown)}; it has {', '.join(known) or 'no options'}")
