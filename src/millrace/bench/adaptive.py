@@ -31,6 +31,7 @@ def run(
 ) -> dict[str, Any]:
     """Measure CPU seconds; ``shares`` are memory over the bytes of both inputs. Print the table, return the figures."""
     console = console or Console()
+    directory.mkdir(parents=True, exist_ok=True)
     left, right = (list(_input(name, rows, batch_rows, seed)) for name, seed in (("l", 1), ("r", 2)))
     size = 2 * rows * (_PAYLOAD + 8)
     _measured("diner", left[:2], right[:2], size // 100)  # compiles the kernels

@@ -139,17 +139,60 @@ def _new_chunk(o: Ordered) -> int:
 
 
 @inlined
-def _open_directory(o: Ordered, at: int, places: int) -> None:
-    """Move the directory from ``at`` on up by some places."""
-    for i in range(o.state[USED] - 1, at - 1, -1):
-        o.order[i + places] = o.order[i]
-        o.lows[i + places] = o.lows[i]
-    o.state[USED] += places
+def _merge_into(
+    o: Ordered, chunk: int, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], i: int, j: int
+) -> None:
+    """Merge keys ``i`` to ``j`` into a chunk that has room for them, from the back."""
+    held = int(o.counts[chunk])
+    a = held - 1
+    b = j - 1
+    k = held + j - i - 1
+    while b >= i:
+        if a >= 0 and o.keys[chunk, a] > keys[b]:
+            o.keys[chunk, k] = o.keys[chunk, a]
+            o.slots[chunk, k] = o.slots[chunk, a]
+            a -= 1
+        else:
+            o.keys[chunk, k] = keys[b]
+            o.slots[chunk, k] = slots[b]
+            b -= 1
+        k -= 1
+    o.counts[chunk] = held + j - i
+
+
+@inlined
+def _merge_out(
+    o: Ordered,
+    chunk: int,
+    keys: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int32],
+    i: int,
+    j: int,
+    both_keys: npt.NDArray[np.int64],
+    both_slots: npt.NDArray[np.int32],
+) -> None:
+    """Merge a chunk and keys ``i`` to ``j`` into other arrays."""
+    held = int(o.counts[chunk])
+    a = 0
+    b = i
+    for k in range(held + j - i):
+        if a < held and (b >= j or o.keys[chunk, a] <= keys[b]):
+            both_keys[k] = o.keys[chunk, a]
+            both_slots[k] = o.slots[chunk, a]
+            a += 1
+        else:
+            both_keys[k] = keys[b]
+            both_slots[k] = slots[b]
+            b += 1
 
 
 @kernel
 def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> None:
-    """Insert sorted keys, behind their equals. O(keys * log + moved entries)."""
+    """Insert sorted keys, behind their equals. O(keys + directory + moved entries).
+
+    It goes from the last chunk to the first, so that every place of the directory moves up once, by all the chunks that
+    are split off before it.
+    """
     width = o.keys.shape[1]
     fill = int(_fill(width))
     count = len(keys)
@@ -160,47 +203,37 @@ def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
         o.counts[chunk] = 0
         o.order[0] = chunk
         o.state[USED] = 1
+        more = (count + width - 1) // width - 1
         fill = width
+    else:
+        more = int(chunks_needed(o, keys))
     both_keys = np.empty(width + count, np.int64)
     both_slots = np.empty(width + count, np.int32)
-    i = 0
-    at = 0
-    while i < count:
-        at = _last_from(o, keys[i], at)
+    at = int(o.state[USED])
+    o.state[USED] += more
+    j = count
+    while j > 0:
+        at -= 1
         chunk = int(o.order[at])
-        j = _run(o, keys, i, at)
-        held = int(o.counts[chunk])
-        total = held + j - i
-        if total <= width:
-            a = held - 1
-            b = j - 1
-            k = total - 1
-            while b >= i:
-                if a >= 0 and o.keys[chunk, a] > keys[b]:
-                    o.keys[chunk, k] = o.keys[chunk, a]
-                    o.slots[chunk, k] = o.slots[chunk, a]
-                    a -= 1
-                else:
-                    o.keys[chunk, k] = keys[b]
-                    o.slots[chunk, k] = slots[b]
-                    b -= 1
-                k -= 1
-            o.counts[chunk] = total
-            o.lows[at] = o.keys[chunk, 0]
+        i = j
+        if at == 0:
+            i = 0
         else:
-            a = 0
-            b = i
-            for k in range(total):
-                if a < held and (b >= j or o.keys[chunk, a] <= keys[b]):
-                    both_keys[k] = o.keys[chunk, a]
-                    both_slots[k] = o.slots[chunk, a]
-                    a += 1
-                else:
-                    both_keys[k] = keys[b]
-                    both_slots[k] = slots[b]
-                    b += 1
+            low = o.lows[at]
+            while i > 0 and keys[i - 1] >= low:
+                i -= 1
+        total = int(o.counts[chunk]) + j - i
+        if i == j:
+            o.order[at + more] = chunk
+            o.lows[at + more] = o.lows[at]
+        elif total <= width:
+            _merge_into(o, chunk, keys, slots, i, j)
+            o.order[at + more] = chunk
+            o.lows[at + more] = o.keys[chunk, 0]
+        else:
+            _merge_out(o, chunk, keys, slots, i, j, both_keys, both_slots)
             parts = (total + fill - 1) // fill
-            _open_directory(o, at + 1, parts - 1)
+            more -= parts - 1
             start = 0
             for part in range(parts):
                 stop = (part + 1) * total // parts
@@ -210,11 +243,10 @@ def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
                     o.keys[chunk, k] = both_keys[start + k]
                     o.slots[chunk, k] = both_slots[start + k]
                 o.counts[chunk] = stop - start
-                o.order[at + part] = chunk
-                o.lows[at + part] = both_keys[start]
+                o.order[at + more + part] = chunk
+                o.lows[at + more + part] = both_keys[start]
                 start = stop
-            at += parts - 1
-        i = j
+        j = i
     o.state[LIVE] += count
 
 

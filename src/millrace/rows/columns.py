@@ -220,7 +220,7 @@ class FixedColumn(OutputColumn):
         """Append ``values[positions]``; ``valid`` has one flag per position."""
         count = len(positions)
         if values.dtype.kind == "V":
-            self._values[self.rows : self.rows + count] = values[positions]
+            np.take(values, positions, out=self._values[self.rows : self.rows + count], mode="clip")
         else:
             gather.items(values, positions, self._values[self.rows : self.rows + count])
         self._advance(count, valid)
