@@ -49,6 +49,7 @@ class Arriving:
         most = self._sizes.total // 16
         fixed = self._m.sides[number].memory.slot_bytes + 16
         rows = max(1, min(len(batch) - at, self._sizes.piece, most // fixed))
+        rows = -(-(len(batch) - at) // -(-(len(batch) - at) // rows))  # pieces alike, not a small one at the end
         while rows > 1 and Arena.heap_bytes_of(batch.slice(at, rows).columns) + rows * fixed > most:
             rows //= 2
         return rows

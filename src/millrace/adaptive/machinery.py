@@ -157,22 +157,26 @@ class Machinery:
     # rows leave memory
 
     def spill(self, side: Side, codes: Codes, slots: npt.NDArray[np.int32], partition: int = 0) -> None:
-        """Write rows that the index has given out to disk, a block at a time."""
+        """Write rows that the index has given out to disk, as blocks, some of them put together at a time."""
         order = order_of(codes)
         codes, slots = codes[order], slots[order]
         rows = side.block_rows
-        for start in range(0, len(codes), rows):
-            self._spill(side, codes[start : start + rows], slots[start : start + rows], partition)
+        together = rows * max(1, self.transfer.nbytes // 4 // self.block)
+        for start in range(0, len(codes), together):
+            self._spill(side, codes[start : start + together], slots[start : start + together], rows, partition)
         self.metrics.flushes += 1
         self.metrics.spilled_rows += len(codes)
 
-    def _spill(self, side: Side, codes: Codes, slots: npt.NDArray[np.int32], partition: int) -> None:
-        if side.too_long(slots):  # these hold more than rows do on average
+    def _spill(self, side: Side, codes: Codes, slots: npt.NDArray[np.int32], rows: int, partition: int) -> None:
+        blocks = (slots[start : start + rows] for start in range(0, len(slots), rows))
+        if any(side.too_long(block) for block in blocks):  # its rows hold more than rows do on average
             half = len(codes) // 2
-            self._spill(side, codes[:half], slots[:half], partition)
-            self._spill(side, codes[half:], slots[half:], partition)
+            rows = max(1, min(rows, half))
+            self._spill(side, codes[:half], slots[:half], rows, partition)
+            self._spill(side, codes[half:], slots[half:], rows, partition)
             return
-        side.spill(codes, slots, self.clock.tick(), partition)
+        ends = [*range(rows, len(codes), rows), len(codes)]
+        side.spill(codes, slots, ends, [self.clock.tick() for _ in ends], partition)
 
     def spill_rest(self) -> None:
         """At the end: what is in memory goes to disk, if the other side has rows there that it may not have met."""

@@ -61,13 +61,20 @@ class Side:
         held = self.memory.arena.bytes_of(range(len(self.schema)), slots)
         return len(slots) > 1 and len(slots) * self._width + held > 2 * self._block
 
-    def spill(self, codes: Codes, slots: Slots, departure: int, partition: int = 0) -> None:
-        """Write rows, which the index has given out, as one block, in this order; they are gone from memory."""
-        memory = self.memory
+    def spill(self, codes: Codes, slots: Slots, ends: list[int], departures: list[int], partition: int = 0) -> None:
+        """Write rows, which the index has given out, in this order; they are gone from memory.
+
+        Blocks end before the rows ``ends``, and each has its own time of departure.
+        """
+        memory, home = self.memory, self.disk.partitions[partition]
+        counts = np.diff(ends, prepend=0)
         stamps: Stamps = np.empty((2, len(codes)), np.int64)
-        stamps[0], stamps[1] = memory.stamps[slots], departure
+        stamps[0], stamps[1] = memory.stamps[slots], np.repeat(departures, counts)
         bits: npt.NDArray[Any] = memory.bits[slots]
-        self.disk.write(self.disk.partitions[partition], codes, stamps, memory.batch(slots), bits)
+        rows = memory.batch(slots)
+        for end, count in zip(ends, counts.tolist(), strict=True):
+            block = slice(end - count, end)
+            self.disk.write(home, codes[block], stamps[:, block], rows.slice(block.start, count), bits[block])
         memory.forget(slots)
 
     def clear(self) -> None:
