@@ -24,20 +24,17 @@ class Cell:
 
     @property
     def setting(self) -> Setting:
-        """What it has in common with the cells of other engines that it is compared with."""
-        return Setting(self.rows, self.skew, self.batch_rows, self.memory, self.round)
-
-    def key(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        return Setting(self.rows, self.skew, self.batch_rows, self.memory)
 
 
 @dataclass(frozen=True, order=True)
 class Setting:
+    """What a cell has in common with those of other engines, and of other rounds, that it is compared with."""
+
     rows: int
     skew: float
     batch_rows: int
     memory: str = "1%"
-    round: int = 1
 
 
 @dataclass
@@ -58,7 +55,7 @@ class Found:
 
 
 class Journal:
-    """Cells that have been measured, a line of JSON for each, written at once; those of another version do not count."""
+    """Cells that have been measured, a line of JSON for each, written at once; other versions' do not count."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path

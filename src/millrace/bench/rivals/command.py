@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -17,14 +18,14 @@ _SIZES = (1_000_000, 10_000_000, 50_000_000)
 _SKEWS = (0.0, 0.5, 1.0)
 _BATCHES = (10_000, 100_000, 1_000_000)
 _MEMORIES = ("0.2%", "1%", "5%", "20%")
-_SMALL = {"sizes": (100_000,), "skews": (0.0, 1.0), "batches": (5_000, 50_000), "memories": ()}
+_SMALL: dict[str, Any] = {"sizes": (100_000,), "skews": (1.0,), "batches": (5_000, 50_000)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     asked = _parser().parse_args(arguments)
-    small, on_spark = asked.small, asked.spark
+    small = asked.small
     console = Console()
-    if on_spark:
+    if asked.spark:
         from millrace.bench.rivals import on_spark as group
 
         group.main(asked, console)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -106,33 +107,24 @@ def run(
 
 
 def prepare(wanted: Iterable[Cell], directory: Path, limits: Limits, console: Console) -> None:
-    """Make all inputs, each kind in a process of its own, so that no measurement has to."""
-    kinds = {(cell.rows, cell.engine, cell.skew): cell for cell in wanted}
-    for (rows, engine, skew), cell in kinds.items():
-        if _there(directory, cell, limits):
-            continue
+    """Make all inputs, those of each master in a process of its own, so that no measurement has to."""
+    kinds: dict[int, dict[tuple[str, float], Cell]] = {}
+    for cell in wanted:
+        kinds.setdefault(cell.rows, {})[cell.engine, cell.skew] = cell
+    for rows, some in kinds.items():
         began = time.perf_counter()
-        done = _process(cell, directory, limits, prepare=True)
+        asked = {"prepare": [asdict(cell) for cell in some.values()]}
+        done = _process(asked, directory, limits)
         if done.returncode:
-            raise RuntimeError(f"{engine}, {rows:,} rows: {_last_line(done.stderr)}")
-        took = time.perf_counter() - began
-        console.print(f"inputs of {engine}, {rows:,} rows, skew {skew:g}: {took:.0f} s")
-        _mark(directory, cell, limits).touch()
-
-
-def _mark(directory: Path, cell: Cell, limits: Limits) -> Path:
-    return directory / f"rival-{cell.rows}-{cell.engine}-{cell.skew:g}-{limits.tuples}.ready"
-
-
-def _there(directory: Path, cell: Cell, limits: Limits) -> bool:
-    return _mark(directory, cell, limits).exists()
+            raise RuntimeError(f"inputs, {rows:,} rows: {_last_line(done.stderr)}")
+        console.print(f"inputs of {rows:,} rows: {time.perf_counter() - began:.0f} s")
 
 
 def apart(cell: Cell, directory: Path, limits: Limits) -> Found:
     """One cell in a fresh process; who fails or takes for ever is reported, and the others go on."""
     began = time.perf_counter()
     try:
-        done = _process(cell, directory, limits)
+        done = _process({"cell": asdict(cell)}, directory, limits, _MOST_SECONDS)
     except subprocess.TimeoutExpired:
         return Found(failed=f"more than {_MOST_SECONDS:.0f} s", took=_MOST_SECONDS)
     took = time.perf_counter() - began
@@ -144,12 +136,11 @@ def apart(cell: Cell, directory: Path, limits: Limits) -> Found:
 
 
 def _process(
-    cell: Cell, directory: Path, limits: Limits, *, prepare: bool = False
+    asked: dict[str, Any], directory: Path, limits: Limits, timeout: float | None = None
 ) -> subprocess.CompletedProcess[str]:
-    asked = {"cell": asdict(cell), "directory": str(directory), "limits": asdict(limits), "prepare": prepare}
-    command = [sys.executable, "-m", "millrace.bench.rivals.worker", json.dumps(asked)]
-    most = None if prepare else _MOST_SECONDS
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=most)
+    told = json.dumps({**asked, "directory": str(directory), "limits": asdict(limits)})
+    command = [sys.executable, "-m", "millrace.bench.rivals.worker", told]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
 
 
 def _last_line(text: str) -> str:

@@ -14,7 +14,7 @@ _QUERY = "SELECT batch.*, master.* EXCLUDE (key) FROM batch JOIN master USING (k
 
 
 class DuckDB(Rival):
-    """Results as Arrow tables, in any order; with a limit, DuckDB may hold so many bytes of the table and of results."""
+    """Results as Arrow tables, in any order; with a limit, it may hold so many bytes of the table and of results."""
 
     def __init__(self, place: Place, limit: str | None = None) -> None:
         super().__init__(place)

@@ -59,7 +59,7 @@ class Millrace(Rival):
         return True
 
     def latency(self, durations: Sequence[float], share: float) -> float:
-        """A call's time; where tuples wait, the steps that they waited on top, each as long as steps were on average."""
+        """A call's time; where tuples wait, also the steps that they waited, each as long as steps are on average."""
         metrics = self._running.metrics
         steps = metrics.steps - self._steps
         waited = 0.0

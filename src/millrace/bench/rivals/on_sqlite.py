@@ -27,9 +27,9 @@ class SQLite(Rival):
 
     Notes
     -----
-    Per distinct key of a batch the cache is asked and told once, by functions that loop in C. Keys that it does not have
-    go to SQLite in one statement, sorted; of the ways to ask for many keys (``IN`` with values or parameters, a temporary
-    table, one statement for each) that through ``json_each`` was the quickest. Text has to be of one length.
+    Per distinct key of a batch the cache is asked and told once, by functions that loop in C. Keys that it does not
+    have go to SQLite in one statement, sorted; of the ways to ask for many keys (``IN`` with values or parameters, a
+    temporary table, one statement for each) that through ``json_each`` was the quickest. Text has to be of one length.
     """
 
     def __init__(self, place: Place) -> None:

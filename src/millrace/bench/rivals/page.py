@@ -95,12 +95,13 @@ def markdown(rates: Rates, memories: Rates, mine: Collection[str], picture: str 
         varied = engines(memories)
         lines += _head("memory", *varied)
         lines += [_line(memory, *texts) for memory, texts in _by_memory(memories, varied)]
-    lines += ["", "Latency of a batch, p50 / p99, and what `RssAnon` grew by, largest of all settings of a master:", ""]
+    lines += ["", "Latency of a batch, p50 / p99, and what `RssAnon` grew by, the most over all skews:", ""]
     lines += _head("master rows", "batch", *names)
     for rows in _sizes(rates):
         for batch in sorted({setting.batch_rows for setting in rates if setting.rows == rows}):
-            here = {n: [f[n] for s, f in rates.items() if (s.rows, s.batch_rows) == (rows, batch) and n in f] for n in names}
-            lines.append(_line(ratios.amount(rows), f"{batch:,}", *(_waits(here[name]) for name in names)))
+            here = [found for s, found in rates.items() if (s.rows, s.batch_rows) == (rows, batch)]
+            waits = (_waits([found[name] for found in here if name in found]) for name in names)
+            lines.append(_line(ratios.amount(rows), f"{batch:,}", *waits))
     lines += ["", "Settings:", ""]
     lines += [f"- `{name}`: {_settings(rates, name)}" for name in names]
     return "\n".join(lines) + "\n"

@@ -44,7 +44,7 @@ class Summary:
             return f"{self.peer}: no result in {self.failures} settings"
         ahead = "is never ahead" if not self.wins else f"is ahead in {self.wins} of {self.settings} settings"
         failed = f"; no result in {self.failures}" if self.failures else ""
-        times = f"{self.middle:.2f} times its rate in the middle, {self.least:.2f} to {self.most:.2f}"
+        times = f"{self.middle:.2f} times its rate (median; {self.least:.2f} to {self.most:.2f})"
         return f"{self.peer} {ahead}; the best of Millrace has {times}{failed}"
 
 
@@ -53,11 +53,8 @@ def by_setting(found: Iterable[tuple[Cell, Found]], memory: str | None = None) -
     rounds: dict[Setting, dict[str, list[Found]]] = {}
     for cell, one in found:
         if memory is None or cell.memory == memory:
-            setting = Setting(cell.rows, cell.skew, cell.batch_rows, cell.memory)
-            rounds.setdefault(setting, {}).setdefault(cell.engine, []).append(one)
-    return {
-        setting: {engine: _middle(runs) for engine, runs in rounds[setting].items()} for setting in sorted(rounds)
-    }
+            rounds.setdefault(cell.setting, {}).setdefault(cell.engine, []).append(one)
+    return {setting: {engine: _middle(runs) for engine, runs in rounds[setting].items()} for setting in sorted(rounds)}
 
 
 def _middle(runs: list[Found]) -> Found:
@@ -133,8 +130,7 @@ def _text(here: dict[str, Found], engine: str, mine: Collection[str]) -> str:
 
 
 def described(setting: Setting) -> str:
-    where = f"{amount(setting.rows)} rows, skew {setting.skew:g}, batches of {setting.batch_rows:,}"
-    return where
+    return f"{amount(setting.rows)} rows, skew {setting.skew:g}, batches of {setting.batch_rows:,}"
 
 
 def amount(rows: int) -> str:

@@ -33,7 +33,7 @@ class Limits:
 
     warm: float = 1.5
     """Seconds of warm-up; up to four times as long for caches that are not full."""
-    seconds: float = 2.5
+    seconds: float = 2.0
     batches: int = 1_000
     """Measure for so many seconds or batches, whichever is less."""
     longest: float = 60.0
@@ -44,28 +44,32 @@ class Limits:
 
 def main() -> None:
     asked = json.loads(sys.argv[1])
-    cell = Cell(**asked["cell"])
-    place = Place(Path(asked["directory"]), cell.rows, cell.memory)
-    rival = ENGINES[cell.engine](place)
-    if asked.get("prepare"):
-        prepared(rival, cell, Limits(**asked["limits"]))
-        return
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
-    try:
-        found = measured(rival, cell, Limits(**asked["limits"]))
-    except MemoryError:
-        found = Found(failed="out of memory")
-    except Exception as error:
-        if "memory" not in str(error).lower():
-            raise
-        found = Found(failed="out of memory")
-    print(json.dumps(asdict(found)))
+    directory, limits = Path(asked["directory"]), Limits(**asked["limits"])
+    for plain in asked.get("prepare", ()):
+        _prepared(Cell(**plain), directory, limits)
+    if "cell" in asked:
+        print(json.dumps(asdict(_tried(Cell(**asked["cell"]), directory, limits))))
 
 
-def prepared(rival: Rival, cell: Cell, limits: Limits) -> None:
-    """Make what is not there: the master in this engine's form, and the stream."""
+def _prepared(cell: Cell, directory: Path, limits: Limits) -> None:
+    """Make what is not there: the master in the engine's form, and the stream."""
+    rival = _rival(cell, directory)
     rival.prepare()
     _stream(rival.place, cell, limits)
+
+
+def _rival(cell: Cell, directory: Path) -> Rival:
+    return ENGINES[cell.engine](Place(directory, cell.rows, cell.memory))
+
+
+def _tried(cell: Cell, directory: Path, limits: Limits) -> Found:
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+    try:
+        return measured(_rival(cell, directory), cell, limits)
+    except Exception as error:
+        if isinstance(error, MemoryError) or "memory" in str(error).lower():
+            return Found(failed="out of memory")
+        raise
 
 
 def measured(rival: Rival, cell: Cell, limits: Limits) -> Found:
