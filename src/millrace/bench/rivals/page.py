@@ -161,7 +161,7 @@ def draw(rates: Rates, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     sizes, skews = _sizes(rates), sorted({setting.skew for setting in rates})
-    shape = {"figsize": (2.9 * len(skews) + 0.6, 2.3 * len(sizes) + 0.7), "sharex": True, "sharey": True}
+    shape: dict[str, Any] = {"figsize": (2.9 * len(skews) + 0.6, 2.3 * len(sizes) + 0.7), "sharex": True, "sharey": True}
     figure, panels = plt.subplots(len(sizes), len(skews), squeeze=False, **shape)
     names = engines(rates)
     for i, rows in enumerate(sizes):

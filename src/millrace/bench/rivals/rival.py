@@ -84,7 +84,8 @@ class Rival(ABC):
 def as_batches(rows: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
     """Rows with plain text, as checksums take them."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-    return table.cast(pa.schema([(f.name, _plain(f.type)) for f in table.schema])).to_batches()
+    batches: list[pa.RecordBatch] = table.cast(pa.schema([(f.name, _plain(f.type)) for f in table.schema])).to_batches()
+    return batches
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

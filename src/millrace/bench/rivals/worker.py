@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -143,8 +144,8 @@ def _timed(rival: Rival, feed: Iterator[pa.RecordBatch], limits: Limits) -> list
     return durations
 
 
-def _count(outs: Iterable[object]) -> int:
-    return sum(len(out) for out in outs)  # type: ignore[arg-type]
+def _count(outs: Iterable[Any]) -> int:
+    return sum(len(out) for out in outs)
 
 
 def _read_through(path: Path) -> None:
