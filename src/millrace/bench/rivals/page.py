@@ -161,8 +161,9 @@ def draw(rates: Rates, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     sizes, skews = _sizes(rates), sorted({setting.skew for setting in rates})
-    shape: dict[str, Any] = {"figsize": (2.9 * len(skews) + 0.6, 2.3 * len(sizes) + 0.7), "sharex": True, "sharey": True}
-    figure, panels = plt.subplots(len(sizes), len(skews), squeeze=False, **shape)
+    inches = (2.9 * len(skews) + 0.6, 2.3 * len(sizes) + 0.7)
+    shape = (len(sizes), len(skews))
+    figure, panels = plt.subplots(*shape, squeeze=False, sharex=True, sharey=True, figsize=inches)
     names = engines(rates)
     for i, rows in enumerate(sizes):
         for j, skew in enumerate(skews):
