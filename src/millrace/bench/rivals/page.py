@@ -161,6 +161,7 @@ def draw(rates: Rates, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     sizes, skews = _sizes(rates), sorted({setting.skew for setting in rates})
+    batches = sorted({setting.batch_rows for setting in rates})
     inches = (2.9 * len(skews) + 0.6, 2.3 * len(sizes) + 0.7)
     shape = (len(sizes), len(skews))
     figure, panels = plt.subplots(*shape, squeeze=False, sharex=True, sharey=True, figsize=inches)
@@ -171,14 +172,17 @@ def draw(rates: Rates, path: Path) -> None:
             for number, name in enumerate(names):
                 _draw_line(axes, rates, (rows, skew), name, _COLOURS.get(name, _OTHERS[number % len(_OTHERS)]))
             axes.set(xscale="log", yscale="log")
+            axes.set_xticks(batches, [f"{batch:,}" for batch in batches], fontsize=8)
+            axes.minorticks_off()
             axes.set_title(f"{ratios.amount(rows)} rows, skew {skew:g}", fontsize=9)
             axes.grid(color="#e6e9eb", linewidth=0.6)
             axes.spines[["top", "right"]].set_visible(False)
     lines, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(lines, labels, frameon=False, ncols=min(6, len(names)), loc="upper center", fontsize=9)
+    figure.legend(lines, labels, frameon=False, ncols=2 * len(skews), loc="upper center", fontsize=9)
     figure.supxlabel("rows of a batch", fontsize=9)
     figure.supylabel("stream tuples per second", fontsize=9)
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.35 / figure.get_figheight()))
+    legend = 0.1 + 0.22 * -(-len(names) // (2 * len(skews)))
+    figure.tight_layout(rect=(0, 0, 1, 1 - legend / figure.get_figheight()))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
