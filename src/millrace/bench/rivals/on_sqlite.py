@@ -28,8 +28,9 @@ class SQLite(Rival):
     Notes
     -----
     Per distinct key of a batch the cache is asked and told once, by functions that loop in C. Keys that it does not
-    have go to SQLite in one statement, sorted; of the ways to ask for many keys (``IN`` with values or parameters, a
-    temporary table, one statement for each) that through ``json_each`` was the quickest. Text has to be of one length.
+    have go to SQLite in one statement, sorted. In one try on 4 M rows, on a busy machine, ``json_each`` (which fetched
+    one column, the others two) took 2.9, 3.6 and 2.3 µs a key with 2,000, 50,000 and 400,000 keys, ``IN`` with
+    parameters 5.0, 3.0 and 3.0, and one statement for each key 5 to 8. Text has to be of one length.
     """
 
     def __init__(self, place: Place) -> None:
