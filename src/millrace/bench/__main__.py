@@ -1,15 +1,20 @@
-"""``python -m millrace.bench NAME … [--directory DIR] [--results FILE] [--small]``; ``--help`` lists the names."""
+"""``python -m millrace.bench NAME … [--directory DIR] [--results FILE] [--small]``; ``--help`` lists the names.
+
+``python -m millrace.bench rivals`` has options of its own.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import platform
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from millrace.bench import adaptive, claims, cost, disk, drift, family, grid, peers, scaling, spark
+from millrace.bench.rivals import command
 
 _SMALL: dict[str, dict[str, Any]] = {
     "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
@@ -45,8 +50,11 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["rivals"]:
+        command.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m millrace.bench", description="Measure the engine.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_SMALL)}; all by default")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_SMALL)}; all by default; or rivals")
     parser.add_argument("--directory", type=Path, default=Path("bench-data"), help="where inputs are kept")
     parser.add_argument("--results", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--small", action="store_true", help="seconds instead of minutes, figures mean nothing")

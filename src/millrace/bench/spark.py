@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -79,14 +80,21 @@ def run(
 
 def measure(setting: SparkSetting) -> dict[str, Any]:
     """One engine in a process of its own."""
-    command = [sys.executable, "-m", "millrace.bench.spark_worker", json.dumps(asdict(setting))]
+    return measure_several([setting])[0]
+
+
+def measure_several(settings: Sequence[SparkSetting]) -> list[dict[str, Any]]:
+    """Settings of one engine and one master, in one process."""
+    asked = json.dumps([asdict(setting) for setting in settings])
+    command = [sys.executable, "-m", "millrace.bench.spark_worker", asked]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         tail = "\n".join(done.stderr.strip().splitlines()[-15:])
-        raise RuntimeError(f"{setting.engine}: {tail}")
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    found["seconds"] = median(found["durations"])
-    found["rate"] = setting.batch_rows / found["seconds"]
+        raise RuntimeError(f"{settings[0].engine}: {tail}")
+    found: list[dict[str, Any]] = json.loads(done.stdout.strip().splitlines()[-1])
+    for setting, one in zip(settings, found, strict=True):
+        one["seconds"] = median(one["durations"])
+        one["rate"] = setting.batch_rows / one["seconds"]
     return found
 
 
@@ -105,7 +113,7 @@ def stream_path(directory: Path, rows: int, batch: int, skew: float, hot: float)
     return directory / f"spark-stream-{rows}-{batch}-{skew:g}-{hot:g}"
 
 
-def prepare_master(directory: Path, rows: int) -> None:
+def prepare_master(directory: Path, rows: int, shards: tuple[int, ...] = (1, 2)) -> None:
     """The master as a folder of Parquet files, and as stores of one shard and of two."""
     folder = master_path(directory, rows)
     if not folder.exists():
@@ -124,9 +132,9 @@ def prepare_master(directory: Path, rows: int) -> None:
         if writer is not None:
             writer.close()
         aside.rename(folder)
-    for shards in (1, 2):
-        if not store_path(directory, rows, shards).exists():
-            MasterStore.build(str(folder), store_path(directory, rows, shards), key="key", shards=shards)
+    for count in shards:
+        if not store_path(directory, rows, count).exists():
+            MasterStore.build(str(folder), store_path(directory, rows, count), key="key", shards=count)
 
 
 def prepare_stream(directory: Path, rows: int, batch: int, count: int, skew: float, hot: float) -> None:

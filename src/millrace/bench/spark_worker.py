@@ -1,18 +1,25 @@
-"""One engine on Spark in a process of its own: ``python -m millrace.bench.spark_worker '{…}'`` prints JSON."""
+"""One engine on Spark in a process of its own: ``python -m millrace.bench.spark_worker '{…}'`` prints JSON.
+
+Given a list of settings of one engine, it measures one after the other in the same Spark and prints a list.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from millrace.bench.memory import PeakMemory, tree_anonymous_bytes
+from millrace.bench.rivals.on_pandas import Pandas
+from millrace.bench.rivals.rival import Place
 from millrace.spark.session import ARROW_CHECKS
 
 WARM = 3
@@ -36,41 +43,70 @@ class SparkSetting:
     hot: float = 0.0
     warm_seconds: float = 30.0
     """Time until a micro-batch counts: what Java compiles while a query is young is not what a query costs."""
+    warm_batches: int = WARM
+    most_seconds: float = math.inf
+    """After this time, what micro-batches there are have to do, warm or not."""
+    check: bool = True
 
 
 def main() -> None:
-    setting = SparkSetting(**json.loads(sys.argv[1]))
-    print(json.dumps(measured(setting)))
+    asked = json.loads(sys.argv[1])
+    if isinstance(asked, list):
+        print(json.dumps(several([SparkSetting(**one) for one in asked])))
+    else:
+        print(json.dumps(several([SparkSetting(**asked)])[0]))
 
 
-def measured(setting: SparkSetting) -> dict[str, Any]:
-    from pyspark.sql import functions as F
-
-    from millrace.bench import spark as inputs
+def several(settings: Sequence[SparkSetting]) -> list[dict[str, Any]]:
+    """Measure settings of one engine and one master, in one Spark."""
     from millrace.spark import session
-    from millrace.spark.watch import observed
 
-    directory = Path(setting.directory)
-    settings: dict[str, object] = {
+    engine = settings[0].engine
+    options: dict[str, object] = {
         "spark__sql__shuffle__partitions": 2,
         "spark__driver__memory": "6g",
         "spark__driver__extraJavaOptions": _JAVA,
         "spark__sql__streaming__numRecentProgressUpdates": 10_000,
+        "spark__sql__execution__arrow__pyspark__enabled": True,
     }
-    if setting.engine == "spark-sort-merge":
-        settings["spark__sql__autoBroadcastJoinThreshold"] = -1
-    spark = session("bench", master="local[2]", **settings)
-    spark.sparkContext.setLogLevel("OFF")
+    if engine == "spark-sort-merge":
+        options["spark__sql__autoBroadcastJoinThreshold"] = -1
+    with PeakMemory(every=0.1, of=tree_anonymous_bytes) as memory:
+        spark = session("bench", master="local[2]", **options)
+        spark.sparkContext.setLogLevel("OFF")
+        frames = _frames(settings[0]) if engine.startswith("pandas") else None
+        found = [measured(setting, spark, frames) for setting in settings]
+        spark.stop()
+    return [{**one, "memory_growth": memory.growth} for one in found]
+
+
+def measured(setting: SparkSetting, spark: Any, frames: Pandas | None) -> dict[str, Any]:
+    from pyspark.sql import functions as F
+
+    from millrace.bench import spark as inputs
+    from millrace.spark.watch import observed
+
+    directory = Path(setting.directory)
     folder = inputs.stream_path(directory, setting.master_rows, setting.batch_rows, setting.skew, setting.hot)
     schema = spark.read.parquet(str(folder)).schema
     with tempfile.TemporaryDirectory() as place:
         endless = _endless(folder, Path(place, "in"))
         stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 2).parquet(str(endless))
+        if frames is not None:
+            progress = _steady(stream.writeStream.foreachBatch(_merging(frames)), setting, Path(place, "a"))
+            found: dict[str, Any] = {"durations": _durations(progress), "checksum": ""}
+            if setting.check:
+                first = spark.read.parquet(*(str(folder / f"000{i}.parquet") for i in (0, 1))).toPandas()
+                rows = pa.Table.from_pandas(frames.frame(first), preserve_index=False)
+                hashed = spark.createDataFrame(rows).select(F.xxhash64(*sorted(rows.column_names)).alias("hash"))
+                total = hashed.agg(F.sum(F.col("hash").cast("decimal(38,0)"))).first()[0]
+                found["checksum"] = f"{len(rows)} {total}"
+            return found
         out = _engine(setting, spark, stream)
         count, total = F.count(F.lit(1)).alias("rows"), F.sum(F.xxhash64(*sorted(out.columns)).cast("decimal(38,0)"))
-        progress = _steady(out.observe("check", count), setting, Path(place, "a"))
-        found: dict[str, Any] = {
-            "durations": [p["batchDuration"] / 1000 for p in progress],
+        progress = _steady(out.observe("check", count).writeStream.format("noop"), setting, Path(place, "a"))
+        found = {
+            "durations": _durations(progress),
             "rows": sum(p["observedMetrics"]["check"]["rows"] for p in progress),
             "checksum": "",
         }
@@ -78,14 +114,31 @@ def measured(setting: SparkSetting) -> dict[str, Any]:
         if mine:
             found["join_ms"] = sum(m["join_ms"] for m in mine) / len(mine) / 2
             found["last"] = mine[-1]
-        if setting.engine in ("spark", "drain", "carry", "lookup"):
+        if setting.check and setting.engine in ("spark", "spark-sort-merge", "drain", "carry", "lookup"):
             first = spark.readStream.schema(schema).parquet(str(folder / "000[01].parquet"))
             checked = _engine(setting, spark, first).observe("check", count, total.alias("sum"))
             progress = _complete(checked, Path(place, "b"))
             sums = [p["observedMetrics"]["check"] for p in progress if p["observedMetrics"]]
             found["checksum"] = f"{sum(s['rows'] for s in sums)} {sum(s['sum'] or 0 for s in sums)}"
-    spark.stop()
     return found
+
+
+def _frames(setting: SparkSetting) -> Pandas:
+    """The master as a pandas frame in the driver."""
+    frames = Pandas(Place(Path(setting.directory), setting.master_rows), merge=setting.engine == "pandas-merge")
+    frames.open()
+    return frames
+
+
+def _merging(frames: Pandas) -> Callable[[Any, int], None]:
+    def run(batch: Any, _: int) -> None:
+        frames.frame(batch.toPandas())
+
+    return run
+
+
+def _durations(progress: Sequence[Any]) -> list[float]:
+    return [p["batchDuration"] / 1000 for p in progress]
 
 
 def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
@@ -136,26 +189,28 @@ def _widened(store: str) -> Any:
 def _endless(folder: Path, place: Path) -> Path:
     """A folder with the same files over and over, more than anybody will read."""
     place.mkdir()
-    files = sorted(folder.glob("*.parquet"))
+    files = sorted(folder.resolve().glob("*.parquet"))
     for number in range(1_000):
         (place / f"{number:04d}.parquet").symlink_to(files[number % len(files)])
     return place
 
 
-def _steady(out: Any, setting: SparkSetting, checkpoint: Path) -> list[Any]:
+def _steady(writer: Any, setting: SparkSetting, checkpoint: Path) -> list[Any]:
     """Run a query until it is warm and as many micro-batches have passed as were asked for; these."""
-    query = out.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
     began, warm = time.perf_counter(), 0
     try:
         while True:
             if query.awaitTermination(_LOOK_SECONDS):
                 raise query.exception() or RuntimeError("the query has ended")
-            last = query.lastProgress
+            last, spent = query.lastProgress, time.perf_counter() - began
             done = 0 if last is None else last["batchId"] + 1
-            if not warm and done >= WARM and time.perf_counter() - began >= setting.warm_seconds:
+            late = spent >= setting.most_seconds and done > 0
+            if not warm and done >= setting.warm_batches and spent >= setting.warm_seconds:
                 warm = done
-            if warm and done >= warm + setting.batches:
-                return [p for p in query.recentProgress if p["numInputRows"] and p["batchId"] >= warm]
+            if late or (warm and done >= warm + setting.batches):
+                counted = warm if warm < done else done - 1
+                return [p for p in query.recentProgress if p["numInputRows"] and p["batchId"] >= counted]
     finally:
         query.stop()
 

@@ -1,0 +1,119 @@
+"""``python -m millrace.bench rivals``: Millrace and its peers in one run that can be stopped and gone on with."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from millrace.bench.rivals import matrix, page, ratios
+from millrace.bench.rivals.cell import Cell, Journal
+from millrace.bench.rivals.engines import ENGINES, MILLRACE, USUAL
+from millrace.bench.rivals.worker import Limits
+
+_SIZES = (1_000_000, 10_000_000, 50_000_000)
+_SKEWS = (0.0, 0.5, 1.0)
+_BATCHES = (10_000, 100_000, 1_000_000)
+_MEMORIES = ("0.2%", "1%", "5%", "20%")
+_SMALL: dict[str, Any] = {"sizes": (100_000,), "skews": (1.0,), "batches": (5_000, 50_000)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    asked = _parser().parse_args(arguments)
+    small = asked.small
+    console = Console()
+    if asked.spark:
+        from millrace.bench.rivals import on_spark as group
+
+        group.main(asked, console)
+        return
+    limits = Limits(asked.warm, asked.seconds)
+    if small:
+        limits = Limits(0.1, 0.2, tuples=200_000)
+    wanted = matrix.cells(
+        asked.engines or USUAL,
+        asked.sizes or (_SMALL["sizes"] if small else _SIZES),
+        asked.skews or (_SMALL["skews"] if small else _SKEWS),
+        asked.batches or (_SMALL["batches"] if small else _BATCHES),
+        memory=asked.memory,
+        memories=() if small else asked.memories,
+        rounds=asked.rounds,
+    )
+    journal = Journal(asked.results)
+    missing = [cell for cell in wanted if journal.get(cell) is None]
+    minutes = sum(matrix.expected(cell, limits) for cell in missing) / 60
+    console.print(f"{len(wanted)} cells, {len(missing)} to measure: about {minutes:.0f} min once the inputs are there")
+    if asked.estimate:
+        return
+    asked.directory.mkdir(parents=True, exist_ok=True)
+    matrix.prepare(missing, asked.directory, limits, console)
+    if asked.prepare:
+        return
+    matrix.run(wanted, asked.directory, journal, limits, console=console)
+    finish(wanted, journal, asked.memory, MILLRACE, console, asked.results)
+
+
+def finish(
+    wanted: Sequence[Cell],
+    journal: Journal,
+    memory: str,
+    mine: Sequence[str],
+    console: Console,
+    results: Path | None,
+) -> None:
+    """Show what was found; beside the results, write it as Markdown and as a picture."""
+    cells = set(wanted)
+    found = [(cell, one) for cell, one in journal if cell in cells]
+    rates = ratios.by_setting(found, memory)
+    page.show(console, rates, mine)
+    varied = {(cell.rows, cell.skew, cell.batch_rows) for cell, _ in found if cell.memory != memory}
+    with_budget = {cell.engine for cell, _ in found if cell.memory != memory}
+    memories = ratios.by_setting(
+        (cell, one)
+        for cell, one in found
+        if (cell.rows, cell.skew, cell.batch_rows) in varied and cell.engine in with_budget
+    )
+    if len(memories) > 1:
+        page.show_memory(console, memories)
+    if results is not None:
+        picture = results.with_suffix(".png")
+        page.draw(rates, picture)
+        text = page.markdown(rates, memories, mine, f"images/{picture.name}")
+        results.with_suffix(".md").write_text(text)
+        console.print(f"{results}, {picture.name} and {results.with_suffix('.md').name} are written")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m millrace.bench rivals", description="Millrace beside its peers.")
+    add = parser.add_argument
+    add("--directory", type=Path, default=Path("bench-data"), help="where inputs are kept")
+    add("--results", type=Path, help="JSON lines of what is measured; a rerun goes on. A .md and a .png come beside it")
+    add("--engines", type=_words, help=f"of {', '.join(ENGINES)}; {','.join(USUAL)} by default")
+    add("--sizes", type=_numbers, help="master rows, such as 1000000,10000000")
+    add("--skews", type=_shares, help="such as 0,0.5,1")
+    add("--batches", type=_numbers, help="rows of a batch, such as 10000,100000")
+    add("--memory", default="1%", help="a share of the master, for engines that have a budget")
+    add("--memories", type=_words, default=_MEMORIES, help="one setting again with each of these")
+    add("--rounds", type=int, default=1, help="measure everything so many times; medians count")
+    add("--warm", type=float, default=Limits.warm, help="seconds of warm-up of a cell")
+    add("--seconds", type=float, default=Limits.seconds, help="seconds of measuring of a cell")
+    add("--spark", action="store_true", help="the engines on Spark instead")
+    add("--small", action="store_true", help="seconds instead of minutes, figures mean nothing")
+    add("--estimate", action="store_true", help="only say how long it would take")
+    add("--prepare", action="store_true", help="only make the inputs")
+    return parser
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part.replace("_", "")) for part in _words(text))
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in _words(text))

@@ -1,0 +1,191 @@
+"""The engines on Spark: ``enrich`` beside Spark's stream-static joins and pandas in ``foreachBatch``.
+
+An engine's cells for one master share a process and a Spark: what Java compiles is compiled once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from millrace.bench import spark
+from millrace.bench.rivals.cell import Cell, Found, Journal
+from millrace.bench.rivals.rival import Place, arrow_file
+from millrace.bench.spark_worker import SparkSetting
+from millrace.core.errors import one_of
+
+MEMORY = "256MB"
+MILLRACE = ("drain", "lookup")
+"""``enrich`` with ``ssbj``, which needs no index, and with look-ups."""
+ENGINES: dict[str, dict[str, str]] = {
+    "drain": {"join": "enrich, ssbj, pending=drain", "memory": MEMORY},
+    "lookup": {"join": "enrich, lookup", "memory": MEMORY},
+    "spark": {"join": "stream-static, as Spark plans it: the micro-batch is broadcast", "master": "Parquet"},
+    "spark-sort-merge": {"join": "stream-static, sort-merge: broadcasts turned off", "master": "Parquet"},
+    "pandas": {"join": "foreachBatch: toPandas through Arrow, get_indexer of an index built once, take"},
+    "pandas-merge": {"join": "foreachBatch: toPandas through Arrow, merge"},
+}
+USUAL = ("drain", "lookup", "spark", "spark-sort-merge", "pandas")
+_COMMON = {"Spark": "local[2], 2 shuffle partitions, driver 6 GB, parallel collector, no-op sink"}
+
+_COSTS = {
+    # seconds of a micro-batch, and per million master rows; microseconds per tuple
+    "drain": (0.5, 0.03, 1.0),
+    "lookup": (0.4, 0.0, 1.0),
+    "spark": (0.6, 0.4, 1.0),
+    "spark-sort-merge": (0.8, 1.5, 1.5),
+    "pandas": (0.4, 0.0, 2.0),
+    "pandas-merge": (0.4, 0.5, 2.0),
+}
+_START = 12.0
+_WARM = 5.0
+_MOST = 60.0
+_LARGE = 5_000_000  # rows of a master above which micro-batches of Spark's own joins are few
+
+
+def cells(
+    engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], batches: Sequence[int], *, whole: bool = False
+) -> list[Cell]:
+    """All sizes and batches at the greatest skew; other skews at the middle size, or, ``whole``, at all of them.
+
+    Spark's sort-merge join, whose time is the master's whatever the stream, has one skew and the largest batch only.
+    """
+    for engine in engines:
+        one_of("engine", engine, ENGINES)
+    middle = sorted(sizes)[len(sizes) // 2]
+    return [
+        Cell(engine, rows, skew, batch, MEMORY)
+        for rows in sizes
+        for engine in engines
+        for skew in sorted(skews, reverse=True)
+        for batch in batches
+        if whole
+        or (skew == max(skews) and (engine != "spark-sort-merge" or batch == max(batches)))
+        or (skew < max(skews) and rows == middle and engine != "spark-sort-merge")
+    ]
+
+
+def expected(wanted: Iterable[Cell]) -> float:
+    """Seconds that these should take, once the inputs are there."""
+    groups: dict[tuple[str, int], list[Cell]] = {}
+    for cell in wanted:
+        groups.setdefault((cell.engine, cell.rows), []).append(cell)
+    total = 0.0
+    for (engine, rows), group in groups.items():
+        fixed, per_row, per_tuple = _COSTS[engine]
+        total += _START + _WARM + (0.3e-6 * rows if engine == "pandas" else 0)
+        for cell in group:
+            one = fixed + per_row * rows / 1e6 + per_tuple * 1e-6 * cell.batch_rows
+            warm, count = _counts(cell)
+            total += min((warm + count) * one, max(_MOST, one)) + _checks(cell) * one
+    return total
+
+
+def _counts(cell: Cell) -> tuple[int, int]:
+    """Micro-batches to warm up and to measure."""
+    return (1, 2) if cell.engine.startswith("spark") and cell.rows > _LARGE else (2, 3)
+
+
+def _checks(cell: Cell) -> bool:
+    """Whether rows are compared: not where one more micro-batch would take minutes."""
+    return cell.engine != "spark-sort-merge" or cell.rows <= _LARGE
+
+
+def prepare(wanted: Sequence[Cell], directory: Path) -> None:
+    for rows in dict.fromkeys(cell.rows for cell in wanted):
+        spark.prepare_master(directory, rows, shards=(1,))
+        if any(cell.engine.startswith("pandas") for cell in wanted):
+            arrow_file(Place(directory, rows))
+    for cell in wanted:
+        spark.prepare_stream(directory, cell.rows, cell.batch_rows, 4, cell.skew, 0.0)
+
+
+def run(wanted: Sequence[Cell], directory: Path, journal: Journal, console: Console, warm: float = _WARM) -> None:
+    """Measure what is missing, a process for each engine and master."""
+    missing = [cell for cell in wanted if journal.get(cell) is None]
+    groups: dict[tuple[int, str], list[Cell]] = {}
+    for cell in missing:
+        groups.setdefault((cell.rows, cell.engine), []).append(cell)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=len(wanted), completed=len(wanted) - len(missing))
+        for (rows, engine), group in groups.items():
+            progress.update(task, description=f"{engine} on Spark: {rows:,} rows")
+            settings = [_setting(cell, directory, warm if i == 0 else 0.0) for i, cell in enumerate(group)]
+            try:
+                outcomes = [_found(one, engine, cell) for one, cell in zip(_measured(settings), group, strict=True)]
+            except RuntimeError as error:
+                outcomes = [Found(failed=_short(error), settings=ENGINES[engine] | _COMMON)] * len(group)
+            for cell, found in zip(group, outcomes, strict=True):
+                journal.keep(cell, found)
+                progress.advance(task)
+
+
+_measured = spark.measure_several
+
+
+def _setting(cell: Cell, directory: Path, warm: float) -> SparkSetting:
+    warm_batches, count = _counts(cell)
+    return SparkSetting(
+        cell.engine,
+        str(directory),
+        cell.rows,
+        cell.batch_rows,
+        count,
+        cell.memory,
+        cell.skew,
+        warm_seconds=warm,
+        warm_batches=warm_batches,
+        most_seconds=_MOST,
+        check=_checks(cell),
+    )
+
+
+def _found(one: dict[str, object], engine: str, cell: Cell) -> Found:
+    durations = np.array(one["durations"], np.float64)
+    growth = one["memory_growth"]
+    assert isinstance(growth, int)
+    return Found(
+        rate=cell.batch_rows / float(np.median(durations)),
+        p50=float(np.quantile(durations, 0.5)),
+        p99=float(np.quantile(durations, 0.99)),
+        batches=len(durations),
+        memory_growth=growth,
+        checksum=str(one["checksum"]),
+        settings=ENGINES[engine] | _COMMON,
+    )
+
+
+def _short(error: RuntimeError) -> str:
+    text = str(error)
+    return "out of memory" if "OutOfMemory" in text or "MemoryError" in text else text.splitlines()[-1][:80]
+
+
+def main(asked: argparse.Namespace, console: Console) -> None:
+    from millrace.bench.rivals.command import finish
+
+    small = asked.small
+    wanted = cells(
+        asked.engines or USUAL,
+        asked.sizes or ((100_000,) if small else (1_000_000, 10_000_000, 50_000_000)),
+        asked.skews or ((1.0,) if small else (0.0, 1.0)),
+        asked.batches or ((20_000,) if small else (100_000, 1_000_000)),
+    )
+    journal = Journal(asked.results)
+    missing = [cell for cell in wanted if journal.get(cell) is None]
+    minutes = math.ceil(expected(missing) / 60)
+    console.print(f"{len(wanted)} cells, {len(missing)} to measure: about {minutes} min once the inputs are there")
+    if asked.estimate:
+        return
+    asked.directory.mkdir(parents=True, exist_ok=True)
+    prepare(missing, asked.directory)
+    if asked.prepare:
+        return
+    run(wanted, asked.directory, journal, console, 1.0 if small else _WARM)
+    finish(wanted, journal, MEMORY, MILLRACE, console, asked.results)
