@@ -153,5 +153,3 @@ def _rest(inputs: Inputs, point: OnlinePoint, join: AdaptiveJoin, seed: int) -> 
 def _check(inputs: Inputs, point: OnlinePoint, found: int) -> None:
     if found != inputs.results:
         raise MillraceError(f"{point.algorithm} on {point.data}: {found:,} results, but there are {inputs.results:,}")
-
-

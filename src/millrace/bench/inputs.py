@@ -1,4 +1,4 @@
-"""Inputs of experiments with adaptive joins: tables, when their tuples come, what is joined, and how much there is of it.
+"""Inputs of experiments with adaptive joins: tables, when their tuples come, what is joined, how much comes of it.
 
 Inputs are thinned, not cut off: of the paper's tuples and of their times of arrival every n-th is taken, and time runs
 n times faster. So drifts, seasons, and how well the pauses of two inputs meet stay as they are.

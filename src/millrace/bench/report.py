@@ -119,7 +119,8 @@ def _shown(figure: dict[str, Any]) -> str:
         if name not in ("rows", figure["varies"])
     )
     fixed = f" Fixed, in the paper's numbers: {fixed}." if fixed else ""
-    return f"Data: {'; '.join(figure['data'])}. {figure['rows_of']} has {rows} rows, {size}. Disk: {figure['disk']}.{fixed}"
+    data = "; ".join(figure["data"])
+    return f"Data: {data}. {figure['rows_of']} has {rows} rows, {size}. Disk: {figure['disk']}.{fixed}"
 
 
 def _claim(claim: dict[str, Any]) -> str:

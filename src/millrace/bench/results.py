@@ -56,11 +56,7 @@ def _figure(
     for line, x, planned in experiment.points(size):
         point = on_disk(planned, directory)
         found = {seed: journal.get(point, seed) for seed in seeds}
-        measured = {
-            seed: one[experiment.reading(x)] * metric.factor
-            for seed, one in found.items()
-            if one is not None
-        }
+        measured = {seed: one[experiment.reading(x)] * metric.factor for seed, one in found.items() if one is not None}
         if not measured:
             continue
         shown.append(point)
@@ -94,7 +90,11 @@ def _figure(
         "factor": experiment.factor(size),
         "rows_of": shown[0].rows_of if shown else "",
         "disk": shown[0].conditions if shown else "",
-        "fixed": {name: value for name, value in experiment.parameters.items() if name not in ("data", "scaled_seek")},
+        "fixed": {
+            name: value
+            for name, value in experiment.parameters.items()
+            if name not in ("data", "scaled_seek") and value is not None
+        },
         "complete": sum(len(line) for line in series.values()) == len(experiment.series) * len(experiment.at(size)),
         "series": series,
         "claims": [judge(experiment, claim, values).as_dict() for claim in experiment.claims],
