@@ -228,7 +228,7 @@ class Machinery:
             return
         self._own = self._own or self.transfer.nbytes
         while not self.transfer.try_resize(wanted) and any(len(side.memory) for side in self.sides):
-            lacking = wanted - self.transfer.nbytes - self.budget.available
+            lacking: float = wanted - self.transfer.nbytes - self.budget.available
             before = self.metrics.spilled_rows
             while lacking > 0 and any(len(side.memory) for side in self.sides):
                 yield from self.flush()

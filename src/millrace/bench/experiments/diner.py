@@ -27,8 +27,8 @@ _DATA = {
 _SHARES = (5, 10, 15, 20)
 _DELAYS = (10, 20, 30, 40, 50)
 _HMJ = (
-    "HMJ's policy sends the largest pair of buckets away, which is the one with the frequent keys, and the more of them "
-    "there are the sooner; the paper does not say how many buckets it has (32 here)"
+    "HMJ's policy sends the largest pair of buckets away, which is the one with the frequent keys, the sooner the more "
+    "buckets there are; the paper does not say how many buckets it has (32 here)"
 )
 _SHAPE = "the data is made up to have the paper's size, not its distribution of prices or temperatures"
 _UNITS = (
