@@ -305,3 +305,24 @@ def test_an_input_that_never_came() -> None:
     join = mr.StreamJoin(on="k", how="left")
     join.bind(right=right.schema)
     assert [row["r"] for batch in join.run(left=[left], right=[]) for row in batch.to_pylist()] == [None, None]
+
+
+def test_rows_leave_memory_for_the_blocks_that_are_kept_and_may_come_back() -> None:
+    keys = np.arange(4000) * 7 % 1000
+    left = pa.record_batch({"k": keys, "l": ["x" * 80] * 4000})
+    right = pa.record_batch({"k": keys[::-1].copy(), "r": ["y" * 80] * 4000})
+    join = mr.StreamJoin(on="k", memory=100_000, block=1000, max_outer_blocks=19)
+    rows = 0
+    for at in range(0, 4000, 50):
+        for side, batch in (("left", left), ("right", right)):
+            rows += sum(len(b) for b in join.push(side, batch.slice(at, 50)))
+        if at % 1000 == 0 and at:
+            own = join.machinery.transfer.nbytes
+            for _ in range(3):
+                rows += sum(len(b) for b in join.idle())
+                join.check_invariants()
+            assert join.machinery.transfer.nbytes > own, "room for 19 blocks, each of them twice"
+            rows += sum(len(b) for b in join.push("left", left.slice(0, 0)))
+            assert join.machinery.transfer.nbytes == own
+    rows += sum(len(b) for b in join.finish())
+    assert rows == 16 * 1000

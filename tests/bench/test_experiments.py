@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.bench import report, results, runner
-from millrace.bench.experiment import SIZES, Experiment, Point, Ratio, Scale
+from millrace.bench.adaptive_points import READ_AT, OnlinePoint, online
+from millrace.bench.experiment import METRICS, SIZES, Experiment, Point, Ratio, Run, Scale
 from millrace.bench.experiments import EXPERIMENTS, chosen
 from millrace.bench.measures import Outcome
 from millrace.cli.main import app
@@ -25,13 +26,13 @@ def _tiny(name: str, *values: float) -> Experiment:
     return replace(EXPERIMENTS[name], scale=Scale(1 / 20_000, 1), few=values)
 
 
-def _made_up(_: Path, point: Point, seed: int) -> Outcome:
+def _made_up(_: Path, point: Run, seed: int) -> Outcome:
     """An outcome without a join: SSBJ eight times as fast as MESHJOIN."""
     rate = (8.0 if point.algorithm == "ssbj" else 1.0) * (1000 + seed)
-    return dict.fromkeys(("rate", "hits", "c_loop", "memory", "processing_time", "waiting_time", "disk rate"), rate)
+    return dict.fromkeys((*METRICS, *(f"results at {x}" for x in READ_AT)), rate)
 
 
-def _stop(_: Path, point: Point, seed: int) -> Outcome:
+def _stop(_: Path, point: Run, seed: int) -> Outcome:
     raise KeyboardInterrupt
 
 
@@ -41,7 +42,7 @@ def test_every_experiment_can_be_laid_out_at_every_size() -> None:
         for size in SIZES:
             points = [point for _, _, point in experiment.points(size)]
             assert len(points) == len(experiment.series) * len(experiment.at(size))
-            assert all(point.disk == "hdd-2007" for point in points)
+            assert all(point.disk == "hdd-2007" for point in points if isinstance(point, Point))
         assert set(experiment.few) <= set(experiment.values) or experiment.name == "ssbj-4a"
         assert experiment.claims
 
@@ -52,6 +53,9 @@ def test_all_figures_of_the_papers_are_there() -> None:
         "ssbj": "4a 4b 5a 5b 5c 5d 5e 5f 6a 6b 6c 6d",
         "sscj": "4a 4b 4c 4d 4e 5a 5b 6",
         "pq": "2 3a 3b 3c 3d 3e",
+        "diner": "7 8 9-csco 9-ipix 9-stations 10 11 12 13-csco 13-stations 14 15 16 17 18 19 t3-most t3-mean "
+        "t4-csco t4-ipix t4-stations",
+        "miner": "20 21 22",
     }
     for paper, names in figures.items():
         assert {f"{paper}-{figure}" for figure in names.split()} <= set(EXPERIMENTS)
@@ -61,10 +65,51 @@ def test_sizes_scale_rows_bytes_and_seeks_alike() -> None:
     experiment = EXPERIMENTS["sscj-4b"]
     line = experiment.series[0]
     full, small = (experiment.point(size, line, 100_000_000) for size in ("paper", "small"))
+    assert isinstance(full, Point)
+    assert isinstance(small, Point)
     assert (full.rows, full.memory, full.seek, full.b) == (100_000_000, 1_120_000_000, 1.0, 1_000_000)
     assert (small.rows, small.memory, small.b) == (50_000, 560_000, 500)
     assert small.seek == 1 / 2000
     assert dict(small.options) == {"cache_share": 0.2}
+
+
+def test_adaptive_joins_are_scaled_by_their_own_layout() -> None:
+    experiment = EXPERIMENTS["diner-18"]
+    full, default = (experiment.point(size, experiment.series[0], 20_000) for size in ("paper", "default"))
+    assert isinstance(full, OnlinePoint)
+    assert isinstance(default, OnlinePoint)
+    assert (full.rows, full.memory, full.block, full.max_new_arrivals) == (100_000, 2_000_000, 10_000, 1000)
+    assert (default.rows, default.memory, default.block, default.max_new_arrivals) == (10_000, 200_000, 1_000, 100)
+    assert dict(full.parameters)["smaller"] == 10 * dict(default.parameters)["smaller"]
+    assert default.costs.read == full.costs.read / 10, "a smaller block takes less time"
+
+
+def test_figures_over_time_read_one_run_at_several_places() -> None:
+    experiment = EXPERIMENTS["diner-7"]
+    points = {point for _, _, point in experiment.points("default")}
+    assert len(points) == len(experiment.series)
+    assert [experiment.reading(x) for x in (10, 100)] == ["results at 10", "results at 100"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "data", "parameters"),
+    [
+        ("diner", "zipf", {}),
+        ("rpj", "zipf", {"skew": 2.0}),
+        ("hmj", "csco", {}),
+        ("pmj", "stations", {"band": True}),
+        ("miner", "chain", {"inputs": 3.0}),
+        ("mjoin", "star", {"inputs": 4.0}),
+    ],
+)
+def test_an_adaptive_join_finds_the_whole_result(algorithm: str, data: str, parameters: dict[str, Any]) -> None:
+    point = OnlinePoint(
+        "online", algorithm, data, 1_000, 10_000, 60_000.0, 1_000, 50, delay=30.0, parameters=tuple(parameters.items())
+    )
+    found = online(Path(), point, seed=3)
+    assert 0 < found["online share"] < 1
+    assert found["results at 50"] <= found["results at 100"] == found["online"]
+    assert found == online(Path(), point, seed=3), "the same on every run"
 
 
 def test_a_wrong_entry_says_what_is_wrong() -> None:
@@ -98,9 +143,9 @@ def test_one_experiment_from_end_to_end(tmp_path: Path) -> None:
 
 def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     experiment = _tiny("ssbj-5a", 1, 5, 10)
-    calls: list[Point] = []
+    calls: list[Run] = []
 
-    def stopped(directory: Path, point: Point, seed: int) -> Outcome:
+    def stopped(directory: Path, point: Run, seed: int) -> Outcome:
         if len(calls) == 4:
             raise KeyboardInterrupt
         calls.append(point)

@@ -196,13 +196,15 @@ class LeastLikely(Buckets):
             self._recent /= 2
 
     def flush(self) -> Batches:
+        wanted = self._m.sides[0].block_rows
         for at in np.argsort(self._recent, axis=None, kind="stable"):
             number, bucket = 1 - int(at) // self.buckets, int(at) % self.buckets
-            held = int(self.counts[number, bucket])
-            if held:
-                rows = self._m.sides[number].block_rows
-                self.send(number, bucket, min(held, rows), self._oldest(number, bucket, rows))
-                break
+            rows = min(int(self.counts[number, bucket]), wanted)
+            if rows:
+                self.send(number, bucket, rows, self._oldest(number, bucket, rows))
+                wanted -= rows
+                if wanted == 0:
+                    break
         return iter(())
 
     def _oldest(self, number: int, bucket: int, rows: int) -> int:

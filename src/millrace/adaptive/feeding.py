@@ -115,14 +115,15 @@ class Feeding:
         """The whole result. If a source breaks off, all results of the rows that came come before the error."""
         join = self._join
         try:
-            yield from self._online()
+            yield from self.online()
         except SourceError:
             yield from self._timed(join.abandon())
             raise
         self._metrics.online_seconds = self._now()
         yield from self._timed(join.finish())
 
-    def _online(self) -> Batches:
+    def online(self) -> Batches:
+        """What comes out until all inputs have ended."""
         join, arrivals = self._join, self._arrivals
         for event in arrivals:
             match event:

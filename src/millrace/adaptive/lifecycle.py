@@ -104,6 +104,7 @@ class AdaptiveJoin(OneCallAtATime, ABC):
         self.budget.reserve("work", self._sizes.work)
         self.machinery = self._machinery(transfer)
         self.flushing, self.reactive = self.algorithm.make(self.machinery, options)
+        self.machinery.flush = self.flushing.flush
         for side in self.machinery.sides:
             self._divide(side)
         self._arriving = self._taking_in()
@@ -213,6 +214,7 @@ class AdaptiveJoin(OneCallAtATime, ABC):
         self._check_between_calls("push")
         self.bind(**{side: batch.schema})
         rows = plain_batch(batch, self.machinery.sides[number].schema)
+        self.reactive.pause()
         return self._guarded(self._counted("rows_arriving", self._arriving.take(number, rows)))
 
     def idle(self) -> Batches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -103,6 +103,10 @@ class Machinery:
         self.partitions = partitions
         """How rows on disk are divided."""
         self.random = np.random.default_rng(seed)
+        self.flush: Callable[[], Batches] = lambda: iter(())
+        """Send something to disk, as the join's policy says."""
+        self._own = 0
+        """Bytes for blocks on their way that are not lent; 0 where none are."""
 
     # rows meet
 
@@ -217,6 +221,31 @@ class Machinery:
                 break
             count += 1
         return max(1, count)
+
+    def borrow(self, blocks: int) -> Batches:
+        """Have room for so many blocks at a time, for which rows leave memory; at most half of the budget is for them.
+
+        Rows of the policy's choice go to disk. :meth:`give_back` before rows are taken in again.
+        """
+        wanted = min((2 * blocks + 2) * self.block, self.budget.total // 2)
+        if wanted <= self.transfer.nbytes:
+            return
+        self._own = self._own or self.transfer.nbytes
+        while not self.transfer.try_resize(wanted) and any(len(side.memory) for side in self.sides):
+            lacking: float = wanted - self.transfer.nbytes - self.budget.available
+            before = self.metrics.spilled_rows
+            while lacking > 0 and any(len(side.memory) for side in self.sides):
+                yield from self.flush()
+                lacking -= (self.metrics.spilled_rows - before) * self.sides[0].memory.row_bytes
+                before = self.metrics.spilled_rows
+            for side in self.sides:
+                side.memory.pack()
+
+    def give_back(self) -> None:
+        """What was borrowed is for rows again."""
+        if self._own:
+            self.transfer.resize(self._own)
+            self._own = 0
 
     def reach(self, side: int, low: int, high: int) -> tuple[int, int]:
         """From which to which code of the other side rows with codes from ``low`` to ``high`` may have partners."""

@@ -46,6 +46,9 @@ class Reactive(ABC):
     def unit(self) -> Batches:
         """The least that has to be done at a time before input is looked at again."""
 
+    def pause(self) -> None:
+        """Rows come in again: they need the memory."""
+
     @abstractmethod
     def clean_up(self) -> Batches:
         """Both inputs have ended: join all that has not been."""
@@ -115,7 +118,10 @@ class ReactiveNL(Reactive):
                 return
             outer, inner = self._roles()
             if self._inner_at < self.joined[inner]:
-                chunk = self._load_chunk(outer)
+                if self._chunk is None:
+                    yield from self._load_chunk(outer)
+                chunk = self._chunk
+                assert chunk is not None
                 at = self._inner_at
                 self._inner_at += 1
                 near = self._near(outer, chunk, self._blocks(inner)[at])
@@ -144,13 +150,16 @@ class ReactiveNL(Reactive):
         yield from self._m.join_chunks(1 - outer, inner, chunk)
         inner.remember()
 
-    def _load_chunk(self, outer: int) -> Chunk:
-        if self._chunk is None:
-            blocks, first = self._blocks(outer), self.joined[outer]
-            if self._inner_at == 0:
-                self._outer_mem = self._m.fitting(blocks, first, self._most)
-            self._chunk = self._m.load(self._m.sides[outer], range(first, first + self._outer_mem))
-        return self._chunk
+    def _load_chunk(self, outer: int) -> Batches:
+        blocks, first = self._blocks(outer), self.joined[outer]
+        yield from self._m.borrow(self._outer_mem or min(self._most, len(blocks) - first))
+        if self._inner_at == 0:
+            self._outer_mem = self._m.fitting(blocks, first, self._most)
+        self._chunk = self._m.load(self._m.sides[outer], range(first, first + self._outer_mem))
+
+    def pause(self) -> None:
+        self._drop_chunk()
+        self._m.give_back()
 
     def _drop_chunk(self) -> None:
         if self._chunk is not None:
@@ -164,7 +173,7 @@ class ReactiveNL(Reactive):
 
     def clean_up(self) -> Batches:
         """What is in memory goes to disk, where rows of the other side are that it has not met; then all are joined."""
-        self._drop_chunk()
+        self.pause()
         self._m.spill_rest()
         yield from clean_up(self._m, 0, self.past)
 

@@ -2,15 +2,16 @@
 
 An experiment speaks in the paper's own numbers. A *size* says how much smaller it is run: rows of R, memory given in
 bytes and, where pages are a share of R, the time of a seek are scaled alike, so that a turn of the wheel, a page and a
-room full of tuples keep their proportions and rates stay comparable.
+room full of tuples keep their proportions and rates stay comparable. From numbers to what is run is a paper's *layout*:
+semi-stream joins have theirs here, joins of another kind bring their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from millrace.core.errors import ConfigError, one_of
 from millrace.semistream.algorithms import ALGORITHMS
@@ -46,6 +47,12 @@ METRICS: dict[str, Metric] = {
     "c_loop": Metric("seconds of a step", log=True),
     "processing_time": Metric("seconds in the join, mean", "lower", log=True),
     "waiting_time": Metric("seconds before the join, mean", "lower", log=True),
+    "results": Metric("results so far", "higher"),
+    "online": Metric("results while tuples came", "higher"),
+    "log online": Metric("results while tuples came", "higher", log=True),
+    "online share": Metric("% of the result while tuples came", "higher", 100.0),
+    "most waiting": Metric("most tuples that waited, MaxNewArr = 1", "lower", log=True),
+    "mean waiting": Metric("tuples that waited, mean, MaxNewArr = 1", "lower", log=True),
 }
 
 AXES: dict[str, str] = {
@@ -58,8 +65,19 @@ AXES: dict[str, str] = {
     "load": "rows of a load, % of R",
     "switching_factor": "switching factor",
     "position": "position of the look-up, from the young end",
+    "mean": "mean of the second input above that of the first",
+    "variance": "variance of the second input above that of the first",
+    "intervals": "intervals of sorted tuples",
+    "shift": "shift of the mean from one period to the next",
+    "delay": "delay, % of the time of a fragment",
+    "smaller": "tuples of the smaller input at the paper's size",
+    "max_outer_blocks": "MaxOuterMem, blocks",
+    "time": "time, % of that in which tuples came",
 }
 """Parameters that can vary."""
+
+ALONG = ("time",)
+"""Axes along which a single run is read at several places."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +102,8 @@ class Paper:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Options of algorithms, by their names."""
+    layout: Layout | None = None
+    """From the numbers of an experiment to a run; that of semi-stream joins if not given."""
 
 
 @dataclass(frozen=True)
@@ -148,13 +168,31 @@ Claim = Ratio | Peak
 
 
 @dataclass(frozen=True)
-class Point:
+class Run:
     """One run of one join, without its seed: everything that its outcome depends on."""
 
     by: str
     algorithm: str
     data: str
     rows: int
+
+    rows_of: ClassVar[str] = ""
+    """Whose rows they are."""
+
+    @property
+    def conditions(self) -> str:
+        """What a figure says about the disk."""
+        return ""
+
+    def key(self, seed: int) -> str:
+        """Under which its outcome is kept."""
+        return json.dumps({**asdict(self), "seed": seed}, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Point(Run):
+    """A run of a semi-stream join."""
+
     memory: str | int
     skew: float = 1.0
     z_R: float | None = None  # noqa: N815  (the paper's)
@@ -167,14 +205,17 @@ class Point:
     rooms: int = 3
     options: tuple[tuple[str, Any], ...] = ()
 
+    rows_of: ClassVar[str] = "R"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "skew", float(self.skew))  # so that equal points have equal keys
         if self.rate is not None:
             object.__setattr__(self, "rate", float(self.rate))
 
-    def key(self, seed: int) -> str:
-        """Under which its outcome is kept."""
-        return json.dumps({**asdict(self), "seed": seed}, sort_keys=True)
+    @property
+    def conditions(self) -> str:
+        seeks = "" if self.seek == 1 else f", seeks {1 / self.seek:,.0f} times shorter, as R is smaller"
+        return f"{self.disk} model{seeks}"
 
 
 @dataclass(frozen=True)
@@ -221,41 +262,56 @@ class Experiment:
     def factor(self, size: Size) -> float:
         return (self.scale or self.source.scale).of(size)
 
-    def points(self, size: Size) -> Iterator[tuple[Series, float, Point]]:
+    def reading(self, x: float) -> str:
+        """Which value of an outcome the figure shows at a place."""
+        metric = self.metric.removeprefix("log ")
+        return f"{metric} at {x:g}" if self.varies in ALONG else metric
+
+    def points(self, size: Size) -> Iterator[tuple[Series, float, Run]]:
         """All runs: a line of the figure, where on it, and what is run there."""
         for series in self.series:
             for x in self.at(size):
                 yield series, x, self.point(size, series, x)
 
-    def point(self, size: Size, series: Series, x: float) -> Point:
+    def point(self, size: Size, series: Series, x: float) -> Run:
         given = {**self.parameters, **series.fixed, self.varies: float(x)}
-        factor = self.factor(size)
-        rows = max(LEAST_ROWS, round(given.pop("rows") * factor))
-        share, megabytes = given.pop("share", None), given.pop("megabytes", None)
-        memory: str | int = "1%" if share is None else f"{share:g}%"  # 1 % where memory is what is asked for
-        if megabytes is not None:
-            memory = int(megabytes * 1e6 * factor)
-        if (share is None) == (megabytes is None) and series.by != "memory for a rate":
-            raise ConfigError(f"{self.name}: expected share or megabytes, one of them")
-        page, load = given.pop("page", None), given.pop("load", None)
-        algorithm = ALGORITHMS.get(series.algorithm)
-        if algorithm is not None and algorithm.paged:
-            load = None if page is None else 100 * page
-        seek = factor if given.pop("scaled_seek", False) else 1.0
-        settle, rooms = PERIODS[size]
-        others = [name for name in given if name not in Point.__dataclass_fields__]
-        options = {**self.source.options.get(series.algorithm, {}), **{name: given.pop(name) for name in others}}
-        if algorithm is not None:  # joins of another kind know their options themselves
-            algorithm.check_options(options)
-        return Point(
-            by=series.by,
-            algorithm=series.algorithm,
-            rows=rows,
-            memory=memory,
-            b=None if load is None else max(_LEAST_PAGE, min(rows, round(rows * load / 100))),
-            seek=seek,
-            settle=settle,
-            rooms=rooms,
-            options=tuple(sorted(options.items())),
-            **given,
-        )
+        for name in ALONG:
+            given.pop(name, None)
+        return (self.source.layout or semi_stream)(self, size, series, given)
+
+
+Layout = Callable[[Experiment, Size, Series, dict[str, Any]], Run]
+
+
+def semi_stream(experiment: Experiment, size: Size, series: Series, given: dict[str, Any]) -> Point:
+    """A run of a semi-stream join from the paper's numbers."""
+    factor = experiment.factor(size)
+    rows = max(LEAST_ROWS, round(given.pop("rows") * factor))
+    share, megabytes = given.pop("share", None), given.pop("megabytes", None)
+    memory: str | int = "1%" if share is None else f"{share:g}%"  # 1 % where memory is what is asked for
+    if megabytes is not None:
+        memory = int(megabytes * 1e6 * factor)
+    if (share is None) == (megabytes is None) and series.by != "memory for a rate":
+        raise ConfigError(f"{experiment.name}: expected share or megabytes, one of them")
+    page, load = given.pop("page", None), given.pop("load", None)
+    algorithm = ALGORITHMS.get(series.algorithm)
+    if algorithm is not None and algorithm.paged:
+        load = None if page is None else 100 * page
+    seek = factor if given.pop("scaled_seek", False) else 1.0
+    settle, rooms = PERIODS[size]
+    others = [name for name in given if name not in Point.__dataclass_fields__]
+    options = {**experiment.source.options.get(series.algorithm, {}), **{name: given.pop(name) for name in others}}
+    if algorithm is not None:  # joins of another kind know their options themselves
+        algorithm.check_options(options)
+    return Point(
+        by=series.by,
+        algorithm=series.algorithm,
+        rows=rows,
+        memory=memory,
+        b=None if load is None else max(_LEAST_PAGE, min(rows, round(rows * load / 100))),
+        seek=seek,
+        settle=settle,
+        rooms=rooms,
+        options=tuple(sorted(options.items())),
+        **given,
+    )

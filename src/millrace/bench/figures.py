@@ -22,6 +22,13 @@ _COLOURS = {
     "cachejoin-l": "#8fbf8f",
     "cachejoin-pq": "#2f7d4f",
     "sscj": "#5b8c3a",
+    "diner": "#1f6f8b",
+    "rpj": "#b5651d",
+    "hmj": "#5b8c3a",
+    "xjoin": "#c0504d",
+    "dphj": "#7d8f9b",
+    "miner": "#1f6f8b",
+    "mjoin": "#7d8f9b",
 }
 _OTHERS = ("#b8d8e3", "#7fb3c8", "#3f8aa8", "#0f4c63", "#e0a030")
 _PREDICTED = ", predicted"

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from millrace.bench.experiment import Point
+from millrace.bench.adaptive_points import online
+from millrace.bench.experiment import Point, Run
 from millrace.bench.sets import DataSet, open_set
 from millrace.bench.steady import LOOKED_UP, paced, saturated
 from millrace.core.errors import BudgetTooSmallError, ConfigError, one_of
@@ -31,7 +33,7 @@ _FIRST_SHARE = 0.02
 Outcome = dict[str, float]
 
 
-def outcome(directory: Path, point: Point, seed: int) -> Outcome:
+def outcome(directory: Path, point: Run, seed: int) -> Outcome:
     """Run a point with the stream of a seed."""
     return MEASURES[one_of("by", point.by, MEASURES)](directory, point, seed)
 
@@ -137,12 +139,14 @@ def _equations(_: Path, point: Point, __: int) -> Outcome:
     return {"rate": meshjoin.mu(w, meshjoin.c_loop(sizes, costs, disk, b, w)), "memory": float(memory)}
 
 
-MEASURES: dict[str, Callable[[Path, Point, int], Outcome]] = {
+MEASURES: dict[str, Callable[[Path, Any, int], Outcome]] = {
     "join": _run,
     "paced": _run,
     "memory for a rate": _memory_for,
     "model": _predicted,
     "equations": _equations,
+    "online": online,
 }
 """How a point comes about: a join that always has tuples; one with an arrival rate; joins until one has the rate; the
-engine's cost model; the paper's equations. Joins of another kind are another line here."""
+engine's cost model; the paper's equations; an adaptive join while its inputs come. Joins of another kind are another
+line here."""

@@ -79,7 +79,8 @@ def _head(results: dict[str, Any]) -> str:
         "always available unless an arrival rate is given, after the join has settled. Only the disk takes time, so "
         "these figures are the same on any machine. Loads transfer whole rows, and in MESHJOIN and its kin a tuple "
         "stays for a whole turn, as in the papers. R and what goes with it are scaled down to the size; axes show the "
-        f"paper's numbers.</p>{warning}<p><b>{sum(found.values())} claims: {counts}.</b></p>"
+        "paper's numbers. Adaptive joins have arrivals on a virtual clock, on which rows, results and blocks take the "
+        f"time that is said.</p>{warning}<p><b>{sum(found.values())} claims: {counts}.</b></p>"
     )
 
 
@@ -118,7 +119,8 @@ def _shown(figure: dict[str, Any]) -> str:
         if name not in ("rows", figure["varies"])
     )
     fixed = f" Fixed, in the paper's numbers: {fixed}." if fixed else ""
-    return f"Data: {'; '.join(figure['data'])}. R has {rows} rows, {size}. Disk: {figure['disk']}.{fixed}"
+    data = "; ".join(figure["data"])
+    return f"Data: {data}. {figure['rows_of']} has {rows} rows, {size}. Disk: {figure['disk']}.{fixed}"
 
 
 def _claim(claim: dict[str, Any]) -> str:

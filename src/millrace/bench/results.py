@@ -10,13 +10,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from millrace.bench.experiment import AXES, METRICS, SEEDS, Experiment, Point, Size
+from millrace.bench import inputs
+from millrace.bench.experiment import AXES, METRICS, SEEDS, Experiment, Run, Size
 from millrace.bench.runner import Journal, on_disk
 from millrace.bench.sets import DESCRIPTIONS
 from millrace.bench.verdict import Interval, Values, judge
 from millrace.core.errors import ConfigError
 
 FORMAT = 1
+_DESCRIPTIONS = DESCRIPTIONS | inputs.DESCRIPTIONS
 _PACKAGES = ("python", "millrace", "numpy", "pyarrow", "numba")
 
 
@@ -50,15 +52,11 @@ def _figure(
     metric = METRICS[experiment.metric]
     values: Values = {}
     series: dict[str, list[dict[str, Any]]] = {line.name: [] for line in experiment.series}
-    shown: list[Point] = []
+    shown: list[Run] = []
     for line, x, planned in experiment.points(size):
         point = on_disk(planned, directory)
         found = {seed: journal.get(point, seed) for seed in seeds}
-        measured = {
-            seed: one[experiment.metric.removeprefix("log ")] * metric.factor
-            for seed, one in found.items()
-            if one is not None
-        }
+        measured = {seed: one[experiment.reading(x)] * metric.factor for seed, one in found.items() if one is not None}
         if not measured:
             continue
         shown.append(point)
@@ -90,25 +88,25 @@ def _figure(
         "data": [_described(point) for point in _one_of_each(shown)],
         "rows": [rows[0], rows[-1]] if rows else [],
         "factor": experiment.factor(size),
-        "disk": _disk(shown[0]) if shown else "",
-        "fixed": {name: value for name, value in experiment.parameters.items() if name not in ("data", "scaled_seek")},
+        "rows_of": shown[0].rows_of if shown else "",
+        "disk": shown[0].conditions if shown else "",
+        "fixed": {
+            name: value
+            for name, value in experiment.parameters.items()
+            if name not in ("data", "scaled_seek") and value is not None
+        },
         "complete": sum(len(line) for line in series.values()) == len(experiment.series) * len(experiment.at(size)),
         "series": series,
         "claims": [judge(experiment, claim, values).as_dict() for claim in experiment.claims],
     }
 
 
-def _one_of_each(points: Sequence[Point]) -> list[Point]:
+def _one_of_each(points: Sequence[Run]) -> list[Run]:
     return list({("equations" if point.by == "equations" else point.data): point for point in points}.values())
 
 
-def _described(point: Point) -> str:
-    return "no data: the paper's equations" if point.by == "equations" else DESCRIPTIONS[point.data]
-
-
-def _disk(point: Point) -> str:
-    seeks = "" if point.seek == 1 else f", seeks {1 / point.seek:,.0f} times shorter, as R is smaller"
-    return f"{point.disk} model{seeks}"
+def _described(point: Run) -> str:
+    return "no data: the paper's equations" if point.by == "equations" else _DESCRIPTIONS[point.data]
 
 
 def _machine() -> dict[str, Any]:

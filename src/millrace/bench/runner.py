@@ -11,18 +11,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from millrace.bench.experiment import SEEDS, Experiment, Point, Size
+from millrace.bench.experiment import SEEDS, Experiment, Point, Run, Size
 from millrace.bench.measures import Outcome, outcome
 from millrace.bench.sets import bytes_to_make, real_name
 from millrace.core.errors import CorruptStoreError
 
 _FILLED = 0.9  # of what is free on the disk, inputs may take so much
 
-Measure = Callable[[Path, Point, int], Outcome]
+Measure = Callable[[Path, Any, int], Outcome]
 
 
 class Journal:
@@ -50,10 +51,10 @@ class Journal:
                     f"{self.path}, line {number}: expected an outcome of `millrace bench run`; got {line[:60]!r}"
                 ) from error
 
-    def get(self, point: Point, seed: int) -> Outcome | None:
+    def get(self, point: Run, seed: int) -> Outcome | None:
         return self._found.get(point.key(seed))
 
-    def keep(self, point: Point, seed: int, found: Outcome) -> None:
+    def keep(self, point: Run, seed: int, found: Outcome) -> None:
         """Write an outcome down; it is there whatever happens next."""
         key = point.key(seed)
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +100,7 @@ def fitting(
     made: set[tuple[str, int, float | None]] = set()
     for experiment in experiments:
         points = (on_disk(p, directory) for _, _, p in experiment.points(size) if p.by != "equations")
-        sets = {(p.data.removesuffix("-skewed"), p.rows, p.z_R) for p in points} - made
+        sets = {(p.data.removesuffix("-skewed"), p.rows, p.z_R) for p in points if isinstance(p, Point)} - made
         needed = sum(bytes_to_make(directory, *one) for one in sets)
         if needed > left:
             others[experiment.name] = needed
@@ -112,9 +113,9 @@ def fitting(
 
 def _wanted(
     experiments: Iterable[Experiment], size: Size, directory: Path, seeds: Sequence[int]
-) -> dict[tuple[Point, int], str]:
+) -> dict[tuple[Run, int], str]:
     """All points with all seeds, each with the first experiment that wants it; those of one data set lie together."""
-    found: dict[tuple[Point, int], str] = {}
+    found: dict[tuple[Run, int], str] = {}
     for experiment in experiments:
         for _, _, point in experiment.points(size):
             for seed in seeds:
@@ -122,6 +123,6 @@ def _wanted(
     return found
 
 
-def on_disk(point: Point, directory: Path) -> Point:
+def on_disk(point: Run, directory: Path) -> Run:
     """The point with the data that there is: the archive's own weather, if its files are there."""
     return replace(point, data=real_name(point.data, directory))

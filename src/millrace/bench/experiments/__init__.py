@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from millrace.bench.experiment import Experiment
-from millrace.bench.experiments import meshjoin, pq, ssbj, sscj
+from millrace.bench.experiments import diner, meshjoin, miner, pq, ssbj, sscj
 from millrace.core.errors import ConfigError
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for paper in (meshjoin, ssbj, sscj, pq) for experiment in paper.FIGURES
+    experiment.name: experiment for paper in (meshjoin, ssbj, sscj, pq, diner, miner) for experiment in paper.FIGURES
 }
 """All of them."""
 

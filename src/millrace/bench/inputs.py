@@ -1,0 +1,167 @@
+"""Inputs of experiments with adaptive joins: tables, when their tuples come, what is joined, how much comes of it.
+
+Inputs are thinned, not cut off: of the paper's tuples and of their times of arrival every n-th is taken, and time runs
+n times faster. So drifts, seasons, and how well the pauses of two inputs meet stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import one_of
+from millrace.datasets.adaptive import (
+    Values,
+    chain_inputs,
+    drifting_normal,
+    normal_values,
+    partially_sorted,
+    star_inputs,
+    stock_orders,
+    weather_stations,
+    wide_tuples,
+    zipf_values,
+)
+from millrace.datasets.arrival_times import GAP, exponential, with_stalls
+
+DESCRIPTIONS = {
+    "zipf": "synthetic: keys of both inputs from 1 to 999 follow the same Zipf law",
+    "normal": "synthetic: keys of both inputs are normally distributed",
+    "sorted": "synthetic: Zipf keys, sorted, cut into intervals, those in random order",
+    "drifting": "synthetic: normal keys whose mean moves in ten periods",
+    "csco": "synthetic stock orders of the number of CSCO's, prices a bounded walk: not the exchange's own",
+    "ipix": "synthetic stock orders of the number of IPIX's, prices a bounded walk: not the exchange's own",
+    "stations": "synthetic temperatures of two weather stations, hourly for five years: not the archive's own",
+    "chain": "synthetic: R1 and R4 with every key once, R2 and R3 with Zipf keys, joined as a chain",
+    "star": "synthetic: R1 and R4 with every key once, R2 and R3 with Zipf keys, all joined on one attribute",
+}
+"""What a figure shows, by the name that experiments use."""
+
+_STOCKS = {"csco": 2000, "ipix": 500}  # cents at which the day begins
+_BAND = (-4, 4)  # whole cents or degrees, a difference below 5
+_KEYS = 10  # tuples of R2 for each of R1
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What comes, and what is to come of it."""
+
+    tables: Mapping[str, pa.Table]
+    on: Any
+    band: tuple[int, int] | None
+    results: int
+    """How many results there are, counted by key."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tuples."""
+        return sum(table.nbytes for table in self.tables.values())
+
+    def times(self, paper_rows: int, delay: float, seed: int) -> dict[str, npt.NDArray[np.float64]]:
+        """When tuples of each input come, if the largest has so many in the paper."""
+        step = max(1, round(paper_rows / max(table.num_rows for table in self.tables.values())))
+        found = {}
+        for number, (name, table) in enumerate(self.tables.items()):
+            every = exponential(table.num_rows * step, GAP / step, seed=10 * seed + number)
+            found[name] = with_stalls(every[step - 1 :: step], delay)
+        return found
+
+
+def open_inputs(name: str, rows: int, seed: int, *, band: bool = False, **parameters: Any) -> Inputs:
+    """The inputs of that name, ``rows`` tuples of the largest.
+
+    >>> found = open_inputs("zipf", 1000, seed=1, skew=5.0)
+    >>> list(found.tables), found.results > 900_000
+    (['left', 'right'], True)
+    """
+    if one_of("data", name, DESCRIPTIONS) in ("chain", "star"):
+        return _several(name, rows, seed, **parameters)
+    left, right = (_STATED.get(name) or _PAIRS[name])(rows, seed, **parameters)
+    tables = {
+        "left": wide_tuples({"key": left}, seed=2 * seed),
+        "right": wide_tuples({"key": right}, seed=2 * seed + 1).rename_columns(["key", "other_row", "other_filler"]),
+    }
+    if band:
+        tables["right"] = tables["right"].rename_columns(["other_key", "other_row", "other_filler"])
+        return Inputs(tables, ("key", "other_key"), _BAND, _within(left, right, _BAND))
+    return Inputs(tables, "key", None, _within(left, right, (0, 0)))
+
+
+def _within(left: Values, right: Values, band: tuple[int, int]) -> int:
+    """Pairs whose difference is in the band."""
+    ordered = np.sort(right)
+    low, high = np.searchsorted(ordered, left + band[0]), np.searchsorted(ordered, left + band[1], "right")
+    return int((high - low).sum())
+
+
+def _several(name: str, rows: int, seed: int, *, inputs: float) -> Inputs:
+    made = (star_inputs if name == "star" else chain_inputs)(int(inputs), rows=rows, keys=rows // _KEYS, seed=seed)
+    names = list(made)
+    columns = ["a"] * 3 if name == "star" else [f"a{each[1]}" for each in names[:-1]]
+    on = [(f"{a}.{c}", f"{b}.{c}") for a, b, c in zip(names, names[1:], columns, strict=False)]
+    shared = "a" if name == "star" else "a2"
+    left, right = (made[each][shared].to_numpy() for each in ("R2", "R3"))
+    return Inputs(made, on, None, _within(left, right, (0, 0)))
+
+
+# keys of two inputs
+
+
+def _zipf(rows: int, seed: int, *, skew: float = 1.0, smaller: float | None = None) -> tuple[Values, Values]:
+    other = rows if smaller is None else round(smaller)
+    return zipf_values(rows, skew, seed=2 * seed), zipf_values(other, skew, seed=2 * seed + 1)
+
+
+def _normal(rows: int, seed: int, *, mean: float = 0.0, variance: float = 0.0) -> tuple[Values, Values]:
+    first = normal_values(rows, seed=2 * seed)
+    return first, normal_values(rows, 500 + mean, 50 + variance, seed=2 * seed + 1)
+
+
+def _sorted(rows: int, seed: int, *, intervals: float) -> tuple[Values, Values]:
+    both = (partially_sorted(keys, int(intervals), seed=2 * seed + i) for i, keys in enumerate(_zipf(rows, seed)))
+    left, right = both
+    return left, right
+
+
+def _drifting(rows: int, seed: int, *, shift: float) -> tuple[Values, Values]:
+    return drifting_normal(rows, shift, seed=2 * seed), drifting_normal(rows, shift, seed=2 * seed + 1)
+
+
+_PAIRS: dict[str, Callable[..., tuple[Values, Values]]] = {
+    "zipf": _zipf,
+    "normal": _normal,
+    "sorted": _sorted,
+    "drifting": _drifting,
+}
+
+
+def _thinned(keys: Values, rows: int) -> Values:
+    """So many of the keys, evenly spread."""
+    return keys[np.linspace(0, len(keys) - 1, min(rows, len(keys))).astype(np.int64)]
+
+
+def _stock(name: str, total: int) -> Callable[[int, int], tuple[Values, Values]]:
+    def orders(rows: int, seed: int) -> tuple[Values, Values]:
+        sides = stock_orders(total, start=_STOCKS[name], seed=seed)
+        buy, sell = (_thinned(sides[side]["price"].to_numpy(), rows) for side in ("buy", "sell"))
+        return buy, sell
+
+    return orders
+
+
+def _stations(rows: int, seed: int) -> tuple[Values, Values]:
+    both = weather_stations(seed=seed)
+    north, south = (_thinned(both[station]["temperature"].to_numpy(), rows) for station in ("north", "south"))
+    return north, south
+
+
+_STATED: dict[str, Callable[[int, int], tuple[Values, Values]]] = {
+    "csco": _stock("csco", 20_710),
+    "ipix": _stock("ipix", 45_568),
+    "stations": _stations,
+}
