@@ -51,7 +51,7 @@ class StreamJoin(AdaptiveJoin):
     suffix
         Appended to right columns whose name the left has too; without it that is an error.
     block
-        Bytes of a block on disk; by default a 256th of the memory. The paper has 10 kB.
+        Bytes of a block on disk; by default a 128th of the memory. The paper has 10 kB.
     wait_threshold
         Seconds for which all inputs have to be silent before the disk is used to find results.
     max_new_arrivals

@@ -55,7 +55,7 @@ class Sizes:
         >>> from millrace.adaptive.algorithms import ALGORITHMS
         >>> sizes = Sizes.of(5_000_000, None, 19, ALGORITHMS["diner"])
         >>> sizes.block, sizes.transfer / sizes.total < 0.1
-        (19531, True)
+        (39062, True)
         """
         if block is not None and block < Sizes.LEAST_BLOCK:
             raise ConfigError(f"block: expected at least {Sizes.LEAST_BLOCK} bytes; got {format_size(block)}")
@@ -64,7 +64,7 @@ class Sizes:
         fan = max(Sizes.LEAST_FAN, min(64, total // 64 // BlockIds.least_bytes(1) // lists))
         directory = lists * BlockList.least_bytes(Sizes.LEAST_PAGE, Sizes.LEAST_FAN, 64) if spills else 0
         given = Sizes.LEAST_BLOCK if block is None else block
-        usual = max(Sizes.LEAST_BLOCK, min(4096, total // 16 // inputs), min(1_000_000, total // 256))
+        usual = max(Sizes.LEAST_BLOCK, min(4096, total // 16 // inputs), min(1_000_000, total // 128))
         size = usual if block is None else block
         outer = max(1, min(outer_blocks, total // 32 // size))
         piece = max(1, min(16_384, total // 32 // _ROW_WORK))

@@ -19,7 +19,6 @@ import shutil
 import tempfile
 import uuid
 import weakref
-import zlib
 from bisect import bisect_left
 from collections.abc import Iterable
 from contextlib import suppress
@@ -33,11 +32,11 @@ import pyarrow as pa
 
 from millrace.core.errors import SpillError, StateError
 from millrace.core.sizes import format_size
+from millrace.kernels.checksum import checksum
 
 _PREFIX = ".spill-"
 _LOCK = ".lock"
 _AREA_LOCK = re.compile(re.escape(_PREFIX) + "[0-9a-f]{12}" + re.escape(_LOCK))
-_MOST_BUFFERS = 1024  # of one system call
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview | npt.NDArray[Any] | pa.Buffer"
 
@@ -119,14 +118,13 @@ class SpillArea:
         If that fails, the block is not there, and all others are.
         """
         pieces = [piece for piece in map(_bytes_of, buffers) if piece.nbytes]
-        nbytes = sum(piece.nbytes for piece in pieces)
-        checksum = 0
-        for piece in pieces:
-            checksum = zlib.crc32(piece, checksum)
+        data = b"".join(pieces) if len(pieces) != 1 else pieces[0]
+        nbytes = len(data)
+        sum_ = checksum(np.frombuffer(data, np.uint8))
         file = self._file(kind)
         offset = file.find_room(nbytes)
         try:
-            file.write(offset, pieces)
+            file.write(offset, memoryview(data))
         except OSError as error:
             file.forget_tail()
             raise SpillError(
@@ -135,7 +133,7 @@ class SpillArea:
             ) from error
         file.take_room(offset, nbytes)
         block, self._next = self._next, self._next + 1
-        self._blocks[block] = Block(kind, offset, nbytes, checksum)
+        self._blocks[block] = Block(kind, offset, nbytes, sum_)
         counts = self._counts
         counts.blocks_written += 1
         counts.bytes_written += nbytes
@@ -145,7 +143,7 @@ class SpillArea:
 
     def read(self, block: BlockId, into: memoryview | None = None) -> memoryview:
         """The bytes of a block, checked; in memory of the caller's if given, which must be large enough."""
-        kind, offset, nbytes, checksum = self._entry(block)
+        kind, offset, nbytes, expected = self._entry(block)
         file = self._file(kind)
         if into is None:
             into = np.empty(nbytes, np.uint8).data
@@ -160,10 +158,10 @@ class SpillArea:
             raise SpillError(
                 f"{file.path}: block {block} is cut off: expected {nbytes} bytes at byte {offset}; got {came}"
             )
-        if (sum_ := zlib.crc32(found)) != checksum:
+        if (sum_ := checksum(np.frombuffer(found, np.uint8))) != expected:
             raise SpillError(
                 f"{file.path}: block {block} ({nbytes} bytes at byte {offset}) has changed: "
-                f"expected checksum {checksum:08x}; got {sum_:08x}"
+                f"expected checksum {expected:016x}; got {sum_:016x}"
             )
         self._counts.blocks_read += 1
         self._counts.bytes_read += nbytes
@@ -324,17 +322,13 @@ class SpillFile:
         """Cut off what lies behind the last block."""
         os.ftruncate(self.descriptor, self.end)
 
-    def write(self, offset: int, pieces: list[memoryview]) -> None:
-        left = list(reversed(pieces))
-        while left:
-            done = os.pwritev(self.descriptor, left[: -_MOST_BUFFERS - 1 : -1], offset)
-            if done == 0:
+    def write(self, offset: int, data: memoryview) -> None:
+        done = 0
+        while done < data.nbytes:
+            more = os.pwrite(self.descriptor, data[done:], offset + done)
+            if more == 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            offset += done
-            while left and done >= left[-1].nbytes:
-                done -= left.pop().nbytes
-            if done:
-                left[-1] = left[-1][done:]
+            done += more
 
     def read(self, offset: int, into: memoryview) -> int:
         """Fill ``into``; returns how many bytes there were."""

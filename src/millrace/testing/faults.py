@@ -106,14 +106,13 @@ def spill_room(nbytes: int) -> Iterator[None]:
     write = spill.SpillFile.write
     left = nbytes
 
-    def limited(self: spill.SpillFile, offset: int, pieces: list[memoryview]) -> None:
+    def limited(self: spill.SpillFile, offset: int, data: memoryview) -> None:
         nonlocal left
-        whole = b"".join(pieces)
-        write(self, offset, [memoryview(whole[:left])])
-        if len(whole) > left:
+        write(self, offset, data[:left])
+        if data.nbytes > left:
             left = 0
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        left -= len(whole)
+        left -= data.nbytes
 
     spill.SpillFile.write = limited  # type: ignore[method-assign]
     try:
