@@ -34,7 +34,7 @@ class Cell(Operator):
     _plan: HypercubePlan
 
     def __init__(self, plan: HypercubePlan, way: WayOut) -> None:
-        super().__init__(plan, [f"input {number}" for number in range(len(plan.schemas))], way)
+        super().__init__(plan, [f"input{number}" for number in range(len(plan.schemas))], way)
 
     def _met(self, new: list[SortedRows], kept: list[Runs]) -> Iterator[pa.RecordBatch]:
         for number, (rows, runs) in enumerate(zip(new, kept, strict=True)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf, prod
 from typing import Any
 
@@ -33,25 +34,36 @@ def join_several(
     tree = _tree(frames, on)
     ordered = {each: frames[each] for each in tree.names}
     inputs.check(ordered)
-    plan, output = planned(ordered, tree, _sizes(tree, sizes), shards, memory, suffix)
+    schemas = [types.arrow_schema(df.schema, each) for each, df in ordered.items()]
+    for relation, (schema, df) in enumerate(zip(schemas, ordered.values(), strict=True)):
+        tree.check(relation, schema)
+        for column in _joined_on(tree, relation):
+            types.check_collation(df.schema[column], tree.names[relation])
+    spark = next(iter(ordered.values())).sparkSession
+    output = _output(ordered, tree, schemas, suffix)
+    plan = planned(
+        tree,
+        schemas,
+        _sizes(tree, sizes),
+        inputs.shard_count(spark, shards),
+        partial(inputs.shard_names, spark),
+        inputs.share_of_memory(spark, memory),
+        types.sent_schema(output),
+    )
     way = leaving.way_out(output)
     return inputs.met(ordered, plan, Cell(plan, way), way, name)
 
 
 def planned(
-    frames: Mapping[str, DataFrame],
     tree: JoinTree,
-    sizes: list[float],
-    shards: int | None,
-    memory: str | int,
-    suffix: str | None,
-) -> tuple[HypercubePlan, StructType]:
-    """Check everything that can be checked before the query runs; the plan and the output's fields."""
-    schemas = [types.arrow_schema(df.schema, each) for each, df in frames.items()]
-    for relation, (schema, df) in enumerate(zip(schemas, frames.values(), strict=True)):
-        tree.check(relation, schema)
-        for column in _joined_on(tree, relation):
-            types.check_collation(df.schema[column], tree.names[relation])
+    schemas: Sequence[pa.Schema],
+    sizes: Sequence[float],
+    shards: int,
+    names: Callable[[int], tuple[int, ...]],
+    memory: int,
+    sent: pa.Schema,
+) -> HypercubePlan:
+    """The plan; ``names`` has a name for each of so many cells, ``memory`` is what one task may use."""
     classes = dimensions(tree)
     attributes = [
         tuple(
@@ -60,23 +72,20 @@ def planned(
         )
         for relation, schema in enumerate(schemas)
     ]
-    wanted = [tuple(tree.columns_out(relation, schema)) for relation, schema in enumerate(schemas)]
-    output = _output(frames, tree, wanted, suffix)
-    spark = next(iter(frames.values())).sparkSession
+    key_types = _key_types(tree, schemas, classes)
     had = [frozenset(attribute.dimension for attribute in mine) for mine in attributes]
-    parts = grid(had, sizes, len(set(classes.values())), inputs.shard_count(spark, shards))
-    plan = HypercubePlan(
+    parts = grid(had, sizes, len(key_types), shards)
+    return HypercubePlan(
         schemas=tuple(schema.serialize().to_pybytes() for schema in schemas),
-        names=inputs.shard_names(spark, prod(parts)),
-        memory=inputs.share_of_memory(spark, memory),
-        sent=types.sent_schema(output).serialize().to_pybytes(),
+        names=names(prod(parts)),
+        memory=memory,
+        sent=sent.serialize().to_pybytes(),
         attributes=tuple(attributes),
-        key_types=tuple(schema.serialize().to_pybytes() for schema in _key_types(tree, schemas, classes)),
+        key_types=tuple(types.serialize().to_pybytes() for types in key_types),
         parts=parts,
         ways=tuple(_ways(tree, attributes, relation) for relation in range(len(schemas))),
-        wanted=tuple(wanted),
+        wanted=tuple(tuple(tree.columns_out(relation, schema)) for relation, schema in enumerate(schemas)),
     )
-    return plan, output
 
 
 def dimensions(tree: JoinTree) -> dict[End, int]:
@@ -130,7 +139,7 @@ def _joined_on(tree: JoinTree, relation: int) -> list[str]:
     return [column for columns in tree.attributes[relation] for column in columns]
 
 
-def _key_types(tree: JoinTree, schemas: list[pa.Schema], classes: dict[End, int]) -> list[pa.Schema]:
+def _key_types(tree: JoinTree, schemas: Sequence[pa.Schema], classes: dict[End, int]) -> list[pa.Schema]:
     """By dimension, the types in which all who belong to it are compared."""
     shared: dict[int, list[pa.DataType]] = {}
     for edge in tree.edges:
@@ -169,13 +178,13 @@ def _ways(tree: JoinTree, attributes: list[tuple[Attribute, ...]], relation: int
 
 
 def _output(
-    frames: Mapping[str, DataFrame], tree: JoinTree, wanted: list[tuple[int, ...]], suffix: str | None
+    frames: Mapping[str, DataFrame], tree: JoinTree, schemas: Sequence[pa.Schema], suffix: str | None
 ) -> StructType:
     """The output's fields. A name that an earlier input has gets its input's name in front, or the suffix."""
     seen = inputs.as_compared(next(iter(frames.values())).sparkSession)
     fields: dict[str, StructField] = {}
     for relation, (each, df) in enumerate(frames.items()):
-        for place in wanted[relation]:
+        for place in tree.columns_out(relation, schemas[relation]):
             field = df.schema[place]
             name = field.name
             if seen(name) in fields:
