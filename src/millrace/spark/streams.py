@@ -22,7 +22,7 @@ from millrace.spark.several import join_several
 def join_streams(
     left: DataFrame | Sequence[DataFrame] | Mapping[str, DataFrame],
     right: DataFrame | None = None,
-    on: On | Sequence[On] | Sequence[tuple[str, str]] = (),
+    on: On | Sequence[On] | Sequence[tuple[Any, ...]] = (),
     band: tuple[Any, Any] | None = None,
     how: str = "inner",
     *,
