@@ -1,8 +1,9 @@
-"""A process's anonymous memory, as the kernel counts it."""
+"""Anonymous memory of processes, as the kernel counts it."""
 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import TracebackType
 
 
@@ -13,6 +14,25 @@ def anonymous_bytes() -> int:
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
     raise RuntimeError("/proc/self/status has no RssAnon; this needs Linux 4.5 or later")
+
+
+def anonymous_below(pid: int) -> tuple[int, int]:
+    """``RssAnon`` of a process, and of all that it has started, they have started, and so on, together."""
+    sizes: dict[int, int] = {}
+    parents: dict[int, int] = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+        except OSError:
+            continue
+        if "RssAnon" in lines:
+            parents[int(lines["Pid"])] = int(lines["PPid"])
+            sizes[int(lines["Pid"])] = int(lines["RssAnon"].split()[0]) * 1024
+    below, more = 0, {child for child, parent in parents.items() if parent == pid}
+    while more:
+        below += sum(sizes[child] for child in more)
+        more = {child for child, parent in parents.items() if parent in more}
+    return sizes.get(pid, 0), below
 
 
 class PeakMemory:

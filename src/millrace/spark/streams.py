@@ -22,7 +22,7 @@ from millrace.spark.several import join_several
 def join_streams(
     left: DataFrame | Sequence[DataFrame] | Mapping[str, DataFrame],
     right: DataFrame | None = None,
-    on: On | Sequence[On] | Sequence[tuple[Any, ...]] = (),
+    on: On | Sequence[Any] = (),
     band: tuple[Any, Any] | None = None,
     how: str = "inner",
     *,
@@ -94,7 +94,7 @@ def join_streams(
     frames: dict[str, Any] = {"left": left, "right": right}
     inputs.check(frames)
     assert right is not None
-    plan, output = planned(left, right, on, band, shards, memory, columns, suffix)  # type: ignore[arg-type]
+    plan, output = planned(left, right, on, band, shards, memory, columns, suffix)
     way = leaving.way_out(output)
     return inputs.met(frames, plan, meeting.Meeting(plan, way), way, name)
 
