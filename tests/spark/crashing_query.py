@@ -15,6 +15,7 @@ import stream_joins
 from streams import finished, streamed
 
 from millrace.spark import enrich, session
+from millrace.spark.session import ARROW_CHECKS
 
 
 def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
@@ -27,6 +28,7 @@ def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
         spark__executor__memory="700m",
         spark__driver__host="127.0.0.1",
         spark__driver__bindAddress="127.0.0.1",
+        spark__driver__extraJavaOptions=f"-XX:TieredStopAtLevel=1 {ARROW_CHECKS}",  # it does not live long
     )
     spark.sparkContext.setLogLevel("OFF")
     if mode in stream_joins.MODES:

@@ -17,22 +17,30 @@ def anonymous_bytes() -> int:
 
 
 def anonymous_below(pid: int) -> tuple[int, int]:
-    """``RssAnon`` of a process, and of all that it has started, they have started, and so on, together."""
-    sizes: dict[int, int] = {}
+    """Anonymous memory of a process, and of all that it has started, they have started, and so on, together.
+
+    What forked processes share counts once.
+    """
     parents: dict[int, int] = {}
-    for status in Path("/proc").glob("[0-9]*/status"):
+    for status in Path("/proc").glob("[0-9]*/stat"):
         try:
-            lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+            parents[int(status.parent.name)] = int(status.read_text().rsplit(")", 1)[1].split()[1])
         except OSError:
             continue
-        if "RssAnon" in lines:
-            parents[int(lines["Pid"])] = int(lines["PPid"])
-            sizes[int(lines["Pid"])] = int(lines["RssAnon"].split()[0]) * 1024
     below, more = 0, {child for child, parent in parents.items() if parent == pid}
     while more:
-        below += sum(sizes[child] for child in more)
+        below += sum(map(_share_of_anonymous, more))
         more = {child for child, parent in parents.items() if parent in more}
-    return sizes.get(pid, 0), below
+    return _share_of_anonymous(pid), below
+
+
+def _share_of_anonymous(pid: int) -> int:
+    """``Pss_Anon``: pages that several processes have are divided among them; 0 if the process is gone."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as rollup:
+            return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss_Anon:")), 0)
+    except OSError:
+        return 0
 
 
 class PeakMemory:

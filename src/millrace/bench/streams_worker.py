@@ -17,7 +17,7 @@ from millrace.spark.session import ARROW_CHECKS, ROCKSDB, STATE_STORE
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 """Spark's default."""
 
-_EVERY = 0.05
+_EVERY = 0.1
 
 
 @dataclass
