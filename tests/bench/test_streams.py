@@ -55,11 +55,12 @@ def test_every_key_is_once_on_both_sides(tmp_path: Path) -> None:
 
 def test_memory_of_children_counts() -> None:
     code = "import sys; held = bytearray(b'x') * 50_000_000; print(flush=True); sys.stdin.read()"
-    before = anonymous_below(os.getpid())[1]
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        mine, below = anonymous_below(os.getpid())
+        mine, below = anonymous_below(os.getpid(), "held = bytearray")
+        _, others = anonymous_below(os.getpid(), "no such words")
         child.communicate()
     assert mine > 10_000_000
-    assert 50_000_000 < below - before < 100_000_000
+    assert 50_000_000 < below < 100_000_000
+    assert others == 0

@@ -16,10 +16,10 @@ def anonymous_bytes() -> int:
     raise RuntimeError("/proc/self/status has no RssAnon; this needs Linux 4.5 or later")
 
 
-def anonymous_below(pid: int) -> tuple[int, int]:
-    """Anonymous memory of a process, and of all that it has started, they have started, and so on, together.
+def anonymous_below(pid: int, command: str) -> tuple[int, int]:
+    """Anonymous memory of a process; and, together, of all below it whose command line has these words.
 
-    What forked processes share counts once.
+    What forked processes share counts once. Others are not counted: Java forks, with all its memory, to run a ``chmod``.
     """
     parents: dict[int, int] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
@@ -29,9 +29,16 @@ def anonymous_below(pid: int) -> tuple[int, int]:
             continue
     below, more = 0, {child for child, parent in parents.items() if parent == pid}
     while more:
-        below += sum(map(_share_of_anonymous, more))
+        below += sum(_share_of_anonymous(child) for child in more if command in _command(child))
         more = {child for child, parent in parents.items() if parent in more}
     return _share_of_anonymous(pid), below
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _share_of_anonymous(pid: int) -> int:

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from millrace.bench.streams_worker import StreamsSetting
 
-ENGINES = {"millrace": "join_streams", "spark": "Spark's own, in memory", "spark-rocksdb": "Spark's own, RocksDB"}
+ENGINES = {"millrace": "join_streams", "spark": "Spark", "spark-rocksdb": "Spark, RocksDB"}
 
 
 def run(
@@ -109,11 +109,11 @@ def _check(result: dict[str, Any]) -> None:
 def _print(console: Console, result: dict[str, Any]) -> None:
     total = result["batches"] * result["rows"]
     table = Table(
-        title=f"{result['batches']} micro-batches of {result['rows']:,} rows a side, {total:,} rows out, the same of "
-        f"all; join_streams(memory={result['memory']!r})"
+        title=f"{result['batches']} micro-batches of {result['rows']:,} rows a side, {total:,} rows out of all three; "
+        f"join_streams(memory={result['memory']!r})"
     )
-    for column in ("", "MB early", "MB late", "MB / M rows kept", "heap", "besides", "Python", "s early", "s late"):
-        table.add_column(column, justify="right" if column else "left")
+    for column in ("", "MB early", "late", "per M rows", "heap", "native", "Python", "s early", "late"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=not column)
     for one in result["series"]:
         points = looked_at(one)
         first, last = points[len(points) // 4], points[-1]

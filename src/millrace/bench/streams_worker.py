@@ -18,6 +18,7 @@ IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStore
 """Spark's default."""
 
 _EVERY = 0.1
+_WORKER = "-m pyspark.daemon"
 
 
 @dataclass
@@ -136,12 +137,12 @@ class Watch:
         self._jvm.java.lang.System.gc()
         time.sleep(0.1)
         heap = self._jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()
-        mine, _ = anonymous_below(self._pid)
+        mine, _ = anonymous_below(self._pid, _WORKER)
         return {"heap": int(heap.getUsed()), "native": max(0, mine - int(heap.getCommitted()))}
 
     def _look(self) -> None:
         while not self._over.wait(_EVERY):
-            self._peak = max(self._peak, anonymous_below(self._pid)[1])
+            self._peak = max(self._peak, anonymous_below(self._pid, _WORKER)[1])
 
 
 if __name__ == "__main__":
