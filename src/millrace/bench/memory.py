@@ -7,19 +7,19 @@ from pathlib import Path
 from types import TracebackType
 
 
-def anonymous_bytes() -> int:
-    """``RssAnon`` of this process: what it has taken from the machine, without mapped files."""
-    with open("/proc/self/status") as status:
+def anonymous_bytes(pid: int | str = "self") -> int:
+    """``RssAnon`` of a process: what it has taken from the machine, without mapped files."""
+    with open(f"/proc/{pid}/status") as status:
         for line in status:
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status has no RssAnon; this needs Linux 4.5 or later")
+    raise RuntimeError(f"/proc/{pid}/status has no RssAnon; this needs Linux 4.5 or later")
 
 
-def anonymous_below(pid: int, command: str) -> tuple[int, int]:
-    """Anonymous memory of a process; and, together, of all below it whose command line has these words.
+def anonymous_below(pid: int, command: str) -> int:
+    """Anonymous memory of all processes below this one whose command line has these words; what they share counts once.
 
-    What forked processes share counts once. Others are not counted: Java forks, with all its memory, to run a ``chmod``.
+    Others are not counted: Java forks, with all its memory, to run a ``chmod``.
     """
     parents: dict[int, int] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
@@ -31,7 +31,7 @@ def anonymous_below(pid: int, command: str) -> tuple[int, int]:
     while more:
         below += sum(_share_of_anonymous(child) for child in more if command in _command(child))
         more = {child for child, parent in parents.items() if parent in more}
-    return _share_of_anonymous(pid), below
+    return below
 
 
 def _command(pid: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.bench.memory import anonymous_below
+from millrace.bench.memory import anonymous_below, anonymous_bytes
 from millrace.spark.session import ARROW_CHECKS, ROCKSDB, STATE_STORE
 
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -137,12 +137,12 @@ class Watch:
         self._jvm.java.lang.System.gc()
         time.sleep(0.1)
         heap = self._jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()
-        mine, _ = anonymous_below(self._pid, _WORKER)
-        return {"heap": int(heap.getUsed()), "native": max(0, mine - int(heap.getCommitted()))}
+        besides = anonymous_bytes(self._pid) - int(heap.getCommitted())
+        return {"heap": int(heap.getUsed()), "native": max(0, besides)}
 
     def _look(self) -> None:
         while not self._over.wait(_EVERY):
-            self._peak = max(self._peak, anonymous_below(self._pid, _WORKER)[1])
+            self._peak = max(self._peak, anonymous_below(self._pid, _WORKER))
 
 
 if __name__ == "__main__":
