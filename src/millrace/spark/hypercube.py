@@ -61,17 +61,19 @@ class Cell(Operator):
 
     def _with_next(self, found: Found, way: Along, runs: Runs) -> Iterator[Found]:
         """What is found, with its partners from one more input."""
-        plan = self._plan
-        codes = plan.codes(found[way.origin], way.ours)
+        codes = self._plan.codes(found[way.origin], way.ours)
         order = np.argsort(codes, kind="stable")
         codes = codes[order]
-        sorted_by_it = way.theirs == plan.attributes[way.target][0]
-        for chunk in runs.facing(codes) if sorted_by_it else runs.all():
-            theirs = chunk.codes if sorted_by_it else plan.codes(chunk.rows, way.theirs)
-            places = np.arange(len(theirs), dtype=np.int32) if sorted_by_it else np.argsort(theirs).astype(np.int32)
-            theirs = theirs if sorted_by_it else theirs[places]
+        in_order = way.theirs == self._plan.attributes[way.target][0]
+        for chunk in runs.facing(codes) if in_order else runs.all():
+            if in_order:
+                theirs, places = chunk.codes, np.arange(len(chunk.codes), dtype=np.int32)
+            else:
+                theirs = self._plan.codes(chunk.rows, way.theirs)
+                places = np.argsort(theirs, kind="stable").astype(np.int32)
+                theirs = theirs[places]
             first, last = np.searchsorted(codes, theirs[0], "left"), np.searchsorted(codes, theirs[-1], "right")
-            most = at_once(plan.block_bytes // 4, chunk.rows, *found.values())
+            most = at_once(self._plan.block_bytes // 4, chunk.rows, *found.values())
             for ours, partners in pairs(*ranges(codes[first:last], theirs), places, most):
                 picked = pa.array(order[first:last][ours])
                 more = {number: rows.take(picked) for number, rows in found.items()}
