@@ -1,8 +1,8 @@
 """A query in a process of its own, made to be killed: ``python crashing_query.py ROOT MODE [SPARK-MASTER]``.
 
 It enriches the files of ROOT/in with the store ROOT/store into ROOT/out, one file to a micro-batch, goes on from its
-checkpoint when it is started again, and writes ROOT/done when all is over. In the mode "streams" it joins the files of
-ROOT/left with those of ROOT/right.
+checkpoint when it is started again, and writes ROOT/done when all is over. In the modes of ``stream_joins`` it joins
+the files of ROOT/left, ROOT/right and ROOT/third.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import stream_joins
 from streams import finished, streamed
 
-from millrace.spark import enrich, join_streams, session
+from millrace.spark import enrich, session
+from millrace.spark.session import ARROW_CHECKS
 
 
 def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
@@ -26,14 +28,11 @@ def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
         spark__executor__memory="700m",
         spark__driver__host="127.0.0.1",
         spark__driver__bindAddress="127.0.0.1",
+        spark__driver__extraJavaOptions=f"-XX:TieredStopAtLevel=1 {ARROW_CHECKS}",  # it does not live long
     )
     spark.sparkContext.setLogLevel("OFF")
-    if mode == "streams":
-        left, right = (
-            spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).parquet(str(root / side))
-            for side, columns in (("left", "k long, n string, t timestamp, lid long"), ("right", "k int, rid long"))
-        )
-        out = join_streams(left, right, on="k", memory="8MB")
+    if mode in stream_joins.MODES:
+        out = stream_joins.query(spark, root, mode)
     else:
         out = enrich(
             streamed(spark, root / "in"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import campaign
 import pytest
+import stream_joins
 from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.torture
@@ -24,3 +25,13 @@ def test_the_output_is_exact_after_ten_attacks(spark: SparkSession, tmp_path: Pa
     campaign.prepare(spark, tmp_path, files=30)
     assert campaign.survive(tmp_path, mode, ATTACKS[attack], times=10, seed=7, patience=900) == 10
     campaign.check(spark, tmp_path)
+
+
+@pytest.mark.parametrize("attack", ["driver", "worker"])
+@pytest.mark.parametrize("mode", stream_joins.MODES)
+def test_joins_of_streams_are_exact_after_ten_attacks(
+    spark: SparkSession, tmp_path: Path, mode: str, attack: str
+) -> None:
+    stream_joins.prepare(tmp_path, files=30)
+    assert campaign.survive(tmp_path, mode, ATTACKS[attack], times=10, seed=7, patience=900) == 10
+    stream_joins.check(spark, tmp_path, mode)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import stream_joins
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -136,12 +137,24 @@ def test_three_streams(spark: SparkSession, place: Path, tmp_path: Path) -> None
     same_rows(spark.read.parquet(str(tmp_path / "out")), expected)
 
 
-def test_a_killed_query_goes_on_exactly(spark: SparkSession, tmp_path: Path) -> None:
-    write_sides(tmp_path, 4)
-    assert campaign.survive(tmp_path, "streams", campaign.kill_driver, times=1, seed=1) == 1
-    left, right = tables(spark, tmp_path)
-    expected = left.drop("tags").join(right.select("k", "rid"), "k")
-    same_rows(spark.read.parquet(str(tmp_path / "out")), expected)
+def test_streams_with_names_meet_in_the_cells_of_a_grid(spark: SparkSession, tmp_path: Path) -> None:
+    stream_joins.prepare(tmp_path, files=2)
+    joined = stream_joins.cube(spark, tmp_path, shards=6)
+    assert joined.columns == ["k", "n", "lid", "m", "at", "rid", "thirds_at", "third"]
+    query = finish(joined, tmp_path)
+    told = [p["observedMetrics"]["millrace streams"]["streams"] for p in query.recentProgress]
+    assert sum(row["rows_out"] for row in told) == spark.read.parquet(str(tmp_path / "out")).count()
+    stream_joins.check(spark, tmp_path, "cube")
+    lefts, rights, thirds = stream_joins.tables(spark, tmp_path)
+    frames = {"lefts": lefts, "rights": rights, "thirds": thirds}
+    same_rows(join_streams(frames, on=stream_joins.TIES, shards=3), stream_joins.expected(spark, tmp_path, "cube"))
+
+
+@pytest.mark.parametrize("mode", ["cube"])
+def test_a_killed_query_goes_on_exactly(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+    stream_joins.prepare(tmp_path, files=4)
+    assert campaign.survive(tmp_path, mode, campaign.kill_driver, times=1, seed=1) == 1
+    stream_joins.check(spark, tmp_path, mode)
 
 
 def test_what_cannot_be_is_said_before_anything_runs(spark: SparkSession, place: Path) -> None:
@@ -171,3 +184,33 @@ def test_what_cannot_be_is_said_before_anything_runs(spark: SparkSession, place:
         join_streams(left, right, "k", suffix="_right", shards=0)
     with pytest.raises(ConfigError, match="on: expected one name, or 2 for 3 inputs"):
         join_streams([left, right, left], on=["k"])
+
+
+def test_what_cannot_be_is_said_of_streams_with_names(spark: SparkSession, place: Path) -> None:
+    left, right = streams(spark, place)
+    three = {"a": left.select("k", "n"), "b": right.select("k", "n"), "c": left.select("n", "lid")}
+    on = [("a.k", "b.k"), ("b.n", "c.n")]
+    with pytest.raises(ConfigError, match=r"b\.n = c\.n has a band.*joined by equal columns"):
+        join_streams(three, on=[("a.k", "b.k"), ("b.n", "c.n", (0, 1))])
+    with pytest.raises(ConfigError, match="got right, band or columns"):
+        join_streams(three, on=on, band=(0, 1))
+    with pytest.raises(ConfigError, match="expected a list of conditions"):
+        join_streams(three, on="k")
+    with pytest.raises(ConfigError, match="no condition ties c to the others"):
+        join_streams(three, on=on[:1])
+    with pytest.raises(ConfigError, match="there is no input 'd'; there are a, b, c"):
+        join_streams(three, on=[*on, ("c.n", "d.n")])
+    with pytest.raises(ConfigError, match="closes a cycle"):
+        join_streams(three, on=[*on, ("a.n", "c.n")])
+    with pytest.raises(SchemaError, match="c: has no column 'k'; it has n, lid"):
+        join_streams(three, on=[("a.k", "b.k"), ("b.k", "c.k")])
+    with pytest.raises(SchemaError, match="c: expected a DataFrame; got int"):
+        join_streams({**three, "c": 3}, on=on)  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match=r"c: is a batch DataFrame, and others are streams.*enrich"):
+        join_streams({**three, "c": tables(spark, place)[0]}, on=on)
+    with pytest.raises(ConfigError, match="sizes: expected a number for each of a, b, c"):
+        join_streams(three, on=on, sizes={"a": 1})
+    with pytest.raises(ConfigError, match="sizes: expected a number above 0 for b; got 0"):
+        join_streams(three, on=on, sizes={"a": 1, "b": 0, "c": 2})
+    with pytest.raises(ConfigError, match="sizes: for inputs with names"):
+        join_streams(left, right, "k", sizes={"left": 1, "right": 2})

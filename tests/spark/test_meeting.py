@@ -21,7 +21,7 @@ from millrace.core.errors import StateError
 from millrace.spark.bands import Band
 from millrace.spark.blobs import from_blob
 from millrace.spark.leaving import AsBlobs
-from millrace.spark.meeting import NUMBERS, Meeting, pack
+from millrace.spark.meeting import SIDES, Meeting, numbers, pack
 from millrace.spark.meeting_plan import MeetingPlan
 
 Matches = Callable[[Any, Any], bool]
@@ -65,7 +65,7 @@ class World:
             for given in meeting.handleInputRows((name,), iter([rows]), None):
                 blob, line = given["blob"][0], given["__millrace"][0]
                 if isinstance(line, str):
-                    self.numbers.update(dict(zip(NUMBERS, map(float, line.split()), strict=True)))
+                    self.numbers.update(dict(zip(numbers(SIDES), map(float, line.split()), strict=True)))
                 else:
                     out += from_blob(blob).to_pylist()
         return out

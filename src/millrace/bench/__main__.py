@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.bench import adaptive, claims, cost, disk, drift, family, grid, peers, scaling, spark
+from millrace.bench import adaptive, claims, cost, disk, drift, family, grid, peers, scaling, spark, streams
 from millrace.bench.rivals import command
 
 _SMALL: dict[str, dict[str, Any]] = {
@@ -29,6 +29,7 @@ _SMALL: dict[str, dict[str, Any]] = {
     "grid": {"rows": 20_000, "skews": (1.0,), "shares": (10,), "machine_rows": 20_000, "seconds": 0.05},
     "adaptive": {"rows": 40_000, "duckdb": False},
     "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 2, "memory": "8MB", "warm_seconds": 1.0},
+    "streams": {"batches": 3, "rows": 5_000, "heap": "1g", "memory": "4MB", "sample_every": 1},
 }
 _FULL: dict[str, dict[str, Any]] = {
     "memory": {"rows": 50_000_000, "tuples": 8_000_000, "batches": (100_000,), "rounds": 1},
@@ -46,6 +47,7 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
     "grid": grid.run,
     "adaptive": adaptive.run,
     "spark": spark.run,
+    "streams": streams.run,
 }
 
 

@@ -1,35 +1,73 @@
-"""Anonymous memory of a process, or of all below it, as the kernel counts it."""
+"""Anonymous memory of a process, or of those below it, as the kernel counts it."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
 
-def anonymous_bytes(process: int | str = "self") -> int:
+def anonymous_bytes(pid: int | str = "self") -> int:
     """``RssAnon`` of a process, by default this one: what it has taken from the machine, without mapped files."""
-    with open(f"/proc/{process}/status") as status:
+    with open(f"/proc/{pid}/status") as status:
         for line in status:
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status has no RssAnon; this needs Linux 4.5 or later")
+    raise RuntimeError(f"/proc/{pid}/status has no RssAnon; this needs Linux 4.5 or later")
 
 
 def tree_anonymous_bytes() -> int:
-    """The same for this process and all that it has started, and those have."""
-    total, waiting = 0, [os.getpid()]
-    while waiting:
-        process = waiting.pop()
+    """The same for this process and all below it."""
+    total = anonymous_bytes()
+    for pid in _below(os.getpid()):
         try:
-            total += anonymous_bytes(process)
-            for task in Path(f"/proc/{process}/task").iterdir():
-                waiting += map(int, (task / "children").read_text().split())
+            total += anonymous_bytes(pid)
         except (OSError, RuntimeError):  # it has ended meanwhile
             continue
     return total
+
+
+def anonymous_below(pid: int, command: str) -> int:
+    """Anonymous memory of all processes below this one whose command line has these words; what they share counts once.
+
+    Others are not counted: Java forks, with all its memory, to run a ``chmod``.
+    """
+    return sum(_share_of_anonymous(child) for child in _below(pid) if command in _command(child))
+
+
+def _below(pid: int) -> Iterator[int]:
+    """The processes that a process has started, and those have."""
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            children = [
+                int(child)
+                for task in Path(f"/proc/{parent}/task").iterdir()
+                for child in (task / "children").read_text().split()
+            ]
+        except OSError:  # it has ended meanwhile
+            continue
+        yield from children
+        waiting += children
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _share_of_anonymous(pid: int) -> int:
+    """``Pss_Anon``: pages that several processes have are divided among them; 0 if the process is gone."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as rollup:
+            return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss_Anon:")), 0)
+    except OSError:
+        return 0
 
 
 class PeakMemory:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter
+
+from millrace.bench.streams import ENGINES, in_use, looked_at
 
 _COLOURS = {
     "ssbj": "#1f6f8b",
@@ -18,6 +21,7 @@ _COLOURS = {
     "hybridjoin": "#b5651d",
     "sscj": "#5b8c3a",
 }
+_STREAMS = {"millrace": "#1f6f8b", "spark": "#c0504d", "spark-rocksdb": "#e0a030"}
 _LABELS = {"ssbj": "Millrace ssbj", "meshjoin": "Millrace meshjoin", "duckdb": "DuckDB, one join per batch"}
 
 
@@ -154,7 +158,41 @@ def _cost(result: dict[str, Any]) -> Any:
     return figure
 
 
-_PICTURES = {"peers": _peers, "scaling": _scaling, "disk": _disk, "family": _family, "drift": _drift, "cost": _cost}
+def _streams(result: dict[str, Any]) -> Any:
+    """Memory and time by how many rows are kept, an engine each."""
+    figure, (memory, time) = plt.subplots(1, 2, figsize=(9.2, 3.2))
+    for one in result["series"]:
+        colour, label = _STREAMS[one["engine"]], ENGINES[one["engine"]]
+        points = looked_at(one)
+        kept = _kept(points, one["points"])
+        memory.plot(kept, [in_use(point) / 1e6 for point in points], "-o", color=colour, markersize=3, label=label)
+        seconds = [point["seconds"] for point in one["points"]]
+        time.plot(_kept(one["points"], one["points"])[2:], seconds[2:], color=colour, label=label)
+    memory.set_ylabel("MB in use")
+    time.set_ylabel("seconds per micro-batch")
+    for axes in (memory, time):
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("million rows kept, both sides")
+    memory.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, 1.2), ncols=3)
+    figure.tight_layout()
+    return figure
+
+
+def _kept(some: list[dict[str, Any]], points: list[dict[str, Any]]) -> list[float]:
+    """Millions of rows that have come when each of some points is reached."""
+    so_far = dict(zip((p["batch"] for p in points), accumulate(p["rows_in"] for p in points), strict=True))
+    return [so_far[point["batch"]] / 1e6 for point in some]
+
+
+_PICTURES = {
+    "peers": _peers,
+    "scaling": _scaling,
+    "disk": _disk,
+    "family": _family,
+    "drift": _drift,
+    "cost": _cost,
+    "streams": _streams,
+}
 
 if __name__ == "__main__":
     for path in draw(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])):

@@ -1,15 +1,19 @@
-"""Sorted rows of the left and of the right, and every pair of them that matches."""
+"""Rows in order of their codes, and every pair of them that matches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.kernels.ranges import expand, narrow
-from millrace.spark.meeting_plan import LEFT, RIGHT, MeetingPlan, SortedRows
+from millrace.spark.meeting_plan import LEFT, RIGHT, MeetingPlan
+from millrace.spark.operator_plan import SortedRows
 
+Places = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.int64]
 _MOST_PAIRS = 65_536
 
 
@@ -20,26 +24,41 @@ def matches(plan: MeetingPlan, left: SortedRows, right: SortedRows) -> Iterator[
         return
     turned = len(left.rows) > len(right.rows)
     few, many = (right, left) if turned else (left, right)
-    starts = np.searchsorted(many.codes, few.codes, "left").astype(np.int64)
-    stops = np.searchsorted(many.codes, few.codes, "right").astype(np.int64)
+    starts, stops = ranges(few.codes, many.codes)
     if few.spans is not None and many.spans is not None:
         narrow(*many.spans, *few.spans, starts, stops)
-    most = _pairs_at_once(plan, left, right)
     ordered = np.arange(len(many.rows), dtype=np.int32)
-    cursor = np.array([0, -1], np.int64)
-    ours, theirs = np.empty(most, np.int32), np.empty(most, np.int32)
-    while cursor[0] < len(starts):
-        made = expand(starts, stops, ordered, cursor, ours, theirs)
-        if not made:
-            continue
-        pairs = (theirs, ours) if turned else (ours, theirs)
-        lefts, rights = (side.rows.take(pa.array(rows[:made])) for side, rows in zip((left, right), pairs, strict=True))
+    for found in pairs(starts, stops, ordered, at_once(plan.block_bytes, left.rows, right.rows)):
+        picked = reversed(found) if turned else found
+        lefts, rights = (side.rows.take(pa.array(rows)) for side, rows in zip((left, right), picked, strict=True))
         if not plan.coder.exact:
             same = plan.coder.equal(plan.key_columns(lefts, LEFT, 1), plan.key_columns(rights, RIGHT, 1))
             if not same.all():
                 lefts, rights = lefts.filter(pa.array(same)), rights.filter(pa.array(same))
         if len(lefts):
             yield plan.joined(lefts, rights)
+
+
+def ranges(few: Codes, many: Codes) -> tuple[Codes, Codes]:
+    """For each of the few codes, from where to where the many, which are sorted, have the same."""
+    starts, stops = (np.searchsorted(many, few, side).astype(np.int64) for side in ("left", "right"))
+    return starts, stops
+
+
+def pairs(starts: Codes, stops: Codes, ordered: Places, most: int) -> Iterator[tuple[Places, Places]]:
+    """Every row with all places in its range, so many at a time; places are looked up in ``ordered``."""
+    cursor = np.array([0, -1], np.int64)
+    ours, theirs = np.empty(most, np.int32), np.empty(most, np.int32)
+    while cursor[0] < len(starts):
+        made = expand(starts, stops, ordered, cursor, ours, theirs)
+        if made:
+            yield ours[:made], theirs[:made]
+
+
+def at_once(nbytes: int, *rows: pa.RecordBatch) -> int:
+    """How many rows made of one of each have so many bytes."""
+    width: int = sum(each.nbytes // len(each) + 1 for each in rows)
+    return max(1, min(_MOST_PAIRS, nbytes // width))
 
 
 def _facing(these: SortedRows, those: SortedRows) -> SortedRows:
@@ -49,8 +68,3 @@ def _facing(these: SortedRows, those: SortedRows) -> SortedRows:
     start = int(np.searchsorted(these.codes, those.codes[0], "left"))
     stop = int(np.searchsorted(these.codes, those.codes[-1], "right"))
     return these.cut(start, stop)
-
-
-def _pairs_at_once(plan: MeetingPlan, left: SortedRows, right: SortedRows) -> int:
-    width: int = sum(side.rows.nbytes // len(side.rows) + 1 for side in (left, right))
-    return max(1, min(_MOST_PAIRS, plan.block_bytes // width))

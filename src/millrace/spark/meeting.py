@@ -1,4 +1,4 @@
-"""The stateful part of ``join_streams``: both sides of a shard meet, micro-batch by micro-batch.
+"""The stateful part of ``join_streams``: what has come of all inputs meets, micro-batch by micro-batch.
 
 ::
 
@@ -9,13 +9,15 @@
                                     state store: chunks of both sides
 
 Nothing is held between micro-batches but what is in the state store, so what Spark promises of its state holds for the
-join. What a micro-batch gives out follows from what came up to it, in whatever order and pieces.
+join. What a micro-batch gives out follows from what came up to it, in whatever order and pieces. :class:`Meeting` is
+for two inputs as drawn; what it is made of, :class:`Operator`, is for any number.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,8 @@ from millrace.spark import metrics, types
 from millrace.spark.blobs import from_blob, to_blob
 from millrace.spark.leaving import WayOut
 from millrace.spark.matching import matches
-from millrace.spark.meeting_plan import LEFT, RIGHT, MeetingPlan, SortedRows
+from millrace.spark.meeting_plan import LEFT, RIGHT, MeetingPlan
+from millrace.spark.operator_plan import OperatorPlan, SortedRows
 from millrace.spark.plan import together
 from millrace.spark.routing import SHARD
 from millrace.spark.runs import Runs
@@ -39,17 +42,18 @@ PACKED = f"{SHARD} int, side byte, blob binary"
 FIELD = "streams"
 """What the numbers are called in an observed row."""
 
-NUMBERS = (
-    "left_in",
-    "right_in",
-    "rows_out",
-    "state_rows",
-    "state_bytes",
-    "chunks_read",
-    "chunks_skipped",
-    "chunks_written",
-)
-"""What the shards that were at work tell, summed up; with a band, left rows count once for every bucket."""
+SIDES = ("left", "right")
+WORK = ("rows_out", "state_rows", "state_bytes", "chunks_read", "chunks_skipped", "chunks_written")
+
+
+def numbers(inputs: Sequence[str]) -> tuple[str, ...]:
+    """What the shards that were at work tell, summed up. A row counts in every shard it goes to.
+
+    >>> numbers(SIDES)[:3]
+    ('left_in', 'right_in', 'rows_out')
+    """
+    return (*(f"{name}_in" for name in inputs), *WORK)
+
 
 _BLOB_ROWS = 262_144
 
@@ -57,7 +61,7 @@ _BLOB_ROWS = 262_144
 # packing
 
 
-def pack(plan: MeetingPlan, side: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack(plan: OperatorPlan, side: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of one task, by shard, as Arrow blobs.
 
     The first shard hears of every task that has rows, so that it has a state from the first micro-batch on, and a
@@ -69,15 +73,16 @@ def pack(plan: MeetingPlan, side: int, batches: Iterator[pa.RecordBatch]) -> Ite
         if not called:
             called = True
             yield _packed(plan.names[0], side, b"")
-        rows = plan.with_buckets(batch, side)
-        shard = plan.coder.shards(plan.key_columns(rows, side), plan.shards)
+        rows, shard, copies = plan.placed(batch, side)
         order = np.argsort(shard, kind="stable")
         edges = np.searchsorted(shard[order], np.arange(plan.shards + 1))
         for number in np.flatnonzero(np.diff(edges)):
             mine = rows.take(pa.array(order[edges[number] : edges[number + 1]]))
             each = max(1, len(mine) * plan.block_bytes // max(1, mine.nbytes))
             for start in range(0, len(mine), each):
-                yield _packed(plan.names[number], side, to_blob(mine.slice(start, each)))
+                blob = to_blob(mine.slice(start, each))
+                for copy in copies:
+                    yield _packed(plan.names[number + copy], side, blob)
 
 
 def _packed(name: int, side: int, blob: bytes) -> pa.RecordBatch:
@@ -88,53 +93,44 @@ def _packed(name: int, side: int, blob: bytes) -> pa.RecordBatch:
 # the stateful part
 
 
-class Meeting(StatefulProcessor):
+class Operator(StatefulProcessor):
     """One shard's join.
 
-    State: ``head`` (one line of JSON: of which join it is, and what is known of its chunks) and both sides' chunks.
+    State: ``head`` (one line of JSON: of which join it is, and what is known of its chunks) and the chunks of every
+    input.
     """
 
-    def __init__(self, plan: MeetingPlan, way: WayOut) -> None:
-        self._plan, self._way = plan, way
+    def __init__(self, plan: OperatorPlan, inputs: Sequence[str], way: WayOut) -> None:
+        self._plan, self._inputs, self._way = plan, tuple(inputs), way
+
+    @abstractmethod
+    def _met(self, new: list[SortedRows], kept: list[Runs]) -> Iterator[pa.RecordBatch]:
+        """Everything that has come about with these new rows, once. They are kept then."""
 
     def init(self, handle: Any) -> None:
         self._head = handle.getValueState("head", "json string")
-        self._chunks = [handle.getMapState(name, "number long", "blob binary") for name in ("left", "right")]
+        self._chunks = [handle.getMapState(name, "number long", "blob binary") for name in self._inputs]
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
         plan = self._plan
         known = self._known()
-        left, right = sides = [Runs(plan, side, self._chunks[side], known[side]) for side in (LEFT, RIGHT)]
-        came, out = [0, 0], 0
-        for ours, theirs in self._blocks(rows):
-            for batch in self._met(ours, theirs, left, right):
+        kept = [Runs(plan, side, self._chunks[side], known[side]) for side in range(len(self._inputs))]
+        came, out = [0] * len(kept), 0
+        for new in self._blocks(rows):
+            for batch in self._met(new, kept):
                 out += len(batch)
                 yield self._way.frame(batch)
-            left.add(ours)
-            right.add(theirs)
-            came = [came[LEFT] + len(ours.rows), came[RIGHT] + len(theirs.rows)]
-        self._head.update((json.dumps({"identity": plan.identity, "runs": [left.known(), right.known()]}),))
-        numbers = [
-            *came,
-            out,
-            *(sum(getattr(runs, what) for runs in sides) for what in ("rows", "nbytes", "read", "skipped", "written")),
-        ]
-        yield self._way.metrics_frame(numbers)
+            came = [before + len(more.rows) for before, more in zip(came, new, strict=True)]
+        self._head.update((json.dumps({"identity": plan.identity, "runs": [runs.known() for runs in kept]}),))
+        parts = ("rows", "nbytes", "read", "skipped", "written")
+        yield self._way.metrics_frame([*came, out, *(sum(getattr(runs, part) for runs in kept) for part in parts)])
 
     def close(self) -> None:
         """Nothing is held between micro-batches."""
 
-    def _met(self, ours: SortedRows, theirs: SortedRows, left: Runs, right: Runs) -> Iterator[pa.RecordBatch]:
-        """Every pair that has come about with these new rows, once."""
-        for chunk in right.facing(ours.codes):
-            yield from matches(self._plan, ours, chunk)
-        for chunk in left.facing(theirs.codes):
-            yield from matches(self._plan, chunk, theirs)
-        yield from matches(self._plan, ours, theirs)
-
-    def _blocks(self, frames: Iterator[pd.DataFrame]) -> Iterator[tuple[SortedRows, SortedRows]]:
-        """New rows of both sides, as many at a time as the memory allows."""
-        held: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+    def _blocks(self, frames: Iterator[pd.DataFrame]) -> Iterator[list[SortedRows]]:
+        """New rows of all inputs, as many at a time as the memory allows."""
+        held: list[list[pa.RecordBatch]] = [[] for _ in self._inputs]
         size = 0
         for frame in frames:
             for side, blob in zip(frame["side"], frame["blob"], strict=True):
@@ -142,26 +138,25 @@ class Meeting(StatefulProcessor):
                     continue
                 if size and size + len(blob) > self._plan.block_bytes:
                     yield self._block(held)
-                    held, size = ([], []), 0
+                    held, size = [[] for _ in self._inputs], 0
                 held[side].append(from_blob(blob))
                 size += len(blob)
         if size:
             yield self._block(held)
 
-    def _block(self, held: tuple[list[pa.RecordBatch], list[pa.RecordBatch]]) -> tuple[SortedRows, SortedRows]:
+    def _block(self, held: list[list[pa.RecordBatch]]) -> list[SortedRows]:
         plan = self._plan
-        left, right = (
+        return [
             plan.in_order(
                 pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], plan.shipped(side)), side
             )
             for side, batches in enumerate(held)
-        )
-        return left, right
+        ]
 
     def _known(self) -> list[Any]:
-        """What is known of the chunks of both sides."""
+        """What is known of the chunks of all inputs."""
         if not self._head.exists():
-            return [[], []]
+            return [[] for _ in self._inputs]
         head = json.loads(self._head.get()[0])
         if head["identity"] != self._plan.identity:
             raise StateError(
@@ -171,17 +166,36 @@ class Meeting(StatefulProcessor):
         return list(head["runs"])
 
 
+class Meeting(Operator):
+    """Two inputs."""
+
+    _plan: MeetingPlan
+
+    def __init__(self, plan: MeetingPlan, way: WayOut) -> None:
+        super().__init__(plan, SIDES, way)
+
+    def _met(self, new: list[SortedRows], kept: list[Runs]) -> Iterator[pa.RecordBatch]:
+        ours, theirs = new
+        for chunk in kept[RIGHT].facing(ours.codes):
+            yield from matches(self._plan, ours, chunk)
+        for chunk in kept[LEFT].facing(theirs.codes):
+            yield from matches(self._plan, chunk, theirs)
+        yield from matches(self._plan, ours, theirs)
+        for runs, rows in zip(kept, new, strict=True):
+            runs.add(rows)
+
+
 # metrics
 
 
-def observed(df: DataFrame, name: str) -> DataFrame:
+def observed(df: DataFrame, name: str, inputs: Sequence[str]) -> DataFrame:
     """Have Spark sum the numbers up, named in ``StreamingQueryProgress.observedMetrics``."""
     lines = F.transform(F.collect_list(metrics.COLUMN), lambda line: F.split(line, " ").cast("array<double>"))
-    return df.observe(name, F.transform(F.array(lines), _summed)[0].alias(FIELD))
 
+    def summed(tasks: Column) -> Column:
+        def one(place: int) -> Column:
+            return F.aggregate(tasks, F.lit(0.0), lambda so_far, task: so_far + task[place]).cast("long")
 
-def _summed(tasks: Column) -> Column:
-    def one(place: int) -> Column:
-        return F.aggregate(tasks, F.lit(0.0), lambda so_far, task: so_far + task[place]).cast("long")
+        return F.struct(*(one(place).alias(number) for place, number in enumerate(numbers(inputs))))
 
-    return F.struct(*(one(place).alias(name) for place, name in enumerate(NUMBERS)))
+    return df.observe(name, F.transform(F.array(lines), summed)[0].alias(FIELD))

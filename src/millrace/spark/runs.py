@@ -1,4 +1,4 @@
-"""One side's rows in the state store: sorted runs, each a row of chunks, merged before they become many.
+"""One input's rows in the state store: sorted runs, each a row of chunks, merged before they become many.
 
 ::
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.spark.blobs import from_blob, to_blob
-from millrace.spark.meeting_plan import MeetingPlan, SortedRows
+from millrace.spark.operator_plan import OperatorPlan, SortedRows
 
 _TOGETHER = 4
 
@@ -39,7 +39,7 @@ Run = list[Chunk]
 
 
 class Runs:
-    """The rows of one side.
+    """The rows of one input.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Runs:
         What :meth:`known` said after the last micro-batch.
     """
 
-    def __init__(self, plan: MeetingPlan, side: int, state: Any, known: list[list[list[int]]]) -> None:
+    def __init__(self, plan: OperatorPlan, side: int, state: Any, known: list[list[list[int]]]) -> None:
         self._plan, self._side, self._state = plan, side, state
         self._runs: list[Run] = [[Chunk(*chunk) for chunk in run] for run in known]
         self._next = 1 + max((chunk.number for run in self._runs for chunk in run), default=-1)
@@ -78,6 +78,10 @@ class Runs:
                     yield self._read(chunk)
                 else:
                     self.skipped += 1
+
+    def all(self) -> Iterator[SortedRows]:
+        """Every chunk, one in memory at a time."""
+        return (self._read(chunk) for run in self._runs for chunk in run)
 
     def add(self, rows: SortedRows) -> None:
         """Write new rows down, and merge runs if there are too many."""
@@ -141,7 +145,7 @@ def _nbytes(run: Run) -> int:
 
 
 def _merged(
-    plan: MeetingPlan, side: int, one: Iterator[SortedRows], other: Iterator[SortedRows]
+    plan: OperatorPlan, side: int, one: Iterator[SortedRows], other: Iterator[SortedRows]
 ) -> Iterator[SortedRows]:
     """Two sequences of rows with ascending codes as one, with a piece of each in memory."""
     ours, theirs = next(one, None), next(other, None)

@@ -1,0 +1,71 @@
+"""How many parts each attribute is cut into, when several inputs are joined in the cells of a grid.
+
+::
+
+    orders(cust)  customers(cust, nation)  nations(nation)          nation
+                                                                  0   1   2
+    an order goes to a row of cells, all with the part     cust 0 │ o │ o │o c│
+    of its customer; a nation to a column; a customer           1 │   │   │ n │
+    to one cell: there, and only there, all three meet          2 │   │   │ n │
+
+An input is copied along the dimensions it has no column for. Cutting an attribute makes the share of those who have it
+smaller, and takes cells from the others.
+
+References
+----------
+F. N. Afrati, J. D. Ullman: Optimizing joins in a map-reduce environment. EDBT 2010. They solve for real numbers with a
+given product; here all grids of whole numbers that have at most so many cells are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+
+def grid(inputs: Sequence[frozenset[int]], sizes: Sequence[float], dimensions: int, cells: int) -> tuple[int, ...]:
+    """The grid of at most so many cells in which a cell has the fewest rows, and of those the one with fewest copies.
+
+    Parameters
+    ----------
+    inputs
+        Which dimensions each input has columns for.
+    sizes
+        Rows of each input, or anything proportional.
+
+    Examples
+    --------
+    >>> chain = [frozenset([0]), frozenset([0, 1]), frozenset([1])]
+    >>> grid(chain, [1, 1, 1], 2, 16)
+    (4, 4)
+
+    Nations are few: they may go everywhere.
+
+    >>> grid(chain, [1_000_000, 100_000, 25], 2, 16)
+    (16, 1)
+    """
+
+    def load(parts: tuple[int, ...]) -> tuple[float, float]:
+        each = sum(size / prod(parts[d] for d in mine) for mine, size in zip(inputs, sizes, strict=True))
+        return each, each * prod(parts)
+
+    return min(_grids(dimensions, cells), key=load)
+
+
+def copies(parts: Sequence[int], mine: frozenset[int]) -> int:
+    """In how many cells a row is.
+
+    >>> copies((4, 3), frozenset([0]))
+    3
+    """
+    return prod(size for dimension, size in enumerate(parts) if dimension not in mine)
+
+
+def _grids(dimensions: int, cells: int) -> Iterator[tuple[int, ...]]:
+    """Grids of at most so many cells, to which none can be added; the most of the first dimension first."""
+    if dimensions == 1:
+        yield (cells,)
+        return
+    for first in range(cells, 0, -1):
+        for rest in _grids(dimensions - 1, cells // first):
+            yield (first, *rest)
