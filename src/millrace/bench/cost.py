@@ -148,19 +148,23 @@ def measured(
     settle, more = periods or _PERIODS[setting.algorithm]
     now = time.perf_counter if device.disk is None else device.clock.now
     least = _LEAST_SECONDS if device.disk is None else 0.0
-    mark: tuple[float, int, int, int] | None = None
+    mark: tuple[int, int, int] | None = None
     batch_rows = _batch_rows(store)
+    seconds = 0.0
     for batch in zipf_stream(store.rows, setting.skew, batch_rows=batch_rows, seed=seed):
+        began = now()  # making the batch is not the join's work
         for _ in join.push(batch):
             continue
+        seconds += now() - began
         m = join.metrics
         if mark is None and m.cycles >= settle:
-            mark = now(), m.tuples_in, m.cache_hits, m.steps
-        if mark is not None and m.cycles >= settle + more and now() - mark[0] >= least:
+            mark = m.tuples_in, m.cache_hits, m.steps
+            seconds = 0.0
+        elif mark is not None and m.cycles >= settle + more and seconds >= least:
             break
     assert mark is not None
-    seconds, tuples, hits = now() - mark[0], m.tuples_in - mark[1], m.cache_hits - mark[2]
-    steps = m.steps - mark[3] or tuples / batch_rows
+    tuples, hits = m.tuples_in - mark[0], m.cache_hits - mark[1]
+    steps = m.steps - mark[2] or tuples / batch_rows
     return {
         "rate": tuples / seconds,
         "c_loop": seconds / steps,
