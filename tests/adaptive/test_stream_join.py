@@ -322,6 +322,12 @@ def test_rows_leave_memory_for_the_blocks_that_are_kept_and_may_come_back() -> N
                 rows += sum(len(b) for b in join.idle())
                 join.check_invariants()
             assert join.machinery.transfer.nbytes > own, "room for 19 blocks, each of them twice"
+            again = mr.StreamJoin(on="k", memory=100_000, block=1000, max_outer_blocks=19)
+            again.restore(join.snapshot())
+            assert again.machinery.transfer.nbytes == own, "what is borrowed is not kept"
+            again.check_invariants()
+            join.close()
+            join = again
             rows += sum(len(b) for b in join.push("left", left.slice(0, 0)))
             assert join.machinery.transfer.nbytes == own
     rows += sum(len(b) for b in join.finish())

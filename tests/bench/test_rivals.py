@@ -73,7 +73,7 @@ def test_an_engine_is_measured(engine: str, inputs: Path) -> None:
 def test_a_batch_that_takes_too_long_ends_it(inputs: Path) -> None:
     cell = Cell("lookup", 3_000, 1.0, 1_000, "20%")
     found = measured(ENGINES["lookup"](Place(inputs, 3_000, "20%")), cell, Limits(0.01, 0.02, longest=0, tuples=5_000))
-    assert found.failed == "0 s for a batch"
+    assert found.failed.endswith(" s for a batch")
 
 
 # the matrix

@@ -6,6 +6,7 @@ as it fills a block: its rows in memory are only the buffer of the next block.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -196,14 +197,15 @@ class LeastLikely(Buckets):
             self._recent /= 2
 
     def flush(self) -> Batches:
-        wanted = self._m.sides[0].block_rows
+        left = 1.0  # of a block
+        block_rows = [side.block_rows for side in self._m.sides]
         for at in np.argsort(self._recent, axis=None, kind="stable"):
             number, bucket = 1 - int(at) // self.buckets, int(at) % self.buckets
-            rows = min(int(self.counts[number, bucket]), wanted)
+            rows = min(int(self.counts[number, bucket]), math.ceil(left * block_rows[number]))
             if rows:
                 self.send(number, bucket, rows, self._oldest(number, bucket, rows))
-                wanted -= rows
-                if wanted == 0:
+                left -= rows / block_rows[number]
+                if left <= 0:
                     break
         return iter(())
 

@@ -232,14 +232,18 @@ class Machinery:
             return
         self._own = self._own or self.transfer.nbytes
         while not self.transfer.try_resize(wanted) and any(len(side.memory) for side in self.sides):
-            lacking: float = wanted - self.transfer.nbytes - self.budget.available
-            before = self.metrics.spilled_rows
-            while lacking > 0 and any(len(side.memory) for side in self.sides):
+            lacking = wanted - self.transfer.nbytes - self.budget.available
+            while sum(side.memory.idle_bytes for side in self.sides) < lacking and any(
+                len(side.memory) for side in self.sides
+            ):
                 yield from self.flush()
-                lacking -= (self.metrics.spilled_rows - before) * self.sides[0].memory.row_bytes
-                before = self.metrics.spilled_rows
             for side in self.sides:
                 side.memory.pack()
+
+    @property
+    def own_transfer(self) -> int:
+        """Bytes for blocks on their way, without what is borrowed."""
+        return self._own or self.transfer.nbytes
 
     def give_back(self) -> None:
         """What was borrowed is for rows again."""

@@ -152,7 +152,7 @@ class ReactiveNL(Reactive):
 
     def _load_chunk(self, outer: int) -> Batches:
         blocks, first = self._blocks(outer), self.joined[outer]
-        yield from self._m.borrow(self._outer_mem or min(self._most, len(blocks) - first))
+        yield from self._m.borrow(min(self._most, len(blocks) - first))
         if self._inner_at == 0:
             self._outer_mem = self._m.fitting(blocks, first, self._most)
         self._chunk = self._m.load(self._m.sides[outer], range(first, first + self._outer_mem))

@@ -63,7 +63,7 @@ def to_bytes(join: AdaptiveJoin) -> bytes:
     head = {
         "identity": join.identity,
         "clock": m.clock.now,
-        "transfer": m.transfer.nbytes,
+        "transfer": m.own_transfer,
         "random": m.random.bit_generator.state,
         "metrics": {name: getattr(join.metrics, name) for name in _COUNTS},
         "sides": [_side(join, side, writer) for side in m.sides],

@@ -1,7 +1,7 @@
 """Runs of adaptive joins: from the paper's numbers to a join whose inputs come on a virtual clock, and what came of it.
 
 Only arrivals, rows, results and blocks take time there, so an outcome depends on the point and the seed alone. The
-*online phase* ends when the last tuple has come: what a join that is behind finds later does not count.
+*online phase* ends :data:`WAIT` behind the last tuple: what a join that is behind finds later does not count.
 """
 
 from __future__ import annotations

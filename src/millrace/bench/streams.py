@@ -117,7 +117,7 @@ def _print(console: Console, result: dict[str, Any]) -> None:
     for one in result["series"]:
         points = looked_at(one)
         first, last = points[len(points) // 4], points[-1]
-        rows = 2 * result["rows"] * (last["batch"] - first["batch"]) or 1
+        rows = sum(point["rows_in"] for point in one["points"] if first["batch"] < point["batch"] <= last["batch"]) or 1
         seconds = [point["seconds"] for point in one["points"]]
         few = max(1, len(seconds) // 5)
         table.add_row(

@@ -160,7 +160,7 @@ class Operator(StatefulProcessor):
         head = json.loads(self._head.get()[0])
         if head["identity"] != self._plan.identity:
             raise StateError(
-                "join_streams: the checkpoint is of another join: columns, keys, band, number of shards or "
+                "join_streams: the checkpoint is of another join: columns, keys, band, number of shards, sizes or "
                 "spark.sql.shuffle.partitions have changed. Go on with the old ones, or start with a new checkpoint"
             )
         return list(head["runs"])

@@ -52,15 +52,6 @@ def grid(inputs: Sequence[frozenset[int]], sizes: Sequence[float], dimensions: i
     return min(_grids(dimensions, cells), key=load)
 
 
-def copies(parts: Sequence[int], mine: frozenset[int]) -> int:
-    """In how many cells a row is.
-
-    >>> copies((4, 3), frozenset([0]))
-    3
-    """
-    return prod(size for dimension, size in enumerate(parts) if dimension not in mine)
-
-
 def _grids(dimensions: int, cells: int) -> Iterator[tuple[int, ...]]:
     """Grids of at most so many cells, to which none can be added; the most of the first dimension first."""
     if dimensions == 1:
