@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.bench import adaptive, claims, cost, disk, drift, family, grid, peers, scaling, spark, streams
+from millrace.bench import adaptive, claims, cost, disk, drift, family, grid, machine, peers, scaling, spark, streams
 from millrace.bench.rivals import command
 
 _SMALL: dict[str, dict[str, Any]] = {
@@ -25,7 +25,7 @@ _SMALL: dict[str, dict[str, Any]] = {
     "drift": {"rows": 20_000, "period": 100_000, "moves": 1, "window": 10_000},
     "claims": {"scale": 0.01, "seeds": (11,)},
     "cost": {"rows": 50_000, "shares": (2, 5, 10), "skews": (1.0,), "algorithms": ("meshjoin", "hybridjoin")},
-    "machine": {"rows": 50_000, "shares": (5,), "algorithms": ("meshjoin", "ssbj")},
+    "machine": {"rows": 50_000, "shares": (5,), "algorithms": ("meshjoin", "ssbj"), "rounds": 2},
     "grid": {"rows": 20_000, "skews": (1.0,), "shares": (10,), "machine_rows": 20_000, "seconds": 0.05},
     "adaptive": {"rows": 40_000, "duckdb": False},
     "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 2, "memory": "8MB", "warm_seconds": 1.0},
@@ -43,7 +43,7 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
     "drift": drift.run,
     "claims": claims.run,
     "cost": cost.run,
-    "machine": cost.run_on_machine,
+    "machine": machine.run,
     "grid": grid.run,
     "adaptive": adaptive.run,
     "spark": spark.run,
@@ -64,8 +64,8 @@ def main() -> None:
     for name in arguments.names:
         if name not in _SMALL:
             parser.error(f"unknown name {name!r}; expected one of {', '.join(_SMALL)}")
-    machine = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
-    figures: dict[str, Any] = {"machine": machine}
+    here = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
+    figures: dict[str, Any] = {"machine": here}
     for name in arguments.names or list(_SMALL):
         options = _SMALL[name] if arguments.small else _FULL.get(name, {})
         if name in ("peers", "memory"):

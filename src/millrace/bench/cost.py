@@ -1,7 +1,7 @@
 """The cost model against the engine: predicted and measured time of a step, service rate and memory.
 
-Measured on the device model's virtual clock, whole rows transferred, or on this machine as it is with the unit costs
-that :mod:`calibration <millrace.semistream.calibration>` finds; tuples always available, after the join has settled.
+Measured on the device model's virtual clock, whole rows transferred; tuples always available, after the join has
+settled. :mod:`machine <millrace.bench.machine>` does it on this machine as it is.
 Joins run with their own defaults; MESHJOIN on the disk of its paper keeps tuples for a whole turn, as there.
 For the memory, every algorithm is asked for a rate between two that were measured: the model says what memory it takes,
 a join is run with that, and the measured curve says what memory the rate would really have taken.
@@ -9,10 +9,8 @@ a join is run with that, and the measured curve says what memory the rate would 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,7 +28,6 @@ from millrace.cost.tuner import for_rate, memory_for
 from millrace.datasets import STREAM_SCHEMA, zipf_stream
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
-from millrace.semistream.calibration import calibrate
 from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.situation import situation_of
 
@@ -49,7 +46,7 @@ class Setting:
         return f"{self.algorithm}, {self.disk}, skew {self.skew:g}{whole}"
 
 
-_PERIODS: dict[str, tuple[float, float]] = {
+PERIODS: dict[str, tuple[float, float]] = {
     "meshjoin": (3, 4),
     "ssbj": (8, 4),
     "hybridjoin": (4, 12),
@@ -58,7 +55,6 @@ _PERIODS: dict[str, tuple[float, float]] = {
 }
 """Turns of the wheel, or rooms full of tuples, until a join has settled, and that are measured then."""
 
-_LEAST_SECONDS = 0.8  # on a machine as it is
 _BATCHES = 250  # of as many tuples as there are master rows, of 1,000 to 20,000 each
 
 
@@ -92,44 +88,14 @@ def run(
             demands.append(_demand(store, setting, mine, seed))
             progress.advance(task, 2)
             points += mine
-    errors = {name: _errors(points, name) for name in ("rate_error", "c_loop_error")}
-    errors["memory_error"] = _errors(demands, "memory_error")
-    _print(console, f"{rows / 1e6:g} M master rows: device time", points, demands, errors)
+    errors = {name: errors_of(points, name) for name in ("rate_error", "c_loop_error")}
+    errors["memory_error"] = errors_of(demands, "memory_error")
+    print_points(console, f"{rows / 1e6:g} M master rows: device time", points, demands, errors)
     return {"rows": rows, "points": points, "demands": demands, "errors": errors}
 
 
-def run_on_machine(
-    directory: Path,
-    *,
-    rows: int = 2_000_000,
-    shares: Sequence[float] = (0.5, 1, 2, 5, 10),
-    skews: Sequence[float] = (0.0, 1.0),
-    algorithms: Sequence[str] = ("meshjoin", "hybridjoin", "sscj", "ssbj", "lookup"),
-    seed: int = 11,
-    console: Console | None = None,
-) -> dict[str, Any]:
-    """The same on this machine as it is: calibrate, predict, measure."""
-    console = console or Console()
-    store = data.master(directory, rows)
-    store = store if store.indexed else MasterStore.add_index(store.path)
-    began = time.perf_counter()
-    found = calibrate(store)
-    seconds = time.perf_counter() - began
-    console.print(f"unit costs, measured in {seconds:.1f} s\n{found.explain()}")
-    points: list[dict[str, Any]] = []
-    with Progress(transient=True) as progress:
-        task = progress.add_task("joining", total=len(algorithms) * len(skews) * len(shares))
-        for name, skew, share in product(algorithms, skews, shares):
-            setting = Setting("none", name, skew)
-            progress.update(task, description=f"{setting}, {share:g}%")
-            points.append(_point(store, setting, share, seed, found))
-            progress.advance(task)
-    errors = {name: _errors(points, name) for name in ("rate_error", "c_loop_error")}
-    _print(console, f"{rows / 1e6:g} M master rows: this machine", points, [], errors)
-    return {"rows": rows, "calibration_seconds": seconds, "points": points, "errors": errors}
-
-
-def _errors(figures: list[dict[str, Any]], name: str) -> dict[str, float]:
+def errors_of(figures: list[dict[str, Any]], name: str) -> dict[str, float]:
+    """Median and worst of these."""
     sizes = [abs(f[name]) for f in figures]
     return {"median": median(sizes), "worst": max(sizes)}
 
@@ -144,27 +110,21 @@ def measured(
     **options: Any,
 ) -> dict[str, float]:
     """A join's step, rate and hits once it has settled."""
-    join, device = _join(store, setting, memory, **options)
-    settle, more = periods or _PERIODS[setting.algorithm]
-    now = time.perf_counter if device.disk is None else device.clock.now
-    least = _LEAST_SECONDS if device.disk is None else 0.0
-    mark: tuple[int, int, int] | None = None
-    batch_rows = _batch_rows(store)
-    seconds = 0.0
-    for batch in zipf_stream(store.rows, setting.skew, batch_rows=batch_rows, seed=seed):
-        began = now()  # making the batch is not the join's work
+    join, device = join_of(store, setting, memory, **options)
+    settle, more = periods or PERIODS[setting.algorithm]
+    mark: tuple[int, int, int, float] | None = None
+    size = batch_rows(store)
+    for batch in zipf_stream(store.rows, setting.skew, batch_rows=size, seed=seed):
         for _ in join.push(batch):
             continue
-        seconds += now() - began
         m = join.metrics
         if mark is None and m.cycles >= settle:
-            mark = m.tuples_in, m.cache_hits, m.steps
-            seconds = 0.0
-        elif mark is not None and m.cycles >= settle + more and seconds >= least:
+            mark = m.tuples_in, m.cache_hits, m.steps, device.clock.now()
+        elif mark is not None and m.cycles >= settle + more:
             break
     assert mark is not None
-    tuples, hits = m.tuples_in - mark[0], m.cache_hits - mark[1]
-    steps = m.steps - mark[2] or tuples / batch_rows
+    tuples, hits, seconds = m.tuples_in - mark[0], m.cache_hits - mark[1], device.clock.now() - mark[3]
+    steps = m.steps - mark[2] or tuples / size
     return {
         "rate": tuples / seconds,
         "c_loop": seconds / steps,
@@ -176,19 +136,21 @@ def measured(
 
 def situation(store: MasterStore, setting: Setting, found: Calibration | None = None) -> Situation:
     """What the model is told; on a machine as it is, what calibration found."""
-    join, _ = _join(store, setting, "1%")
+    join, _ = join_of(store, setting, "1%")
     join.bind(STREAM_SCHEMA)
     frequencies = Frequencies.zipf(setting.skew, store.rows)
     if found is None:
         return situation_of(join, frequencies)
-    return situation_of(join, frequencies, disk=found.disk, costs=found.costs, batch=_batch_rows(store))
+    return situation_of(join, frequencies, disk=found.disk, costs=found.costs, batch=batch_rows(store))
 
 
-def _batch_rows(store: MasterStore) -> int:
+def batch_rows(store: MasterStore) -> int:
+    """Tuples that are pushed together."""
     return max(1_000, min(20_000, store.rows // _BATCHES))
 
 
-def _join(store: MasterStore, setting: Setting, memory: str | int, **options: Any) -> tuple[SemiStreamJoin, Device]:
+def join_of(store: MasterStore, setting: Setting, memory: str | int, **options: Any) -> tuple[SemiStreamJoin, Device]:
+    """The join, and what it reads from."""
     device = Device(setting.disk, reads="columns" if setting.disk == "none" else "rows")
     join = SemiStreamJoin(
         store,
@@ -202,23 +164,18 @@ def _join(store: MasterStore, setting: Setting, memory: str | int, **options: An
     return join, device
 
 
-def _point(
-    store: MasterStore, setting: Setting, share: float, seed: int, costs: Calibration | None = None
-) -> dict[str, Any]:
+def _point(store: MasterStore, setting: Setting, share: float, seed: int) -> dict[str, Any]:
     found = measured(store, setting, f"{share}%", seed)
-    expected = predict(situation(store, setting, costs), setting.algorithm, int(found["memory"]))
+    return {**asdict(setting), "share": share, **predicted_and_measured(situation(store, setting), setting, found)}
+
+
+def predicted_and_measured(faced: Situation, setting: Setting, found: dict[str, float]) -> dict[str, Any]:
+    """What a join did, what the model says of it, and by how much that is off."""
+    expected = predict(faced, setting.algorithm, int(found["memory"]))
+    names = ("rate", "c_loop", "w", "hit_share", "mean_wait", "worst_wait")
     return {
-        **asdict(setting),
-        "share": share,
         "measured": found,
-        "predicted": {
-            "rate": expected.rate,
-            "c_loop": expected.c_loop,
-            "w": expected.w,
-            "hit_share": expected.hit_share,
-            "mean_wait": expected.mean_wait,
-            "worst_wait": expected.worst_wait,
-        },
+        "predicted": {name: getattr(expected, name) for name in names},
         "rate_error": expected.rate / found["rate"] - 1,
         "c_loop_error": expected.c_loop / found["c_loop"] - 1,
     }
@@ -254,13 +211,14 @@ def _demand(store: MasterStore, setting: Setting, points: list[dict[str, Any]], 
     }
 
 
-def _print(
+def print_points(
     console: Console,
     title: str,
     points: list[dict[str, Any]],
     demands: list[dict[str, Any]],
     errors: dict[str, dict[str, float]],
 ) -> None:
+    """What the model says beside what was measured."""
     table = Table(title=f"Predicted and measured, {title}")
     for column in ("memory", "c_loop, ms: model", "measured", "", "tuples/s: model", "measured", "", "hits: model", ""):
         table.add_column(column, justify="right")

@@ -13,14 +13,16 @@ all budgets, the others for each. Where the equations say little about a cost wi
 with the others. What ``lookup`` takes beside what a hit costs is c_L.
 
 What is read is in the page cache or comes from the disk as it is; nothing is modelled. Every join is looked at several
-times, and its median look counts. The spread is of what single rounds of looks would have said: half the distance
-between the quartiles, in parts of the median.
+times, from a step to a step, in rounds. What else a machine does makes a look slower, never quicker, so the slowest
+quarter of a join's looks does not count. The spread is of what single rounds of looks would have said: half the
+distance between the quartiles, in parts of the median.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,18 +44,19 @@ _LEAST_ROWS = 2_000
 _BATCH = 10_000
 _TUPLES = 1_000_000  # at most; four times the master's rows are enough
 _LEAST, _MOST = 300_000, 32_000_000  # bytes
-_LEAST_PART, _MOST_PART = 400, 8  # of the master
-_LOOK = 250  # looks in the time there is
+_LEAST_PART, _MOST_PART = 200, 12  # of the master
+_LOOK = 400  # looks in the time there is
 _LEAST_STEPS = 2
 _LEAST_ROUNDS = 3
 _SETTLED = 1.2  # turns of the wheel, or rooms full of tuples
-_LONGEST = 28  # joins that do not settle, in the time there is
+_LONGEST = 40  # joins that do not settle, in the time there is
+_QUICKER = 0.75  # of a join's looks
 
 _FOR_ALL = ("c_step", "c_I", "c_B", "page")
 _BY_BUDGET = ("c_H", "waiting", "c_R", "c_C", "c_J", "c_Q", "c_F")
 _JUDGED = ("c_B", "c_J")
 _PAGED = ("c_I", "page", "c_Q")
-_NEAR = 0.1  # a cost twice or none of what it is with other budgets is as bad as an error of this much in an equation
+_NEAR = 0.05  # a cost twice or none of what it is with other budgets is as bad as an error of this much in an equation
 
 
 def calibrate(master: MasterStore, *, seconds: float = 16.0, seed: int = 0) -> Calibration:
@@ -69,7 +72,15 @@ def calibrate(master: MasterStore, *, seconds: float = 16.0, seed: int = 0) -> C
     check_master(master)
     if master.rows < _LEAST_ROWS:
         raise ConfigError(f"master: {master.path} has {master.rows:,} rows; at least {_LEAST_ROWS:,} are needed")
-    return _Bench(master, seconds, seed).measured()
+    began = time.perf_counter()
+    bench = CalibrationBench(master, seconds, seed)
+    while bench.rounds < _LEAST_ROUNDS or time.perf_counter() - began < seconds:
+        bench.look()
+    return bench.found()
+
+
+_Solved = dict[str, list[float]]
+"""Unit costs by budget."""
 
 
 class _Look(NamedTuple):
@@ -83,6 +94,17 @@ class _Look(NamedTuple):
     def each(self) -> float:
         return self.seconds / max(1, self.tuples)
 
+    @property
+    def pace(self) -> float:
+        """Seconds for what was done, whether that were tuples or steps."""
+        return self.seconds / math.sqrt(max(1, self.tuples) * max(1.0, self.counts["c_step"]))
+
+    @classmethod
+    def all_of(cls, looks: Sequence[_Look]) -> _Look:
+        """Several looks as if they were one."""
+        counts = {name: sum(look.counts[name] for look in looks) for name in looks[0].counts}
+        return cls(sum(look.seconds for look in looks), sum(look.tuples for look in looks), counts)
+
 
 class _Run:
     """A join at work."""
@@ -92,7 +114,7 @@ class _Run:
     ) -> None:
         self.join, self._stream, self._seconds, self._extra = join, stream, seconds, extra
         self._least_steps = 0 if join.access.at_once else _LEAST_STEPS
-        self._feed = _forever(stream, max(100, min(_BATCH, join.capacity // 2)))
+        self._feed = _forever(stream, max(100, min(_BATCH, join.capacity // 4)))
         began = time.perf_counter()
         while join.metrics.cycles < _SETTLED and time.perf_counter() - began < seconds / _LONGEST:
             _run(join.push(next(self._feed)))
@@ -125,18 +147,21 @@ class _Run:
         return self.looks[-1]
 
     @property
-    def usual(self) -> _Look:
-        """The median look."""
-        return sorted(self.looks, key=lambda look: look.each)[len(self.looks) // 2]
+    def quicker(self) -> _Look:
+        """The quicker looks together."""
+        looks = sorted(self.looks, key=lambda look: look.pace)
+        return _Look.all_of(looks[: max(1, round(_QUICKER * len(looks)))])
 
     def _go_on(self, seconds: float) -> float:
-        """Join for so many seconds and some steps at least; how long it took."""
-        enough = self.join.metrics.steps + self._least_steps
+        """Join until a step, for so many seconds and some steps at least; how long it took."""
+        steps = self.join.metrics.steps
+        enough = steps + self._least_steps
         began = time.perf_counter()
         while True:
             _run(self.join.push(next(self._feed)))
             taken = time.perf_counter() - began
-            if taken >= seconds and self.join.metrics.steps >= enough:
+            before, steps = steps, self.join.metrics.steps
+            if taken >= seconds and steps >= enough and (steps > before or not self._least_steps):
                 return taken
 
     def _marks(self) -> dict[str, int]:
@@ -150,15 +175,13 @@ class _Run:
         }
 
 
-_Solved = dict[str, list[float]]
-"""Unit costs by budget."""
+class CalibrationBench:
+    """Joins of several kinds and budgets, to be looked at in rounds; ``seconds`` is what a few rounds should take."""
 
-
-class _Bench:
-    def __init__(self, master: MasterStore, seconds: float, seed: int) -> None:
+    def __init__(self, master: MasterStore, seconds: float = 16.0, seed: int = 0) -> None:
         self._master, self._seconds = master, seconds
         self._rows_per_key = master.rows / max(1, master.manifest.keys)
-        self._began = time.perf_counter()
+        self.rounds = 0
         self._uniform = self._stream(0.0, seed)
         self._skewed = self._stream(1.0, seed + 1)
         least = max(_LEAST, master.nbytes // _LEAST_PART, self._least_memory())
@@ -168,6 +191,8 @@ class _Bench:
         middle = self._budgets[1]
         self._loud, self._silent = self._runs[1][0], self._run("meshjoin", middle, "anti")
         self._lookup = self._run("lookup", self._budgets[0]) if master.indexed else None
+        self._every = [run for runs in self._runs for run in runs] + [self._silent]
+        self._every += [self._lookup] if self._lookup else []
 
     def _runs_with(self, memory: int, place: int) -> list[_Run]:
         """Joins with one budget, that differ in what they do more of."""
@@ -192,14 +217,26 @@ class _Bench:
             ]
         return runs
 
-    def measured(self) -> Calibration:
-        rounds: list[_Solved] = []
-        every = [run for runs in self._runs for run in runs] + [self._silent] + [r for r in (self._lookup,) if r]
-        while len(rounds) < _LEAST_ROUNDS or time.perf_counter() - self._began < self._seconds:
-            for run in every:
-                run.look()
-            rounds.append(self._solved(lambda run: run.looks[-1]))
-        solved = self._solved(lambda run: run.usual)
+    def look(self) -> None:
+        """Look at every join once."""
+        for run in self._every:
+            run.look()
+        self.rounds += 1
+
+    def found(self) -> Calibration:
+        """The unit costs that explain best what was seen so far."""
+        quick = self._solved([[run.quicker for run in runs] for runs in self._runs])
+        shares = self._split(self._loud.quicker.each - self._silent.quicker.each, quick["waiting"][1])
+        each = self._lookup.quicker.each if self._lookup else 0.0
+        solved = self._by_symbol(quick, shares, each)
+        rounds = [
+            self._by_symbol(
+                self._solved([[run.looks[number] for run in runs] for runs in self._runs]),
+                shares,
+                self._lookup.looks[number].each if self._lookup else 0.0,
+            )
+            for number in range(self.rounds)
+        ]
         spread = {name: _spread(np.array([r[name] for r in rounds])) for name in solved}
         page = solved.pop("page")[0]
         costs = [
@@ -207,31 +244,30 @@ class _Bench:
         ]
         return Calibration(MeasuredCosts(tuple(self._budgets), tuple(costs)), Disk(page, float("inf")), spread)
 
-    def _solved(self, which: Callable[[_Run], _Look]) -> _Solved:
-        """The unit costs that explain one look at each join."""
-        looks = [[which(run) for run in runs] for runs in self._runs]
+    def _solved(self, looks: list[list[_Look]]) -> _Solved:
+        """The unit costs that explain one look at each join, by budget."""
         alike = _explaining([(0, look) for runs in looks for look in runs], 1, None)
-        found = _explaining([(place, look) for place, runs in enumerate(looks) for look in runs], len(looks), alike)
-        waiting = found.pop("waiting")
-        for name, share in self._split(which, waiting[1]).items():
-            found[name] = [share * w for w in waiting]
-        each = which(self._lookup).each if self._lookup else 0.0
-        more = max(0.0, each - self._rows_per_key * found["c_C"][0])
-        found["c_L"] = [more / (self._rows_per_key * _different(self._uniform, _BATCH))] * len(looks)
+        return _explaining([(place, look) for place, runs in enumerate(looks) for look in runs], len(looks), alike)
+
+    def _by_symbol(self, solved: _Solved, shares: Mapping[str, float], lookup: float) -> _Solved:
+        """With what a tuple costs that waits in its parts, and what ``lookup`` takes beside a hit."""
+        found = {name: values for name, values in solved.items() if name != "waiting"}
+        found |= {name: [share * each for each in solved["waiting"]] for name, share in shares.items()}
+        more = max(0.0, lookup - self._rows_per_key * found["c_C"][0])
+        found["c_L"] = [more / (self._rows_per_key * _different(self._uniform, _BATCH))] * len(self._budgets)
         return found
 
-    def _split(self, which: Callable[[_Run], _Look], waiting: float) -> dict[str, float]:
-        """What a tuple that waits costs, by what is done with it, in parts of the whole."""
+    def _split(self, out: float, waiting: float) -> dict[str, float]:
+        """What a tuple costs that waits, by what is done with it, in parts of the whole; ``out`` is for its results."""
         join = self.join("meshjoin", self._budgets[1], "anti", w=2**31)
         some = self._uniform[0].slice(0, max(1, min(_BATCH, join.capacity // 2)))
         _codes(join, some)
         reading = _timed(lambda: _codes(join, some)) / len(some)
         pushing = _timed(lambda: _run(join.push(some))) / len(some)
-        out = max(0.0, which(self._loud).each - which(self._silent).each) / self._rows_per_key
         waiting = max(waiting, 1e-12)
         c_S = min(reading / waiting, 0.25)  # noqa: N806
         c_A = min(max(pushing / waiting - c_S, 0.0), 0.5)  # noqa: N806
-        c_O = min(out / waiting, 1 - c_S - c_A)  # noqa: N806
+        c_O = min(max(out, 0.0) / self._rows_per_key / waiting, 1 - c_S - c_A)  # noqa: N806
         return {"c_S": c_S, "c_A": c_A, "c_O": c_O, "c_E": 1 - c_S - c_A - c_O}
 
     # what is joined

@@ -24,6 +24,7 @@ keys that repeat are allowed; several pages a step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -37,7 +38,6 @@ from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.pages import Counts, PageLoad, PageNumbers, Pages
 
 _PART_OF_ROOM = 64  # a step frees at most about this part of the room, so that later loads of it meet a full one
-_FORGET = 0.9
 
 
 class Oldest(Access):
@@ -64,8 +64,7 @@ class Oldest(Access):
         self._cycles = 0.0
         self.arrived = 0
         """Tuples that have entered the waiting room so far."""
-        self.matches_per_load = 1.0
-        """Tuples that left with a page, on average over the last loads."""
+        self._recent_left, self._recent_loads = 1.0, 1.0
         self._settled: list[Codes] = []
         self._left: Counts = np.zeros(0, np.int64)
 
@@ -174,12 +173,15 @@ class Oldest(Access):
 
     def loaded(self, pages: PageNumbers, left: Counts) -> None:
         """Pages have met everyone, and so many tuples left with each."""
-        if len(pages):
-            self._remember(float(left.mean()), len(pages))
+        tuples = float(left.sum())
+        keep = math.exp(-tuples / self.most_waiting)  # frequent pages come once in a room full of tuples
+        self._recent_left = keep * self._recent_left + tuples
+        self._recent_loads = keep * self._recent_loads + len(pages)
 
-    def _remember(self, matches: float, loads: int) -> None:
-        keep = _FORGET**loads
-        self.matches_per_load = keep * self.matches_per_load + (1 - keep) * matches
+    @property
+    def matches_per_load(self) -> float:
+        """Tuples that leave with a page, on average over about as many tuples as the room holds."""
+        return self._recent_left / max(self._recent_loads, 1.0)
 
     # the rest
 

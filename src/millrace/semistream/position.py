@@ -17,7 +17,7 @@ from millrace.core.errors import ConfigError
 from millrace.rows.arena import Slots
 from millrace.semistream.access import Surroundings
 from millrace.semistream.indexed import Oldest
-from millrace.semistream.pages import PageNumbers
+from millrace.semistream.pages import Counts, PageNumbers
 
 _TRIAL_LOADS = 2_000
 _STRIDE = 0.1
@@ -67,10 +67,10 @@ class Position(Oldest):
             chosen.append(room.older_than(self.position, most - for_oldest))
         return self.pages_of(np.concatenate(chosen), most)
 
-    def _remember(self, matches: float, loads: int) -> None:
-        super()._remember(matches, loads)
-        self._trial_loads += loads
-        self._trial_left += matches * loads
+    def loaded(self, pages: PageNumbers, left: Counts) -> None:
+        super().loaded(pages, left)
+        self._trial_loads += len(pages)
+        self._trial_left += float(left.sum())
         if self._adapts and self._trial_loads >= _TRIAL_LOADS:
             now = self._trial_left / self._trial_loads
             self.trials += 1
