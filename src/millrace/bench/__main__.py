@@ -26,8 +26,15 @@ _SMALL: dict[str, dict[str, Any]] = {
     "claims": {"scale": 0.01, "seeds": (11,)},
     "cost": {"rows": 50_000, "shares": (2, 5, 10), "skews": (1.0,), "algorithms": ("meshjoin", "hybridjoin")},
     "machine": {"rows": 50_000, "shares": (5,), "algorithms": ("meshjoin", "ssbj"), "rounds": 2},
-    "grid": {"rows": 20_000, "skews": (1.0,), "shares": (10,), "machine_rows": 20_000, "seconds": 0.05},
-    "adaptive": {"rows": 40_000, "duckdb": False},
+    "grid": {
+        "rows": 20_000,
+        "skews": (1.0,),
+        "shares": (10,),
+        "machine_rows": 20_000,
+        "machine_shares": (10,),
+        "seconds": 0.05,
+    },
+    "adaptive": {"rows": 40_000, "duckdb": False, "rounds": 1},
     "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 2, "memory": "8MB", "warm_seconds": 1.0},
     "streams": {"batches": 3, "rows": 5_000, "heap": "1g", "memory": "4MB", "sample_every": 1},
 }
