@@ -42,10 +42,18 @@ def test_an_index_is_used_where_no_disk_is_modelled(store: mr.MasterStore, tmp_p
     assert join.algorithm.name == "lookup"
     assert "auto, now lookup" in join.explain()
     assert "has an index" in join.explain()
+
+
+def test_without_an_index_the_wheel_turns_and_a_cache_has_to_pay(
+    store: mr.MasterStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing was ever measured here
     bare = mr.MasterStore.build(store.to_table(), tmp_path / "bare", "key", index=False)
-    join = mr.SemiStreamJoin(bare, "key", algorithm="auto", memory="300kB")
-    driven(join, 5_000)
-    assert join.algorithm.name == "ssbj"
+    for memory, skew, best in (("300kB", 0.0, "r-meshjoin"), ("300%", 0.0, "ssbj")):
+        join = mr.SemiStreamJoin(bare, "key", algorithm="auto", memory=memory)
+        driven(join, 60_000, skew)
+        assert join.algorithm.name == best, f"{memory}, skew {skew}"
+        assert "predicted" in join.explain()
 
 
 def test_without_a_key_all_rows_pass(store: mr.MasterStore) -> None:

@@ -35,7 +35,7 @@ WANTED, LEAST = 0.8, 0.6
 """What ``auto`` should reach of the best nearly everywhere, and everywhere."""
 
 _BATCH = 5_000
-_WARM, _LOOKED_AT = 2, 1  # tuples for each master row
+_WARM, _LOOKED_AT, _MOST = 2, 1, 20  # tuples for each master row
 _LOOKS = 8  # at each join, on this machine as it is
 
 
@@ -111,22 +111,24 @@ def _point(directory: Path, place: Setting, algorithms: Sequence[str], seconds: 
         rates = {name: _modelled(join, place) for name, join in joins.items()}
     auto, chosen = rates.pop("auto"), joins["auto"].algorithm.name
     best = max(rates, key=lambda name: rates[name])
+    share = _share(auto, rates[best])
     return {
-        **asdict(place), "fixed": rates, "best": best, "chosen": chosen, "auto": auto, "of_best": auto / rates[best],
+        **asdict(place), "fixed": rates, "best": best, "chosen": chosen, "auto": auto, "of_best": share,
     }  # fmt: skip
 
 
 def _modelled(join: SemiStreamJoin, place: Setting) -> float:
-    """Tuples per second of device time."""
-    began, before = 0.0, 0
+    """Tuples per second of device time; infinite if no time passes however many come."""
     clock = join.device.clock
-    batches = (_WARM + _LOOKED_AT) * place.rows // _BATCH
-    for number, batch in enumerate(zipf_stream(place.rows, place.skew, batch_rows=_BATCH, batches=batches, seed=5)):
+    mark: tuple[int, float] | None = None
+    for batch in zipf_stream(place.rows, place.skew, batch_rows=_BATCH, batches=_MOST * place.rows // _BATCH, seed=5):
         _push(join, batch)
-        if number == _WARM * place.rows // _BATCH:
-            began, before = clock.now(), join.metrics.tuples_in
-    taken = clock.now() - began
-    return (join.metrics.tuples_in - before) / taken if taken else float("inf")
+        tuples, now = join.metrics.tuples_in, clock.now()
+        if mark is None:
+            mark = (tuples, now) if tuples >= _WARM * place.rows and now else None
+        elif tuples >= mark[0] + _LOOKED_AT * place.rows and now > mark[1]:
+            return (tuples - mark[0]) / (now - mark[1])
+    return float("inf")
 
 
 def _in_turn(joins: dict[str, SemiStreamJoin], place: Setting, seconds: float) -> dict[str, float]:
@@ -149,6 +151,10 @@ def _look(join: SemiStreamJoin, feed: Iterator[pa.RecordBatch], seconds: float) 
     while (taken := time.perf_counter() - began) < seconds:
         _push(join, next(feed))
     return (join.metrics.tuples_in - before) / taken
+
+
+def _share(rate: float, of: float) -> float:
+    return 1.0 if rate == of else rate / of
 
 
 def _push(join: SemiStreamJoin, batch: pa.RecordBatch) -> None:

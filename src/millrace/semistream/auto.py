@@ -1,10 +1,12 @@
 """``algorithm="auto"``: the join chooses its algorithm, looks at the stream, and chooses again.
 
-On the machine as it is, what was measured decides: with an index rows are looked up as tuples come, without one the
-wheel turns and frequent keys are cached, which becomes a join in memory once the master fits. On a modelled disk the
-cost model decides. It has to know how often the keys come; until enough have come to tell, they are taken to be
-moderately skewed. After that the stream is looked at again and again, ever more seldom but at least once in a million
-tuples, and each time old tuples count for half as much, so that a stream that changes is noticed.
+On the machine as it is, a master with an index has its rows looked up as tuples come: nothing measured was faster.
+Without one the wheel turns, and the cost model decides whether frequent keys are cached, which becomes a join in memory
+once the master fits; unit costs are those measured on this machine if they ever were, or else typical ones. On a
+modelled disk the cost model decides alone. It has to know how often the keys come; until enough have come to tell, they
+are taken to be moderately skewed. After that the stream is looked at again and again, ever more seldom but at least
+once in a million tuples (in twenty on the machine as it is, where they come that fast), and each time old tuples count
+for half as much, so that a stream that changes is noticed.
 
 A change costs a drain: those who wait are answered by the algorithm they came to, then the other begins with an empty
 cache. So it has to promise a good deal more.
@@ -22,13 +24,13 @@ import pyarrow as pa
 
 from millrace.core.errors import ConfigError
 from millrace.core.metrics import JoinMetrics
+from millrace.cost.engine import Prediction, predict
 from millrace.cost.frequencies import Frequencies
 from millrace.master.store import MasterStore
 from millrace.rows.keyed import Codes
 from millrace.rows.statistics import LEAST_BYTES, StreamStatistics
 
 if TYPE_CHECKING:
-    from millrace.semistream.choice import Choice
     from millrace.semistream.join import SemiStreamJoin
 
 ASSUMED_SKEW = 0.75
@@ -39,8 +41,10 @@ AUTO = "auto"
 _STATISTICS = 65_536
 _SHARE = 25  # of the budget, at most, goes to statistics
 _ENOUGH = 50_000  # tuples, to tell how often keys come
-_LONGER, _SELDOM = 1.5, 1_000_000
+_LONGER, _SELDOM = 1.5, 1_000_000  # on a modelled disk
+_LONGER_AS_IT_IS, _SELDOM_AS_IT_IS = 4, 20_000_000  # a look takes a tenth of a second, in which many tuples could go by
 _WORTHWHILE = 1.25
+_WHEEL = ("r-meshjoin", "ssbj")
 _BATCH = 10_000  # tuples that come together, before the first have
 
 
@@ -125,21 +129,24 @@ class Auto:
 
     def begin(self, join: SemiStreamJoin, stream: pa.Schema) -> Decision:
         """The first choice, when only the columns of the stream are known."""
-        decision = self._measured(join) or self._best(join, stream, self._assumed(join))[0]
+        decision = self._measured(join) or _best_of(self._predictions(join, stream, self._assumed(join)), join)
         self.why = decision.why
         return decision
 
     def reconsider(self, join: SemiStreamJoin, stream: pa.Schema) -> Decision | None:
         """Another choice, if the stream as it came promises more with it."""
         assert self._statistics is not None
-        self._pause = min(int(self._pause * _LONGER), _SELDOM)
+        on_a_disk = join.device.disk is not None
+        longer, seldom = (_LONGER, _SELDOM) if on_a_disk else (_LONGER_AS_IT_IS, _SELDOM_AS_IT_IS)
+        self._pause = min(int(self._pause * longer), seldom)
         self._next = self._statistics.tuples + self._pause
         if self._measured(join) is not None:
             return None
-        decision, choice = self._best(join, stream, Frequencies(*self._statistics.frequencies()))
+        predictions = self._predictions(join, stream, Frequencies(*self._statistics.frequencies()))
         self._statistics.decay()
-        current = next((c.prediction for c in choice.candidates if c.algorithm == join.algorithm.name), None)
-        if current is not None and choice.best.rate < _WORTHWHILE * current.rate:
+        decision = _best_of(predictions, join)
+        current = predictions.get(join.algorithm.name)
+        if current is not None and predictions[decision.algorithm].rate < _WORTHWHILE * current.rate:
             return None
         if (decision.algorithm, decision.options) == (join.algorithm.name, join.options):
             return None
@@ -147,38 +154,70 @@ class Auto:
         return decision
 
     def _measured(self, join: SemiStreamJoin) -> Decision | None:
-        """What is known to be best on a machine as it is; None on a modelled disk."""
+        """What is known to be best on a machine as it is; None on a modelled disk, or if the wheel has to turn."""
         keyed = bool(join.spec.stream_key)
-        if keyed and join.store.rows and join.device.disk is not None:
-            return None
         spares = join.shedding is not None and join.shedding.spare_hits
+        as_modelled = join.device.disk is not None or not (join.store.indexed or spares)
+        if keyed and join.store.rows and as_modelled:
+            return None
         return as_it_is(join.store, keyed=keyed, wheel="who has to wait must be known" if spares else "")
 
     def _assumed(self, join: SemiStreamJoin) -> Frequencies:
         return Frequencies.zipf(ASSUMED_SKEW, max(1, join.store.manifest.keys))
 
-    def _best(self, join: SemiStreamJoin, stream: pa.Schema, frequencies: Frequencies) -> tuple[Decision, Choice]:
+    def _predictions(self, join: SemiStreamJoin, stream: pa.Schema, frequencies: Frequencies) -> dict[str, Prediction]:
+        """What to expect of every algorithm that may be chosen."""
         from millrace.semistream.choice import choose
 
+        memory = join.budget.total - self.nbytes
+        batch = self._tuples // self._batches if self._tuples else _BATCH
+        if join.device.disk is None:
+            return _on_the_wheel(join, stream, frequencies, memory, batch)
         spec = join.spec
         choice = choose(
             join.store,
             frequencies=frequencies,
-            memory=join.budget.total - self.nbytes,
+            memory=memory,
             device=join.device,
             on=dict(zip(spec.stream_key, spec.master_key, strict=True)),
             stream=stream,
             columns=spec.columns,
             suffix=spec.suffix,
-            batch=self._tuples // self._batches if self._tuples else _BATCH,
+            batch=batch,
         )
-        best = choice.best
-        options: dict[str, Any] = {"b": best.b} if best.b else {}
-        if best.cache_share is not None:
-            options["cache_share"] = best.cache_share
-        why = f"{best.rate:,.0f} tuples/s predicted"
-        others = [c.prediction for c in choice.candidates if c.why_not and c.prediction is not None]
-        if others:
-            second = max(others, key=lambda p: p.rate)
-            why += f", {best.rate / second.rate:.2f}x of {second.algorithm}"
-        return Decision(best.algorithm, options, why), choice
+        return {c.algorithm: c.prediction for c in choice.candidates if c.prediction is not None}
+
+
+def _on_the_wheel(
+    join: SemiStreamJoin, stream: pa.Schema, frequencies: Frequencies, memory: int, batch: int
+) -> dict[str, Prediction]:
+    """On the machine as it is, with loads of the size that the join takes by itself."""
+    from millrace.semistream.join import SemiStreamJoin
+    from millrace.semistream.machine import assumed
+    from millrace.semistream.situation import situation_of
+
+    spec = join.spec
+    sized = SemiStreamJoin(
+        join.store,
+        dict(zip(spec.stream_key, spec.master_key, strict=True)),
+        algorithm="ssbj",
+        memory=join.budget.total,
+        columns=spec.columns,
+        suffix=spec.suffix,
+        device=join.device,
+    )
+    sized.bind(stream)
+    disk, costs, _ = assumed(join.store, join.device)
+    faced = situation_of(sized, frequencies, disk=disk, costs=costs, batch=batch)
+    return {name: predict(faced, name, memory) for name in _WHEEL}
+
+
+def _best_of(predictions: dict[str, Prediction], join: SemiStreamJoin) -> Decision:
+    first, *others = sorted(predictions.values(), key=lambda p: -p.rate)
+    why = f"{first.rate:,.0f} tuples/s predicted"
+    if others:
+        why += f", {first.rate / others[0].rate:.2f}x of {others[0].algorithm}"
+    options: dict[str, Any] = {"b": first.b} if first.b and join.device.disk is not None else {}
+    if first.cache_share is not None:
+        options["cache_share"] = first.cache_share
+    return Decision(first.algorithm, options, why)
