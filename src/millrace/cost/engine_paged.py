@@ -25,7 +25,7 @@ from millrace.cost.page_loads import PageLoads
 from millrace.cost.plan import plan
 from millrace.cost.symbols import Disk
 
-_PART_OF_ROOM = 64  # a step frees at most about this part of the room
+_PART_OF_ROOM = 40  # a step frees at most about this part of the room
 _ENTRY_BYTES, _INDEX_PAGE = 12, 8192
 _COUNTED_ROOMS = 3  # uses are halved once a room full of tuples has come: as good as counting for so long
 _BUSY = 0.01  # share of the cached keys that may change in a hundred loads before the threshold goes up

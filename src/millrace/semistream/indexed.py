@@ -37,7 +37,7 @@ from millrace.rows.sieve import Met
 from millrace.semistream.access import Access, Surroundings
 from millrace.semistream.pages import Counts, PageLoad, PageNumbers, Pages
 
-_PART_OF_ROOM = 64  # a step frees at most about this part of the room, so that later loads of it meet a full one
+_PART_OF_ROOM = 40  # a step frees at most about this part of the room, so that later loads of it meet a full one
 
 
 class Oldest(Access):
