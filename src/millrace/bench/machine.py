@@ -47,7 +47,7 @@ def run(
     shares: Sequence[float] = (0.5, 1, 2, 5, 10),
     skews: Sequence[float] = (0.0, 1.0),
     algorithms: Sequence[str] = ("meshjoin", "hybridjoin", "sscj", "ssbj", "lookup"),
-    rounds: int = 12,
+    rounds: int = 20,
     seed: int = 11,
     console: Console | None = None,
 ) -> dict[str, Any]:
