@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millrace as mr
-from millrace.core.errors import ConfigError, StateError
+from millrace.core.errors import BudgetTooSmallError, ConfigError, StateError
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.semistream import auto
 from millrace.semistream.auto import Auto, Decision
@@ -36,6 +37,13 @@ def driven(join: mr.SemiStreamJoin, tuples: int, skew: float = 1.0, seed: int = 
     return rows
 
 
+@pytest.fixture
+def bare(store: mr.MasterStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mr.MasterStore:
+    """The master without an index, on a machine where nothing was ever measured."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return mr.MasterStore.build(store.to_table(), tmp_path / "bare", "key", index=False)
+
+
 def test_an_index_is_used_where_no_disk_is_modelled(store: mr.MasterStore, tmp_path: Path) -> None:
     join = mr.SemiStreamJoin(store, "key", algorithm="auto", memory="300kB")
     assert driven(join, 60_000) == 60_000
@@ -44,16 +52,61 @@ def test_an_index_is_used_where_no_disk_is_modelled(store: mr.MasterStore, tmp_p
     assert "has an index" in join.explain()
 
 
-def test_without_an_index_the_wheel_turns_and_a_cache_has_to_pay(
-    store: mr.MasterStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing was ever measured here
-    bare = mr.MasterStore.build(store.to_table(), tmp_path / "bare", "key", index=False)
+def test_without_an_index_the_wheel_turns_and_a_cache_has_to_pay(bare: mr.MasterStore) -> None:
     for memory, skew, best in (("300kB", 0.0, "r-meshjoin"), ("300%", 0.0, "ssbj")):
         join = mr.SemiStreamJoin(bare, "key", algorithm="auto", memory=memory)
         driven(join, 60_000, skew)
         assert join.algorithm.name == best, f"{memory}, skew {skew}"
         assert "predicted" in join.explain()
+
+
+@pytest.mark.parametrize("device", [None, "hdd-2013"])
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_names_may_clash_where_no_master_column_comes_out(bare: mr.MasterStore, how: str, device: str | None) -> None:
+    name = next(name for name in bare.schema.names if name != "key")
+    stream = pa.record_batch({"key": [1, 2, ROWS + 5], name: [7, 8, 9]})
+    on = mr.Device(device) if device else None
+    join = mr.SemiStreamJoin(bare, "key", how, algorithm="auto", memory="300kB", device=on)
+    assert sum(len(out) for out in join.run([stream])) == (2 if how == "semi" else 1)
+
+
+def test_asking_for_sizes_reads_nothing_of_the_master(bare: mr.MasterStore) -> None:
+    read = []
+    for algorithm in ("ssbj", "auto"):
+        join = mr.SemiStreamJoin(bare, "key", algorithm=algorithm, memory="400%")
+        driven(join, 300_000)
+        read.append(join.metrics.bytes_read)
+    assert read[0] == read[1]
+
+
+def test_the_least_memory_of_one_thread_is_enough(bare: mr.MasterStore) -> None:
+    with pytest.raises(BudgetTooSmallError) as least:
+        mr.SemiStreamJoin(bare, "key", algorithm="ssbj", memory=100, threads=1)
+    schema = pa.schema([("key", pa.int64())])
+    for more in range(0, 2_000, 100):
+        fixed = mr.SemiStreamJoin(bare, "key", algorithm="ssbj", memory=least.value.minimum + more, threads=1)
+        try:
+            fixed.bind(schema)
+        except BudgetTooSmallError:
+            continue
+        mr.SemiStreamJoin(bare, "key", algorithm="auto", memory=least.value.minimum + more, threads=1).bind(schema)
+
+
+def test_a_kept_cache_is_recalled(bare: mr.MasterStore) -> None:
+    kept = io.BytesIO()
+    cached = mr.SemiStreamJoin(bare, "key", algorithm="ssbj", memory="300kB")
+    driven(cached, 60_000)
+    assert cached.keep_cache(kept)
+    kept.seek(0)
+    join = mr.SemiStreamJoin(bare, "key", algorithm="auto", memory="300kB")
+    join.bind(next(iter(zipf_stream(ROWS, 1.0, batch_rows=1, batches=1))).schema)
+    assert join.algorithm.name == "r-meshjoin"
+    assert not join.recall_cache(io.BytesIO(b"no cache"))
+    assert join.algorithm.name == "r-meshjoin"
+    assert join.recall_cache(kept)
+    assert join.algorithm.name == "ssbj"
+    assert join.metrics.cached_keys
+    assert driven(join, 20_000) > 0
 
 
 def test_without_a_key_all_rows_pass(store: mr.MasterStore) -> None:

@@ -74,7 +74,8 @@ class Device:
         else:
             self.name = one_of("device", disk, DISKS)
             self.disk = DISKS[disk]
-        self.reads = one_of("reads", reads, get_args(Reads))
+        one_of("reads", reads, get_args(Reads))
+        self.reads: Reads = reads
         self.page_bytes = page_bytes
         self.clock = clock or VirtualClock()
         self.calls = self.seeks = self.bytes_read = self.pages_read = 0

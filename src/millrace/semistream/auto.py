@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.core.errors import ConfigError
+from millrace.core.errors import BudgetTooSmallError, ConfigError
 from millrace.core.metrics import JoinMetrics
 from millrace.cost.engine import Prediction, predict
 from millrace.cost.frequencies import Frequencies
@@ -146,7 +146,7 @@ class Auto:
         self._statistics.decay()
         decision = _best_of(predictions, join)
         current = predictions.get(join.algorithm.name)
-        if current is not None and predictions[decision.algorithm].rate < _WORTHWHILE * current.rate:
+        if not predictions or (current and predictions[decision.algorithm].rate < _WORTHWHILE * current.rate):
             return None
         if (decision.algorithm, decision.options) == (join.algorithm.name, join.options):
             return None
@@ -180,6 +180,7 @@ class Auto:
             memory=memory,
             device=join.device,
             on=dict(zip(spec.stream_key, spec.master_key, strict=True)),
+            how=spec.how,
             stream=stream,
             columns=spec.columns,
             suffix=spec.suffix,
@@ -191,28 +192,26 @@ class Auto:
 def _on_the_wheel(
     join: SemiStreamJoin, stream: pa.Schema, frequencies: Frequencies, memory: int, batch: int
 ) -> dict[str, Prediction]:
-    """On the machine as it is, with loads of the size that the join takes by itself."""
-    from millrace.semistream.join import SemiStreamJoin
+    """On the machine as it is, with loads as the join takes them by itself; nothing if memory is too small to tell."""
     from millrace.semistream.machine import assumed
     from millrace.semistream.situation import situation_of
 
-    spec = join.spec
-    sized = SemiStreamJoin(
-        join.store,
-        dict(zip(spec.stream_key, spec.master_key, strict=True)),
-        algorithm="ssbj",
-        memory=join.budget.total,
-        columns=spec.columns,
-        suffix=spec.suffix,
-        device=join.device,
-    )
-    sized.bind(stream)
+    try:
+        sized = join.sized_as("ssbj", main_memory=False)
+        sized.bind(stream)
+    except BudgetTooSmallError:
+        return {}
     disk, costs, _ = assumed(join.store, join.device)
     faced = situation_of(sized, frequencies, disk=disk, costs=costs, batch=batch)
-    return {name: predict(faced, name, memory) for name in _WHEEL}
+    try:
+        return {name: predict(faced, name, memory) for name in _WHEEL}
+    except BudgetTooSmallError:
+        return {}
 
 
 def _best_of(predictions: dict[str, Prediction], join: SemiStreamJoin) -> Decision:
+    if not predictions:
+        return as_it_is(join.store)
     first, *others = sorted(predictions.values(), key=lambda p: -p.rate)
     why = f"{first.rate:,.0f} tuples/s predicted"
     if others:

@@ -121,6 +121,7 @@ def choose(
     disk: Disk | None = None,
     costs: UnitCosts | MeasuredCosts | None = None,
     on: On | None = None,
+    how: str = "inner",
     stream: pa.Schema | None = None,
     columns: Sequence[str] | None = None,
     suffix: str | None = None,
@@ -139,7 +140,7 @@ def choose(
         What is read from; a modelled disk is predicted.
     disk, costs
         What reading and computing take, where they were measured.
-    on, stream, columns, suffix
+    on, how, stream, columns, suffix
         As in the join. Without a stream's schema its tuples have the key and 16 bytes more.
     batch
         Stream tuples that come together.
@@ -157,7 +158,7 @@ def choose(
     for name in algorithms:
         try:
             sized = SemiStreamJoin(
-                master, on, algorithm=name, memory=_sized_with(master, nbytes),
+                master, on, how, algorithm=name, memory=_sized_with(master, nbytes),
                 columns=columns, suffix=suffix, device=device, **_not_read(name),
             )  # fmt: skip
             sized.bind(stream)

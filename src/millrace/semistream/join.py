@@ -324,6 +324,15 @@ class SemiStreamJoin(Surviving):
         self.algorithm = named(decision.algorithm)
         self._b, self._options = options.pop("b", None), options
 
+    def sized_as(self, algorithm: str, **options: Any) -> SemiStreamJoin:
+        """The same join with another algorithm and a device of its own: to be asked for its sizes, not to be run."""
+        on = dict(zip(self.spec.stream_key, self.spec.master_key, strict=True))
+        return SemiStreamJoin(
+            self.store, on or None, self.spec.how, where=self.where, algorithm=algorithm, memory=self.budget.total,
+            columns=self.spec.columns, suffix=self.spec.suffix, device=Device(reads=self.device.reads),
+            leave_early=self._leave_early, threads=self._lanes.threads, ordered=self.ordered, **options,
+        )  # fmt: skip
+
     def _reconsidered(self, auto: Auto) -> Batches:
         """Go on with another algorithm, once those who wait have been answered by this one."""
         decision = auto.reconsider(self, self._stream_schema)

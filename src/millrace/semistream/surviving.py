@@ -162,7 +162,20 @@ class Surviving(OrderedLoop, StreamOperator):
     def recall_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
         """Begin with the cache of an earlier join of the same kind; False if there is none that can be trusted."""
         self.bind(self._stream_schema)
-        return self._cache.recall(path if isinstance(path, io.BytesIO) else Path(path), self._cached_identity)
+        where = path if isinstance(path, io.BytesIO) else Path(path)
+        if self._cache.recall(where, self._cached_identity):
+            return True
+        chosen = self.algorithm.name
+        if self.auto is None or chosen != "r-meshjoin" or self.metrics.tuples_in:
+            return False
+        self._become(Decision("ssbj", {}, "its cache was kept"))  # an earlier join had reason to have one
+        if isinstance(where, io.BytesIO):
+            where.seek(0)
+        if self._cache.recall(where, self._cached_identity):
+            self.auto.why = "its cache was kept"
+            return True
+        self._become(Decision(chosen, {}, self.auto.why))
+        return False
 
     @property
     def _cached_identity(self) -> str:
