@@ -235,7 +235,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 _INTERRUPTED = """
-import sys, threading
+import signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell has it ignored in the background
 import millrace as mr, pyarrow as pa
 class Source:
     def __init__(self, name):
