@@ -72,7 +72,7 @@ def main() -> None:
         if name not in _SMALL:
             parser.error(f"unknown name {name!r}; expected one of {', '.join(_SMALL)}")
     here = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
-    figures: dict[str, Any] = {"machine": here}
+    figures: dict[str, Any] = {"host": here}
     for name in arguments.names or list(_SMALL):
         options = _SMALL[name] if arguments.small else _FULL.get(name, {})
         if name in ("peers", "memory"):

@@ -52,7 +52,7 @@ def run(
         "of DuckDB",
         "online",
         "read MB",
-        "written",
+        "written MB",
     ):
         table.add_column(column, justify="left" if column == "engine" else "right")
     figures: list[dict[str, Any]] = []

@@ -71,7 +71,6 @@ def run(
     """Sweep the memory; print predicted beside measured."""
     console = console or Console()
     store = data.master(directory, rows)
-    store = store if store.indexed else MasterStore.add_index(store.path)
     settings = [Setting("hdd-2013", name, skew) for name in algorithms for skew in skews]
     settings += [Setting("hdd-2007", "meshjoin", skew, leave_early=False) for skew in skews]
     points: list[dict[str, Any]] = []

@@ -103,6 +103,8 @@ def _point(directory: Path, place: Setting, algorithms: Sequence[str], seconds: 
             join = SemiStreamJoin(store, on="key", algorithm=name, memory=f"{place.share}%", device=device)
             join.bind(STREAM_SCHEMA)
         except ConfigError:  # not for repeated keys, or not with so little
+            if name == "auto":
+                raise
             continue
         joins[name] = join
     if place.disk == "none":

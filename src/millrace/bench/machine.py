@@ -8,6 +8,7 @@ does not count. What is compared is the model; what a machine does from one minu
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -32,11 +33,10 @@ from millrace.bench.cost import (
 )
 from millrace.datasets import STREAM_SCHEMA, zipf_stream
 from millrace.master.store import MasterStore
-from millrace.semistream.calibration import CalibrationBench
+from millrace.semistream.calibration import QUICKER, CalibrationBench
 
 _LOOK = 0.2  # seconds
 _LEAST_STEPS = 4
-_QUICKER = 0.75  # of a join's looks
 _STREAM = 300  # batches, again and again
 
 
@@ -54,7 +54,6 @@ def run(
     """Calibrate and measure in turn, then predict; print predicted beside measured."""
     console = console or Console()
     store = data.master(directory, rows)
-    store = store if store.indexed else MasterStore.add_index(store.path)
     wanted = list(product(algorithms, skews, shares))
     streams = {skew: _stream(store, skew, seed) for skew in skews}
     with Progress(transient=True, console=console) as progress:
@@ -127,8 +126,8 @@ class _Watched:
 
     def measured(self) -> dict[str, float]:
         """Its step, rate and hits, of the quicker looks."""
-        looks = sorted(self._looks, key=lambda look: look.seconds / (look.steps * look.tuples) ** 0.5)
-        looks = looks[: max(1, round(_QUICKER * len(looks)))]
+        looks = sorted(self._looks, key=lambda look: look.seconds / math.sqrt(look.steps * look.tuples))
+        looks = looks[: max(1, round(QUICKER * len(looks)))]
         seconds, tuples, hits, steps = (sum(values) for values in zip(*looks, strict=True))
         return {
             "rate": tuples / seconds,

@@ -1,6 +1,6 @@
 """``algorithm="auto"``: the join chooses its algorithm, looks at the stream, and chooses again.
 
-On the machine as it is, a master with an index has its rows looked up as tuples come: nothing measured was faster.
+On the machine as it is, a master with an index has its rows looked up as tuples come: little measured is faster.
 Without one the wheel turns, and the cost model decides whether frequent keys are cached, which becomes a join in memory
 once the master fits; unit costs are those measured on this machine if they ever were, or else typical ones. On a
 modelled disk the cost model decides alone. It has to know how often the keys come; until enough have come to tell, they
@@ -199,11 +199,8 @@ def _on_the_wheel(
     try:
         sized = join.sized_as("ssbj", main_memory=False)
         sized.bind(stream)
-    except BudgetTooSmallError:
-        return {}
-    disk, costs, _ = assumed(join.store, join.device)
-    faced = situation_of(sized, frequencies, disk=disk, costs=costs, batch=batch)
-    try:
+        disk, costs, _ = assumed(join.store, join.device)
+        faced = situation_of(sized, frequencies, disk=disk, costs=costs, batch=batch)
         return {name: predict(faced, name, memory) for name in _WHEEL}
     except BudgetTooSmallError:
         return {}

@@ -50,7 +50,8 @@ _LEAST_STEPS = 2
 _LEAST_ROUNDS = 3
 _SETTLED = 1.2  # turns of the wheel, or rooms full of tuples
 _LONGEST = 40  # joins that do not settle, in the time there is
-_QUICKER = 0.75  # of a join's looks
+QUICKER = 0.75
+"""Of a join's looks, these count."""
 
 _FOR_ALL = ("c_step", "c_I", "c_B", "page")
 _BY_BUDGET = ("c_H", "waiting", "c_R", "c_C", "c_J", "c_Q", "c_F")
@@ -150,7 +151,7 @@ class _Run:
     def quicker(self) -> _Look:
         """The quicker looks together."""
         looks = sorted(self.looks, key=lambda look: look.pace)
-        return _Look.all_of(looks[: max(1, round(_QUICKER * len(looks)))])
+        return _Look.all_of(looks[: max(1, round(QUICKER * len(looks)))])
 
     def _go_on(self, seconds: float) -> float:
         """Join until a step, for so many seconds and some steps at least; how long it took."""

@@ -181,7 +181,7 @@ class Oldest(Access):
     @property
     def matches_per_load(self) -> float:
         """Tuples that leave with a page, on average over about as many tuples as the room holds."""
-        return self._recent_left / max(self._recent_loads, 1.0)
+        return self._recent_left / self._recent_loads
 
     # the rest
 
