@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from millrace.core.evidence import MARGIN, count_for
 from millrace.core.search import increasing_root
 from millrace.cost.crowding import filled
 from millrace.cost.engine import Prediction, Room, Situation
@@ -119,14 +120,14 @@ class _Turn:
 def balanced(situation: Situation, tuples: float) -> tuple[Floats, Floats]:
     """Of each bucket's keys the part that SSBJ has in its cache when so many tuples come in a turn, and who leaves.
 
-    A key of n tuples a turn enters in a turn in which enough wait for it, and leaves when an average over its last
-    turns says so. Between always and never, it is inside for a part of the time: enters / (enters + leaves). The second
-    array is how likely a key leaves in a turn; as many enter as leave.
+    A key of n tuples a turn enters in a turn in which surely enough wait for it, and leaves when surely too few came
+    over its last turns. Between always and never, it is inside for a part of the time: enters / (enters + leaves). The
+    second array is how likely a key leaves in a turn; as many enter as leave.
     """
     n = situation.frequencies.expected(tuples)
     worth = situation.cached_bytes / (situation.tuple_bytes * situation.stay)
-    enters = at_least(max(2, int(worth) + 1), n)
-    leaves = 1 - at_least(_COUNTED_TURNS * worth + 1, _COUNTED_TURNS * n)
+    enters = at_least(int(count_for(worth, MARGIN)) + 1, n)
+    leaves = 1 - at_least(int(count_for(_COUNTED_TURNS * worth, -MARGIN)) + 1, _COUNTED_TURNS * n)
     return enters / np.maximum(enters + leaves, 1e-300), leaves
 
 

@@ -10,6 +10,12 @@ leaves the most for the waiting room. A key without any master row is cached as 
 collected without ever caching only some of them is the business of a migration: see ``rolling.py`` (default) and
 ``three_cycle.py``. Every ``evict_every`` turns the inequality is checked again for what is in the cache.
 
+n has to be counted, and a count is off by about its square root. Taken at its word, keys enter by luck and leave by
+bad luck, and the memory of keys on their way in is lost to everybody. So a key changes sides when the inequality holds
+by a margin of that error::
+
+        enters:  m · v_R  <  (n - 1.5 √n) · v_S            leaves:  m · v_R  ≥  (n + 1.5 √n) · v_S
+
 A group is complete or it answers nobody::
 
     (not cached) ──open──► collecting ──publish──► complete ──evict──► (not cached)
@@ -21,7 +27,7 @@ M. A. Naeem, G. Weber, C. Lutteroth: A memory-optimal many-to-many semi-stream j
 Databases, 2019.
 
 Deviations: costs are the bytes this engine really takes (slot, index entry, heap) instead of bare tuple sizes; an
-empty group costs one slot; frequency is divided by the turns really observed instead of by ten.
+empty group costs one slot; frequency is divided by the turns really observed instead of by ten; the margin.
 """
 
 from __future__ import annotations
@@ -34,6 +40,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.errors import ConfigError, one_of
+from millrace.core.evidence import MARGIN, at_most, count_for, surely
 from millrace.kernels import groups, multimap
 from millrace.kernels.groups import COLLECTING, EMPTY
 from millrace.master.wheel import Load
@@ -69,6 +76,9 @@ class BalancedCache(Cache):
     evict_every
         Turns of the wheel between two evictions. By default 10 for ``"three-cycle"``, as in the paper, and else 1,
         which follows a stream that moves much sooner.
+    margin
+        Standard deviations of a count by which the inequality must hold for a key to enter or to leave. 0 takes counts
+        at their word, as the paper does.
     migration
         How rows are collected: ``"rolling"`` or ``"three-cycle"``.
     main_memory
@@ -85,6 +95,7 @@ class BalancedCache(Cache):
         *,
         switching_factor: float = 1.0,
         evict_every: int | None = None,
+        margin: float = MARGIN,
         migration: str = "rolling",
         main_memory: bool = True,
     ) -> None:
@@ -95,10 +106,12 @@ class BalancedCache(Cache):
             raise ConfigError(f"switching_factor: expected a number above 0; got {switching_factor!r}")
         if evict_every is not None and (not isinstance(evict_every, int) or evict_every < 1):
             raise ConfigError(f"evict_every: expected a whole number of at least 1; got {evict_every!r}")
+        if not isinstance(margin, int | float) or not margin >= 0:
+            raise ConfigError(f"margin: expected a number of at least 0; got {margin!r}")
         one_of("migration", migration, get_args(Protocol))
         assert isinstance(access, Cyclic), "rows are collected from a wheel"
         self.around, self.wheel = around, access.wheel
-        self.factor = switching_factor
+        self.factor, self.margin = switching_factor, margin
         self._evict_every = evict_every or (10 if migration == "three-cycle" else 1)
         master = around.store.schema
         schema = pa.schema([master.field(i) for i in around.columns])
@@ -161,15 +174,12 @@ class BalancedCache(Cache):
     @property
     def least_tuples_for_one_row(self) -> int:
         """The fewest tuples per turn that justify caching one master row."""
-        return max(2, int(self.factor * self.row_bytes / (self.tuple_bytes * self.around.room.stay)) + 1)
+        worth = self.factor * self.row_bytes / (self.tuple_bytes * self.around.room.stay)
+        return int(count_for(worth, self.margin)) + 1
 
     def worthwhile(self, tuples: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """The cache inequality, for keys with so many tuples per turn and master rows.
-
-        One tuple alone is no evidence of a second: most keys are seen once and never again, and where a row takes less
-        memory than a tuple they would flood the cache. Keys are judged by at least two tuples.
-        """
-        worth: npt.NDArray[np.bool_] = (self.waiting_cost(tuples) > self.cache_cost(rows)) & (tuples >= 2)
+        """Whether the cache inequality surely holds, for keys with so many tuples in a turn and master rows."""
+        worth: npt.NDArray[np.bool_] = self.waiting_cost(surely(tuples, self.margin)) > self.cache_cost(rows)
         return worth
 
     # the loop's calls
@@ -378,14 +388,14 @@ class BalancedCache(Cache):
     # eviction and the main-memory join
 
     def _evict(self) -> None:
-        """Drop the groups that have become cheaper to wait for."""
+        """Drop the groups that have surely become cheaper to wait for."""
         heads, sizes = self.rows.groups()
         marks = self.rows.marks
         turns = (self._now() - marks["since"][heads]) / _TICKS
         judged = (marks["state"][heads] & COLLECTING == 0) & (turns >= 1)
         heads, sizes, turns = heads[judged], sizes[judged], turns[judged]
         sizes[marks["state"][heads] & EMPTY > 0] = 0
-        rate = marks["hits"][heads] / turns
+        rate = at_most(marks["hits"][heads], self.margin) / turns
         cost = np.where(sizes > 0, sizes * self.row_bytes, self.empty_bytes)
         gone = cost >= self.factor * np.where(sizes > 0, self.waiting_cost(rate), rate * self.tuple_bytes)
         stay = heads[~gone]
