@@ -137,7 +137,7 @@ def test_one_experiment_from_end_to_end(tmp_path: Path) -> None:
     # MESHJOIN's rate is what fits into the room by the time of a turn, so it goes with memory.
     assert by_name["meshjoin"][1] / by_name["meshjoin"][0] == pytest.approx(4, rel=0.4)
     again = runner.Journal(tmp_path / "other.jsonl")
-    runner.run([experiment], "small", tmp_path / "data", again)
+    runner.run([experiment], "small", tmp_path / "other", again, processes=2)
     assert results.collect([experiment], "small", tmp_path, again) == found, "the same on every run"
 
 

@@ -38,6 +38,12 @@ def outcome(directory: Path, point: Run, seed: int) -> Outcome:
     return MEASURES[one_of("by", point.by, MEASURES)](directory, point, seed)
 
 
+def made(directory: Path, point: Run) -> None:
+    """Make the data of a point, if it is not there."""
+    if isinstance(point, Point) and point.by != "equations":
+        _open(directory, point)
+
+
 def _open(directory: Path, point: Point) -> DataSet:
     found = open_set(directory, point.data, point.rows, point.skew, point.z_R)
     return found.indexed() if ALGORITHMS[point.algorithm].needs_index else found

@@ -1,15 +1,18 @@
-"""Runs points of experiments, one after the other, and keeps what is finished: a run can be stopped and gone on with.
+"""Runs points of experiments, some at a time, and keeps what is finished: a run can be stopped and gone on with.
 
-Every outcome is one line of a JSON-lines file, written at once. Points that several figures share are run once.
+Every outcome is one line of a JSON-lines file, written at once. Points that several figures share are run once. An
+outcome depends on its point and seed alone, so points run in processes beside each other, once their data is there.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millrace.bench.experiment import SEEDS, Experiment, Point, Run, Size
-from millrace.bench.measures import Outcome, outcome
+from millrace.bench.measures import Outcome, made, outcome
 from millrace.bench.sets import bytes_to_make, real_name
 from millrace.core.errors import CorruptStoreError
 
@@ -73,20 +76,47 @@ def run(
     journal: Journal,
     *,
     seeds: Sequence[int] | None = None,
+    processes: int = 1,
     console: Console | None = None,
     measure: Measure = outcome,
 ) -> int:
-    """Run what is not in the journal yet; how many points that were. Stopping it loses the point that is being run."""
+    """Run what is not in the journal yet; how many points that were. Stopping it loses the points being run."""
     wanted = _wanted(experiments, size, directory, SEEDS[size] if seeds is None else seeds)
     missing = [(name, point, seed) for (point, seed), name in wanted.items() if journal.get(point, seed) is None]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=len(wanted), completed=len(wanted) - len(missing))
-        for name, point, seed in missing:
-            progress.update(task, description=f"{name}: {point.algorithm}, seed {seed}")
-            journal.keep(point, seed, measure(directory, point, seed))
-            progress.advance(task)
+        if processes > 1:
+            for point in dict.fromkeys(point for _, point, _ in missing):
+                progress.update(task, description=f"data: {point.data}, {point.rows:,} rows")
+                made(directory, point)
+        asked = [(name, directory, point, seed, measure) for name, point, seed in missing]
+        for name, point, seed, found in _outcomes(asked, min(processes, len(asked))):
+            journal.keep(point, seed, found)
+            progress.update(task, advance=1, description=f"{name}: {point.algorithm}, seed {seed}")
     return len(missing)
+
+
+_Asked = tuple[str, Path, Run, int, Measure]
+
+
+def _outcomes(asked: Sequence[_Asked], processes: int) -> Iterator[tuple[str, Run, int, Outcome]]:
+    """The outcomes as they come about."""
+    if processes <= 1:
+        yield from map(_outcome, asked)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        waiting = [pool.submit(_outcome, one) for one in asked]
+        try:
+            for done in as_completed(waiting):
+                yield done.result()
+        finally:  # stopped, or one failed: nobody wants the rest
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _outcome(asked: _Asked) -> tuple[str, Run, int, Outcome]:
+    name, directory, point, seed, measure = asked
+    return name, point, seed, measure(directory, point, seed)
 
 
 def fitting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -48,6 +49,9 @@ def run(
     seeds: Annotated[
         str | None, typer.Option(help="Seeds of the streams, such as 11,12,13; by size if not given.")
     ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="How many points to run at a time; by default as many as there are cores.")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what was run before.")] = False,
 ) -> None:
     """Run experiments on the modelled disk and write their results and the report.
@@ -69,7 +73,8 @@ def run(
         kept.unlink(missing_ok=True)
     journal = runner.Journal(kept)
     try:
-        done = runner.run(wanted, chosen_size, directory, journal, seeds=numbers, console=err())
+        at_a_time = processes or os.cpu_count() or 1
+        done = runner.run(wanted, chosen_size, directory, journal, seeds=numbers, processes=at_a_time, console=err())
     except KeyboardInterrupt:
         say(f"stopped; {len(journal)} outcomes are kept in {kept}. The same command goes on from there")
         raise
