@@ -18,7 +18,7 @@ from millrace.core.lanes import Task
 from millrace.core.space import Space
 from millrace.kernels import ordered
 from millrace.kernels.ordered import FIRST, HIGH, LAST, LIVE, SPARE, USED, Ordered
-from millrace.rows.arena import Arena, Slots
+from millrace.rows.arena import Arena, Slots, run_of
 from millrace.rows.columns import OutputColumn, output_columns
 
 Codes = npt.NDArray[np.int64]
@@ -232,8 +232,9 @@ class SortedRows:
         self._frees -= again
         self._high += count - again
         self.arena.store(slots, columns)
-        self.stamps[slots] = stamps
-        self.bits[slots] = bits
+        where = run_of(slots)
+        self.stamps[where] = stamps
+        self.bits[where] = bits
         ordered.insert(self.index, codes, slots[order])
         assert self.arena.heap_bytes <= self._heap_limit, "bytes without room"
         return slots
