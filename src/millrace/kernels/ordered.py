@@ -86,7 +86,7 @@ def _first_from(o: Ordered, key: np.int64, at: int) -> int:
 
 
 @inlined
-def _inside(o: Ordered, chunk: int, key: np.int64) -> int:
+def _inside(o: Ordered, chunk: int, key: np.int64) -> np.int64:
     """Entries of a chunk below ``key``: whole stretches by their last entry, then entries of one stretch.
 
     Counting has no branch to guess, where each step of a binary search has one.
@@ -312,7 +312,7 @@ def matches(
         if offset < 0:
             at = np.int64(_first_from(o, lows[i], at))
             walk = at
-            offset = np.int64(_inside(o, o.order[at], lows[i]))
+            offset = _inside(o, o.order[at], lows[i])
         high = highs[i]
         chunk = o.order[walk]
         held = o.counts[chunk]
