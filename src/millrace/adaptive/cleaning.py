@@ -47,7 +47,7 @@ def clean_up(m: Machinery, partition: int, past: Past) -> Batches:
     spans = [blocks.spans() for blocks in lists]
     sizes = [int(each[:, 2].sum()) for each in spans]
     build = 0 if sizes[0] <= sizes[1] else 1
-    window, room = m.transfer.nbytes // 5, m.transfer.nbytes // 8  # of both sides; putting rows together takes the rest
+    window, room = m.transfer.nbytes // 6, m.transfer.nbytes // 12  # putting rows together takes the rest
     ranges: Ranges = [(int(FIRST), int(LAST))]
     if sizes[build] > _FEW * room:
         ranges = _ranges(spans[build], window)
@@ -129,7 +129,7 @@ class Window:
 
 def _sort(m: Machinery, side: Side, partition: int, spans: Spans, wide: Places) -> Spans:
     """Sort some blocks of a side, so many at a time as there is room for; return the spans of all there are then."""
-    room = m.transfer.nbytes // 4
+    room = m.transfer.nbytes // 6
     nbytes = max(room // 32, min(m.block, _LEAST_BLOCK))
     rows = int(spans[:, 4].sum()) * nbytes // int(spans[:, 2].sum())
     side.disk.rewrite(partition, _groups(spans, wide, room), max(1, rows))
