@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.adaptive.directory import Block, BlockList, Spans
+from millrace.adaptive.directory import Block, BlockList
 from millrace.adaptive.memory import MATCHED, Bits, Codes, Stamps
 from millrace.adaptive.output import BatchSource
 from millrace.adaptive.spill import BlockId, SpillArea
@@ -23,6 +23,30 @@ _NO_BITS: Bits = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True)
+class Piece:
+    """Rows of a block, or some that follow one another, as they were read: keys ascend."""
+
+    at: int
+    """The block's place in its list."""
+    start: int
+    """Where in the block its rows begin."""
+    known: Stamps
+    """Codes, arrivals and departures, three rows."""
+    batch: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.known.shape[1])
+
+    def between(self, low: int, high: int) -> Piece:
+        """The rows with codes from ``low`` to ``high``."""
+        codes = self.known[0]
+        start, stop = int(codes.searchsorted(low)), int(codes.searchsorted(high, side="right"))
+        if stop - start == len(codes):
+            return self
+        return Piece(self.at, self.start + start, self.known[:, start:stop], self.batch.slice(start, stop - start))
+
+
+@dataclass(slots=True)
 class Chunk:
     """Rows of one or more blocks in memory: keys ascend, ``order`` says where their rows stand."""
 
@@ -32,27 +56,25 @@ class Chunk:
     order: npt.NDArray[np.int32]
     source: BatchSource
     home: BlockList
-    places: Sequence[int]
+    parts: list[tuple[int, int, int]]
+    """Whose rows they are: place of a block, its first row here, how many."""
 
     @property
     def bits(self) -> Bits:
         return self.source.bits
 
-    def between(self, low: int, high: int) -> Chunk:
-        """The rows with codes from ``low`` to ``high``."""
-        cut = slice(int(np.searchsorted(self.codes, low)), int(np.searchsorted(self.codes, high, side="right")))
-        return replace(self, codes=self.codes[cut], stamps=self.stamps[:, cut], order=self.order[cut])
-
     def remember(self) -> None:
         """Keep with the blocks which rows have found a partner."""
         if not self.home.tracks:
             return
-        start = 0
-        for at in self.places:
+        done = 0
+        for at, start, count in self.parts:
             block = self.home[at]
-            block.matched = np.packbits((self.bits[start : start + block.rows] & MATCHED) != 0)
+            matched = np.unpackbits(block.matched, count=block.rows)
+            matched[start : start + count] = (self.bits[done : done + count] & MATCHED) != 0
+            block.matched = np.packbits(matched)
             self.home.change(at, block)
-            start += block.rows
+            done += count
 
 
 class Disk:
@@ -98,29 +120,30 @@ class Disk:
         made = self._area.write(self._name, [np.ascontiguousarray(codes), np.ascontiguousarray(stamps), rows])
         home.append(Block(made, len(codes), nbytes, int(codes[0]), int(codes[-1]), int(stamps[1].max()), matched))
 
-    def load(self, partition: int, places: Sequence[int], spans: Spans | None = None) -> Chunk:
-        """Read blocks of a partition and put them together; ``spans`` saves looking them up."""
+    def load(self, partition: int, places: Sequence[int]) -> Chunk:
+        """Read blocks of a partition and put them together."""
         home = self.partitions[partition]
-        parts: list[npt.NDArray[np.int64]] = []
-        batches, bits = [], []
-        for at in places:
-            if spans is None or self._tracks:
-                block, rows = home[at].id, home[at].rows
-                bits.append(self._bits_of(home[at]))
-            else:
-                block, rows = BlockId(int(spans[at, 3])), int(spans[at, 4])
-                bits.append(np.zeros(rows, np.uint8))
-            data = self._area.read(block)
-            parts.append(np.frombuffer(data, np.int64, 3 * rows).reshape(3, rows))
-            batches.append(pa.ipc.read_record_batch(pa.py_buffer(data)[rows * STAMP_BYTES :], self._schema))
-        if len(parts) == 1:
-            order = np.arange(parts[0].shape[1], dtype=np.int32)
-            return Chunk(parts[0][0], parts[0][1:], order, BatchSource(batches[0], bits[0]), home, [*places])
-        stamps = np.concatenate(parts, axis=1)
-        by_code = order_of(stamps[0])
-        stamps = stamps[:, by_code]
-        source = BatchSource(pa.concat_batches(batches), np.concatenate(bits))
-        return Chunk(stamps[0], stamps[1:], by_code.astype(np.int32), source, home, [*places])
+        return self.together(partition, [self.read(at, home[at].id, home[at].rows) for at in places])
+
+    def read(self, at: int, block: BlockId, rows: int) -> Piece:
+        """Read a block, which is at a place of its list and has so many rows."""
+        data = self._area.read(block)
+        known = np.frombuffer(data, np.int64, 3 * rows).reshape(3, rows)
+        return Piece(at, 0, known, pa.ipc.read_record_batch(pa.py_buffer(data)[rows * STAMP_BYTES :], self._schema))
+
+    def together(self, partition: int, pieces: Sequence[Piece]) -> Chunk:
+        """Rows of blocks of a partition as one."""
+        home = self.partitions[partition]
+        parts = [(piece.at, piece.start, len(piece)) for piece in pieces]
+        bits = self._bits_of(home, parts)
+        if len(pieces) == 1:
+            known, source = pieces[0].known, BatchSource(pieces[0].batch, bits)
+            return Chunk(known[0], known[1:], np.arange(len(bits), dtype=np.int32), source, home, parts)
+        known = np.concatenate([piece.known for piece in pieces], axis=1)
+        by_code = order_of(known[0])
+        known = known[:, by_code]
+        source = BatchSource(pa.concat_batches([piece.batch for piece in pieces]), bits)
+        return Chunk(known[0], known[1:], by_code.astype(np.int32), source, home, parts)
 
     def raw(self, block: Block) -> bytes:
         """A block as it is on disk."""
@@ -130,10 +153,11 @@ class Disk:
         """Write a block as it was."""
         return self._area.write(self._name, [data])
 
-    def _bits_of(self, block: Block) -> Bits:
+    def _bits_of(self, home: BlockList, parts: Sequence[tuple[int, int, int]]) -> Bits:
         if not self._tracks:
-            return np.zeros(block.rows, np.uint8)
-        return np.unpackbits(block.matched, count=block.rows) * MATCHED
+            return np.zeros(sum(count for _, _, count in parts), np.uint8)
+        bits = [np.unpackbits(home[at].matched, count=start + count)[start:] for at, start, count in parts]
+        return np.concatenate(bits) * MATCHED
 
     def rewrite(self, partition: int, groups: Iterable[Sequence[int]], block_rows: int) -> None:
         """Sort the rows of groups of blocks and write them as blocks with few keys each; others stay as they are."""

@@ -18,7 +18,7 @@ from millrace.core.lanes import Task
 from millrace.core.space import Space
 from millrace.kernels import ordered
 from millrace.kernels.ordered import FIRST, HIGH, LAST, LIVE, SPARE, USED, Ordered
-from millrace.rows.arena import Arena, Slots
+from millrace.rows.arena import Arena, Slots, run_of
 from millrace.rows.columns import OutputColumn, output_columns
 
 Codes = npt.NDArray[np.int64]
@@ -97,6 +97,8 @@ class SortedRows:
         self._budget, self._reservation = budget, budget.reserve(name)
         self.lacking = 0
         """Bytes that the last :meth:`make_room` did not get."""
+        self.waiting = 0
+        """Rows it was to be for."""
 
     @staticmethod
     def least_bytes(schema: pa.Schema, rows: int, width: int) -> int:
@@ -134,6 +136,11 @@ class SortedRows:
 
     def make_room(self, codes: Codes, heap_bytes: int) -> bool:
         """Reserve memory for rows of these sorted codes; False if the budget cannot give it."""
+        made = self._make_room(codes, heap_bytes)
+        self.waiting = 0 if made else len(codes)
+        return made
+
+    def _make_room(self, codes: Codes, heap_bytes: int) -> bool:
         arena, index = self.arena, self.index
         slots = max(self._charged_slots, len(self) + len(codes))
         free = int(index.state[SPARE]) + self._charged_chunks - int(index.state[HIGH])
@@ -232,8 +239,9 @@ class SortedRows:
         self._frees -= again
         self._high += count - again
         self.arena.store(slots, columns)
-        self.stamps[slots] = stamps
-        self.bits[slots] = bits
+        where = run_of(slots)
+        self.stamps[where] = stamps
+        self.bits[where] = bits
         ordered.insert(self.index, codes, slots[order])
         assert self.arena.heap_bytes <= self._heap_limit, "bytes without room"
         return slots

@@ -107,8 +107,8 @@ class Loaded(Loose):
         rows = len(chunk.codes)
         first, stamps = np.empty(rows, np.int64), np.empty((2, rows), np.int64)
         first[chunk.order], stamps[:, chunk.order] = chunk.codes, chunk.stamps
-        counts = [chunk.home[at].rows for at in chunk.places]
-        blocks = np.repeat(np.array([*chunk.places], np.int64), counts)
+        places, counts = [at for at, _, _ in chunk.parts], [count for _, _, count in chunk.parts]
+        blocks = np.repeat(np.array(places, np.int64), counts)
         return Loaded(chunk.source.batch, np.stack([first, *codes]), stamps, blocks)
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Loaded:

@@ -67,16 +67,13 @@ class ThreeRegions(Flushing):
         regions, wanted = self.regions[side.number], self._wanted(side)
         if not regions.set:
             self._start_hand(side, regions)
-        codes: list[Codes] = []
-        slots: list[Slots] = []
         for region in self._by_benefit(side):
-            taken = self._take(side, region, wanted)
-            codes.append(taken[0])
-            slots.append(taken[1])
-            wanted -= len(taken[0])
+            codes, slots = self._take(side, region, wanted)
+            if len(codes):
+                self._m.spill(side, codes, slots)
+            wanted -= len(codes)
             if wanted == 0:
                 break
-        self._m.spill(side, np.concatenate(codes), np.concatenate(slots))
         self._set_thresholds(side)
         regions.joins[:] = 0
         return iter(())
@@ -89,13 +86,19 @@ class ThreeRegions(Flushing):
         return max(1, int(lacking / 2 / side.memory.row_bytes) // rows) * rows
 
     def _victim(self) -> Side:
-        """The side with more rows in memory; once an input has ended, rows of the other cannot meet anybody new."""
+        """The side with more rows in memory, with those that wait for room: its own room serves them as it is.
+
+        Once an input has ended, rows of the other cannot meet anybody new.
+        """
         left, right = self._m.sides
         if left.ended != right.ended:
             idle = right if left.ended else left
             if len(idle.memory):
                 return idle
-        return left if len(left.memory) >= len(right.memory) else right
+        if not (len(left.memory) and len(right.memory)):
+            return left if len(left.memory) else right
+        ours, theirs = (len(side.memory) + side.memory.waiting for side in (left, right))
+        return left if ours >= theirs else right
 
     def tups(self, side: Side) -> list[int]:
         """Rows in the three regions."""

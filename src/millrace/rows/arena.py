@@ -35,6 +35,17 @@ from millrace.rows.columns import (
 Slots = npt.NDArray[np.int32]
 
 
+def run_of(slots: Slots) -> Slots | slice:
+    """Slots that follow one another as a slice, which is copied to as a whole; others as they are.
+
+    >>> run_of(np.array([4, 5, 6], np.int32)), run_of(np.array([4, 6], np.int32)).tolist()
+    (slice(4, 7, None), [4, 6])
+    """
+    if len(slots) and slots[-1] - slots[0] == len(slots) - 1 and (slots[1:] > slots[:-1]).all():
+        return slice(int(slots[0]), int(slots[-1]) + 1)
+    return slots
+
+
 class Arena:
     """Rows of one schema, each at a slot.
 
@@ -110,15 +121,16 @@ class Arena:
 
     def store(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
         """Write one row per slot. The caller has made sure that slots and heap bytes are there."""
+        where = run_of(slots)
         masks = np.zeros((len(slots), self._nulls.shape[1]), np.uint8)
         for i, array in enumerate(columns):
             valid = valid_flags(array)
             if valid is not None:
                 self._has_nulls = True
                 masks[:, i >> 3] |= (valid ^ 1) << (i & 7)
-        self._nulls[slots] = masks
+        self._nulls[where] = masks
         for column, array in zip(self._columns, columns, strict=True):
-            column.store(slots, array)
+            column.store(where, array)
 
     def blank(self, slots: Slots) -> None:
         """These slots hold no row yet."""
@@ -243,7 +255,7 @@ class _Fixed:
         self.values = values
         self.slot_bytes = values.itemsize
 
-    def store(self, slots: Slots, array: pa.Array) -> None:
+    def store(self, slots: Slots | slice, array: pa.Array) -> None:
         self.values[slots] = bit_flags(array) if self._bits else fixed_values(array)
 
     def gather(self, slots: Slots, valid: npt.NDArray[np.uint8] | None, output: OutputColumn) -> None:
@@ -278,7 +290,7 @@ class _Bytes:
         self.starts: npt.NDArray[Any] = space.array(f"{name}.starts", np.int64, capacity)
         self.lengths: npt.NDArray[Any] = space.array(f"{name}.lengths", np.int32, capacity)
 
-    def store(self, slots: Slots, array: pa.Array) -> None:
+    def store(self, slots: Slots | slice, array: pa.Array) -> None:
         data, starts, lengths = bytes_pieces(array)
         heap = self._heap
         ends = np.cumsum(lengths, dtype=np.int64) + heap.end
@@ -323,15 +335,15 @@ class _Opaque:
         self._made = 0
         self.segment_bytes = 0
 
-    def store(self, slots: Slots, array: pa.Array) -> None:
-        if len(slots) == 0:
+    def store(self, slots: Slots | slice, array: pa.Array) -> None:
+        if len(array) == 0:
             return
         kept = pa.concat_arrays([array])
         self._segments[self._made] = kept
-        self._alive[self._made] = len(slots)
+        self._alive[self._made] = len(array)
         self.segment_bytes += kept.get_total_buffer_size()
         self._segment[slots] = self._made
-        self._row[slots] = np.arange(len(slots), dtype=np.int32)
+        self._row[slots] = np.arange(len(array), dtype=np.int32)
         self._made += 1
 
     def gather(self, slots: Slots, valid: npt.NDArray[np.uint8] | None, output: OutputColumn) -> None:
