@@ -13,7 +13,7 @@ _CHAINS = tuple(
 )
 _BOUND = (
     "a policy that knew all frequencies, with rows in all of memory, would have 32 % with 5 % of memory and 82 % with "
-    "20 % at the paper's size, and 24 % and 73 % at a tenth of it, by simulation; rows take more than their 200 bytes here"
+    "20 % at the paper's size, and 24 % and 73 % at a tenth of it, by simulation; and rows take more than 200 bytes"
 )
 
 FIGURES = (
