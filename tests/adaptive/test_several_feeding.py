@@ -147,7 +147,7 @@ def test_one_input_stalls_and_the_silence_is_used() -> None:
 
 def test_rows_that_wait_are_few_when_the_disk_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """No block is joined when more wait than may, so only those are more that came while one was."""
-    join, arrivals = fresh(max_new_arrivals=5), scheduled()
+    join, arrivals = fresh(max_new_arrivals=5, memory=45_000), scheduled()
     waiting: list[int] = []
     idle = join.idle
 

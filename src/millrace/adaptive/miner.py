@@ -2,6 +2,13 @@
 
 The input with most rows in memory gives up a block: rows of the region, of any of its attributes, that has produced
 least per row. They leave all its indexes.
+
+Notes
+-----
+Of regions that have produced equally little the upper one goes first, as in the paper's listing: before there are
+results, that leaves all inputs with rows of the same values, which can meet. Results of an input are not forgotten at
+its flush, as in the paper, but age: between two flushes few rows complete a combination of several inputs, and a region
+of one block that had none of them would go, however much it had produced before.
 """
 
 from __future__ import annotations
@@ -13,9 +20,13 @@ import numpy as np
 from millrace.adaptive.memory import Codes, Pairs
 from millrace.adaptive.output import Batches
 from millrace.adaptive.places import Place
-from millrace.adaptive.regions import Regions, ThreeRegions
+from millrace.adaptive.regions import LOWER, MIDDLE, UPPER, Regions, ThreeRegions
 from millrace.adaptive.several import Combination, Relation, Several
 from millrace.rows.arena import Slots
+
+_TIES = (UPPER, LOWER, MIDDLE)
+_AGE = 4
+"""At a flush, one in so many of the results that regions have been credited with is forgotten."""
 
 
 class _Attribute:
@@ -70,7 +81,8 @@ class RegionsOfAll(ThreeRegions):
         self._m.spill_slots(relation, np.concatenate(slots))
         for each in attributes:
             self._set_thresholds(each)
-            self.regions[each.number].joins[:] = 0
+            joins = self.regions[each.number].joins
+            joins -= -(-joins // _AGE)
         self._m.local_joins[:] = 0
         return iter(())
 
@@ -86,7 +98,7 @@ class RegionsOfAll(ThreeRegions):
         ranked = []
         for each in attributes:
             tups, joins = self.tups(each), self.regions[each.number].joins
-            ranked += [(joins[r] / tups[r], r != 1, each.number, r, each) for r in range(3) if tups[r]]
+            ranked += [(joins[r] / tups[r], tie, each.number, r, each) for tie, r in enumerate(_TIES) if tups[r]]
         return [(each, region) for *_, region, each in sorted(ranked, key=lambda item: item[:4])]
 
     def state(self) -> dict[str, Any]:

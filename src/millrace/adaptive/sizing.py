@@ -83,10 +83,26 @@ class Sizes:
         )
 
     def of_combinations(self, inputs: int) -> Sizes:
-        """The same for combinations of rows that grow by one input at a time: there are some at each step."""
+        """The same for combinations of rows that grow by one input at a time: there are some at each step.
+
+        A result needs rows of all inputs in memory together, so more is left to rows than of two inputs.
+
+        >>> from millrace.adaptive.algorithms import ALGORITHMS
+        >>> sizes = Sizes.of(224_400, 1_000, 19, ALGORITHMS["diner"], 4).of_combinations(4)
+        >>> (sizes.transfer + sizes.work) / sizes.total < 0.09
+        True
+        """
         each = (inputs - 1) * (Workspace.bytes_per_pair + 48 + 4 * inputs)
-        pairs = max(Sizes.LEAST_PAIRS, min(65_536, self.total // 16 // each))
-        return replace(self, pairs=pairs, pair_bytes=each, least=self.least + Sizes.LEAST_PAIRS * each)
+        outer = (self.transfer // self.block - 2 * inputs) // 2
+        spare = 2 * max(0, outer - max(1, self.total // 128 // self.block)) * self.block
+        return replace(
+            self,
+            transfer=self.transfer - spare,
+            pairs=max(Sizes.LEAST_PAIRS, min(65_536, self.total // 32 // each)),
+            pair_bytes=each,
+            piece=max(1, min(16_384, self.total // 128 // _ROW_WORK)),
+            least=self.least + Sizes.LEAST_PAIRS * each,
+        )
 
     @property
     def work(self) -> int:
