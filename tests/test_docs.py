@@ -13,13 +13,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def _marked(page: Path) -> Any:
-    """Pages with Spark in them share a process."""
-    marks = [pytest.mark.xdist_group("docs")] if "millrace.spark" in page.read_text() else []
-    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
-
-
-@pytest.mark.parametrize("page", [_marked(page) for page in PAGES])
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": page.stem}

@@ -84,7 +84,7 @@ def test_a_tuple_that_cannot_fit_is_refused_by_name(subject: Subject, tmp_path: 
 @every_subject
 @pytest.mark.parametrize("key", KEY_KINDS)
 def test_every_key_type_with_every_payload(subject: Subject, key: KeyKind) -> None:
-    case = JoinCase(key=key, how="left", stream_rows=300, master_rows=120, domain=30, extra=20_000, b=25)
+    case = JoinCase(key=key, how="left", stream_rows=120, master_rows=120, domain=30, extra=20_000, b=25)
     conformance.check_run(subject, replace(case, stream_payload=PAYLOADS, master_payload=PAYLOADS, shards=2))
 
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from millrace.spark import session
+from millrace.spark.session import ARROW_CHECKS
 
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of a file share what they have set up, so they go to one process."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +22,11 @@ def spark() -> Iterator[SparkSession]:
         spark__driver__memory="1g",
         spark__driver__host="127.0.0.1",
         spark__driver__bindAddress="127.0.0.1",
+        # Many small queries: there is more to compile than to run, and little to collect.
+        spark__driver__extraJavaOptions=f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {ARROW_CHECKS}",
+        # Every file of a checkpoint costs a process for its chmod. Crash tests have sessions with Spark's own settings.
+        spark__sql__streaming__checkpoint__fileChecksum__enabled=False,
+        spark__sql__streaming__checkpointFileManagerClass=FILES,
     )
     made.sparkContext.setLogLevel("OFF")
     yield made

@@ -28,7 +28,8 @@ def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
         spark__executor__memory="700m",
         spark__driver__host="127.0.0.1",
         spark__driver__bindAddress="127.0.0.1",
-        spark__driver__extraJavaOptions=f"-XX:TieredStopAtLevel=1 {ARROW_CHECKS}",  # it does not live long
+        # for a Java that does not live long
+        spark__driver__extraJavaOptions=f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {ARROW_CHECKS}",
     )
     spark.sparkContext.setLogLevel("OFF")
     if mode in stream_joins.MODES:

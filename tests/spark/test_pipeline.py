@@ -31,7 +31,7 @@ from millrace.spark import pipeline as pipelines
 from millrace.spark.pipeline import Lines, Pipeline, PipelineError, readable
 
 ROOT = Path(__file__).parents[2]
-BRIEFLY = "-XX:TieredStopAtLevel=1"  # for a Java that does not live long
+BRIEFLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for a Java that does not live long
 FINE = """\
 checkpoint = "checkpoint"
 

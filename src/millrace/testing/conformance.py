@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +97,16 @@ class Subject:
 
     def least_memory(self, store: MasterStore, case: JoinCase) -> int:
         """The smallest budget the join starts with, plus what the widest tuple holds beside its slot."""
-        stream = case.stream()
+        schema = case.stream().schema
         memory, named = 0, 1
         while memory < named:
             memory = named
             try:
-                self.make(store, case, memory=memory).bind(stream.schema)
+                self.make(store, case, memory=memory).bind(schema)
             except BudgetTooSmallError as error:
                 named = error.minimum
             else:
-                return memory + _widest(stream)
+                return memory + _widest(case)
         raise AssertionError(f"{self}: {named} bytes are named as the minimum and do not suffice")
 
 
@@ -153,7 +153,7 @@ def check_exact(subject: Subject, case: JoinCase, **other: Any) -> None:
     with built(case) as store:
         join = subject.make(store, case, **other)
         got = [batch for call in calls(join, case) for batch in call]
-    assert_same_rows(got, case.expected(), f"{subject}")
+    assert_same_rows(got, expected_of(case), f"{subject}")
 
 
 # rules 1, 2, 4 and 5, watched call by call
@@ -180,7 +180,7 @@ def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
             check_accounting(subject, join, pushed)
         assert pushed == sum(batches), f"{subject}: {sum(batches)} tuples pushed, {pushed} counted"
         assert join.metrics.waiting == 0, f"{subject}: {join.metrics.waiting} tuples left behind"
-    assert_same_rows(got, case.expected(), f"{subject}")
+    assert_same_rows(got, expected_of(case), f"{subject}")
     check_counts(subject, case, join)
     if join.ordered:
         check_order(subject, got)
@@ -210,8 +210,8 @@ def check_accounting(subject: Subject, join: SemiStreamJoin, pushed: int) -> Non
 
 def check_counts(subject: Subject, case: JoinCase, join: SemiStreamJoin) -> None:
     """Rule 4 against the oracle: how many tuples matched, how many did not, how many rows came out."""
-    expected, m = case.expected(), join.metrics
-    matched = replace(case, how="semi").expected().num_rows
+    expected, m = expected_of(case), join.metrics
+    matched = expected_of(replace(case, how="semi")).num_rows
     assert m.rows_out == expected.num_rows, f"{subject}: {m.rows_out} rows counted, {expected.num_rows} expected"
     assert m.matched == matched, f"{subject}: {m.matched} tuples counted as matched, {matched} expected"
     assert m.unmatched == case.stream_rows - matched
@@ -286,7 +286,7 @@ def check_snapshot(subject: Subject, case: JoinCase, stop: int) -> None:
             joins["now"].check_invariants()
             check_budget(subject, joins["now"])
         check_counts(subject, case, joins["now"])
-    assert_same_rows(got, case.expected(), f"{subject} restored after call {stop}")
+    assert_same_rows(got, expected_of(case), f"{subject} restored after call {stop}")
     if first.ordered:
         check_order(subject, got)
 
@@ -325,7 +325,7 @@ def check_metamorphic(subject: Subject, case: JoinCase, seed: int = 0) -> None:
     """Permuting the master, other w, b, page sizes, shards, batches and memory leave the multiset as it is."""
     case = subject.fit(case)
     rng = np.random.default_rng(seed)
-    expected = case.expected()
+    expected = expected_of(case)
     master = case.master()
     shuffled = master.take(pa.array(rng.permutation(master.num_rows)))
     variations = [
@@ -491,8 +491,16 @@ def _push_all(join: SemiStreamJoin, batch: Any) -> list[pa.RecordBatch]:
     return list(join.push(batch))
 
 
-def _widest(stream: pa.Table) -> int:
-    """Bytes the widest tuple holds beside its slot."""
+@lru_cache(maxsize=100)  # one subject after the other asks for the same case
+def expected_of(case: JoinCase) -> pa.Table:
+    """What a case has to put out."""
+    return case.expected()
+
+
+@lru_cache(maxsize=100)
+def _widest(case: JoinCase) -> int:
+    """Bytes the widest tuple of a case holds beside its slot."""
+    stream = case.stream()
     batches = stream.to_batches()
     if not batches or not stream.num_rows:
         return 0
