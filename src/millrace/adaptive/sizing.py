@@ -67,7 +67,7 @@ class Sizes:
         usual = max(Sizes.LEAST_BLOCK, min(4096, total // 16 // inputs), min(1_000_000, total // 128))
         size = usual if block is None else block
         outer = max(1, min(outer_blocks, total // 32 // size))
-        piece = max(1, min(16_384, total // 32 // _ROW_WORK))
+        piece = max(1, min(65_536, total // 32 // _ROW_WORK))
         pairs = max(Sizes.LEAST_PAIRS, min(65_536, total // 32 // Workspace.bytes_per_pair))
         work = _ROW_WORK + Sizes.LEAST_PAIRS * Workspace.bytes_per_pair
         return Sizes(

@@ -29,16 +29,32 @@ def run(
     directory: Path,
     *,
     rows: int = 1_000_000,
-    batch_rows: int = 10_000,
-    shares: tuple[float, ...] = (3.0, 0.1),
-    algorithms: tuple[str, ...] = ("diner", "xjoin"),
+    large_rows: int = 5_000_000,
     duckdb: bool = True,
     rounds: int = 5,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure CPU seconds; ``shares`` are memory over the bytes of both inputs. Print the table, return the figures."""
+    """In memory and with a tenth of it, and with a tenth of so much that DuckDB can run with that too."""
     console = console or Console()
     directory.mkdir(parents=True, exist_ok=True)
+    together: Any = {"duckdb": duckdb, "rounds": rounds, "console": console}
+    found = _compared(directory, rows, 10_000, (3.0, 0.1), ("diner", "xjoin"), **together)
+    large = _compared(directory, large_rows, 50_000, (0.1,), ("diner",), **together)
+    return {"rows": rows, "figures": found, "large_rows": large_rows, "large": large}
+
+
+def _compared(
+    directory: Path,
+    rows: int,
+    batch_rows: int,
+    shares: tuple[float, ...],
+    algorithms: tuple[str, ...],
+    *,
+    duckdb: bool,
+    rounds: int,
+    console: Console,
+) -> list[dict[str, Any]]:
+    """Measure CPU seconds; ``shares`` are memory over the bytes of both inputs. Print the table, return the figures."""
     left, right = (list(_input(name, rows, batch_rows, seed)) for name, seed in (("l", 1), ("r", 2)))
     size = 2 * rows * (_PAYLOAD + 8)
     _measured("diner", left[:2], right[:2], size // 100)  # compiles the kernels
@@ -89,7 +105,7 @@ def run(
     console.print(table)
     same = len({figure["rows"] for figure in figures}) == 1
     console.print("all give as many rows" if same else "ROW COUNTS DIFFER")
-    return {"rows": rows, "figures": figures}
+    return figures
 
 
 def _in_turn(runs: dict[str, Callable[[], dict[str, Any]]], rounds: int) -> dict[str, dict[str, Any]]:
