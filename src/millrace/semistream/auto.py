@@ -43,7 +43,7 @@ _SHARE = 25  # of the budget, at most, goes to statistics
 _ENOUGH = 50_000  # tuples, to tell how often keys come
 _LONGER, _SELDOM = 1.5, 1_000_000  # on a modelled disk
 _LONGER_AS_IT_IS, _SELDOM_AS_IT_IS = 4, 20_000_000  # a look takes a tenth of a second, in which many tuples could go by
-_WORTHWHILE = 1.25
+_WORTHWHILE, _WORTHWHILE_AS_IT_IS = 1.25, 1.1  # a turn is short where no disk is modelled, and so is a drain
 _WHEEL = ("r-meshjoin", "ssbj")
 _BATCH = 10_000  # tuples that come together, before the first have
 
@@ -138,6 +138,7 @@ class Auto:
         assert self._statistics is not None
         on_a_disk = join.device.disk is not None
         longer, seldom = (_LONGER, _SELDOM) if on_a_disk else (_LONGER_AS_IT_IS, _SELDOM_AS_IT_IS)
+        worthwhile = _WORTHWHILE if on_a_disk else _WORTHWHILE_AS_IT_IS
         self._pause = min(int(self._pause * longer), seldom)
         self._next = self._statistics.tuples + self._pause
         if self._measured(join) is not None:
@@ -146,7 +147,7 @@ class Auto:
         self._statistics.decay()
         decision = _best_of(predictions, join)
         current = predictions.get(join.algorithm.name)
-        if not predictions or (current and predictions[decision.algorithm].rate < _WORTHWHILE * current.rate):
+        if not predictions or (current and predictions[decision.algorithm].rate < worthwhile * current.rate):
             return None
         if (decision.algorithm, decision.options) == (join.algorithm.name, join.options):
             return None
