@@ -345,3 +345,10 @@ def test_theorem_1_every_key_ends_up_where_it_is_cheaper(
         assert cached_keys(join) == best, f"seed {seed}: misplaced keys (n, m): {described}"
         list(join.finish())
     assert judged >= 10
+
+
+@pytest.mark.parametrize("margin", [-1, float("nan"), float("inf"), 1e308, 10**400, "x", None])
+def test_a_margin_that_makes_no_sense_is_refused(margin: Any, tmp_path: Path) -> None:
+    store = store_of(range(10), tmp_path)
+    with pytest.raises(mr.MillraceError, match="margin: expected a number from 0"):
+        mr.SemiStreamJoin(store, "k", memory=60_000, margin=margin).bind(batch_of([]).schema)

@@ -22,7 +22,7 @@ from millrace.core.search import increasing_root
 from millrace.core.sizes import format_size
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import MeasuredCosts
-from millrace.cost.plan import LEAST_MATCHES, LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, Plan
+from millrace.cost.plan import LEAST_MATCHES, LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, Plan, rows_by_share
 from millrace.cost.symbols import Disk, UnitCosts
 
 CHUNK_BYTES = 256
@@ -131,7 +131,8 @@ def predict(
     from millrace.cost import engine_cyclic, engine_direct, engine_paged
 
     one_of("algorithm", algorithm, PREDICTED)
-    least = least_memory(situation, min(b or 1, situation.rows))
+    asked = 1 if b is None or b <= rows_by_share(memory) else b  # the share of a load has room for it
+    least = least_memory(situation, min(asked, situation.rows))
     if memory < least:
         raise BudgetTooSmallError(
             f"memory: {format_size(memory)} is too little for {algorithm} with b={b or 1}; "

@@ -80,7 +80,7 @@ def predict(situation: Situation, algorithm: str, memory: int, b: int | None, ca
         c_loop=seconds,
         w=tuples,
         hit_share=hit_share,
-        mean_wait=(room.capacity - entering / 2) / entering * seconds,
+        mean_wait=max(0.0, room.capacity - entering / 2) / entering * seconds,
         worst_wait=(span + entering / 2) / entering * seconds,
         waiting=room.capacity,
         parts=parts,

@@ -64,6 +64,7 @@ _DIRECTORY = 8.0  # bytes of the directory per row
 _COPY_ROWS = 256
 _TICKS = 16  # parts of a turn in which the age of a group is counted
 _LEAST_RESERVE, _MOST_RESERVE = 0.01, 0.20
+_MOST_MARGIN = 1_000_000
 
 
 class BalancedCache(Cache):
@@ -106,8 +107,8 @@ class BalancedCache(Cache):
             raise ConfigError(f"switching_factor: expected a number above 0; got {switching_factor!r}")
         if evict_every is not None and (not isinstance(evict_every, int) or evict_every < 1):
             raise ConfigError(f"evict_every: expected a whole number of at least 1; got {evict_every!r}")
-        if not isinstance(margin, int | float) or not margin >= 0:
-            raise ConfigError(f"margin: expected a number of at least 0; got {margin!r}")
+        if not isinstance(margin, int | float) or not 0 <= margin <= _MOST_MARGIN:
+            raise ConfigError(f"margin: expected a number from 0 to {_MOST_MARGIN:,}; got {str(margin)[:40]}")
         one_of("migration", migration, get_args(Protocol))
         assert isinstance(access, Cyclic), "rows are collected from a wheel"
         self.around, self.wheel = around, access.wheel
