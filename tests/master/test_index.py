@@ -70,7 +70,7 @@ def test_a_store_gets_its_index_later(tmp_path: Path) -> None:
         "what others may have mapped is left alone"
     )
     assert sorted(p.name for p in (tmp_path / "s" / "shard-0000").iterdir()) == sorted(
-        ["codes.i64", "rows.arrow", STARTS, ENTRIES]
+        ["codes.i64", "rows.arrow", "rows.records", STARTS, ENTRIES]
     )
     assert store.complete("k")
     assert not store.complete("v")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from millrace.core.errors import ConfigError, SchemaError, StoreError
 from millrace.master.building import Building
 from millrace.master.index import ENTRIES, STARTS, build_index
 from millrace.master.manifest import FileEntry, Manifest, ShardEntry
+from millrace.master.records import FILE as RECORDS
+from millrace.master.records import Layout, write_records
 from millrace.master.store import MasterStore, checksum, map_codes
 from millrace.rows.columns import bytes_pieces, plain_batch, plain_schema, shape_of
 from millrace.rows.keys import KeyCoder
@@ -33,6 +35,7 @@ def build_store(
     columns: list[str] | None,
     page_rows: int,
     index: bool,
+    records: bool,
     overwrite: bool,
     progress: Callable[[int], None] | None,
 ) -> None:
@@ -49,7 +52,7 @@ def build_store(
         try:
             writers = [ShardWriter(building.directory, f"shard-{i:04d}", schema, page_rows) for i in range(shards)]
             null_keys = _distribute(batches, given, key, coder, writers, progress)
-            entries = [writer.close(index) for writer in writers]
+            entries = [writer.close(index, records) for writer in writers]
         finally:
             for writer in writers:
                 writer.abandon()
@@ -198,8 +201,8 @@ class ShardWriter:
         self._pending = [rest] if len(rest) else []
         self._pending_rows = len(rest)
 
-    def close(self, index: bool) -> ShardEntry:
-        """Write what is left and the index, flush to the disk, and describe the files."""
+    def close(self, index: bool, records: bool) -> ShardEntry:
+        """Write what is left, the index and with it the records, flush to the disk, and describe the files."""
         if self._pending_rows:
             self._write_pages(self._pending_rows)
         self._writer.close()
@@ -209,7 +212,10 @@ class ShardWriter:
         census = build_index(map_codes(directory / "codes.i64", self.rows), directory if index else None)
         files = ["codes.i64", "rows.arrow", *((STARTS, ENTRIES) if index else ())]
         codes, data, *indexes = (flushed_entry(self._building, f"{self._name}/{file}") for file in files)
-        return ShardEntry(self.rows, census.keys, census.largest_group, self.data_bytes, codes, data, tuple(indexes))
+        entry = ShardEntry(self.rows, census.keys, census.largest_group, self.data_bytes, codes, data, tuple(indexes))
+        if index and records:
+            return with_records(entry, self._building, self._schema, self.longest, self.nulls)
+        return entry
 
     def abandon(self) -> None:
         """Close the files if they are still open, whatever state they are in."""
@@ -220,24 +226,50 @@ class ShardWriter:
                 continue
 
 
-def add_index(path: Path) -> None:
-    """Give a store that has no index one, and count its nulls. Readers see the store as it was or with both."""
+def with_records(
+    shard: ShardEntry, directory: Path, schema: pa.Schema, longest: Mapping[str, int], nulls: Mapping[str, int]
+) -> ShardEntry:
+    """Write a shard's rows each in one piece too, if any of the columns can be; the entry that knows of it."""
+    layout = Layout.of(schema, longest, nulls)
+    if layout is None or not shard.rows:
+        return shard
+    with pa.memory_map(str(directory / shard.data.path)) as file:
+        reader = pa.ipc.open_file(file)
+        pages = (reader.get_batch(i) for i in range(reader.num_record_batches))
+        name = f"{shard.data.path.rsplit('/', 1)[0]}/{RECORDS}"
+        aside = directory / f"{name}.making"
+        write_records(pages, layout, aside)
+    os.replace(aside, directory / name)
+    return replace(shard, records=flushed_entry(directory, name), layout=layout)
+
+
+def add_index(path: Path, records: bool) -> None:
+    """Give a store the index and the records that it has not got, and count its nulls.
+
+    Readers see the store as it was or with all of it. Files that are there may be mapped by others and stay.
+    """
     store = MasterStore.open(path)
-    manifest, shards = store.manifest, []
-    if store.indexed:
-        return  # its files may be mapped by others
-    for shard in manifest.shards:
-        name = shard.codes.path.split("/")[0]
-        with tempfile.TemporaryDirectory(dir=path / name) as aside:
-            build_index(map_codes(path / shard.codes.path, shard.rows), Path(aside))
-            for file in (STARTS, ENTRIES):
-                os.replace(Path(aside, file), path / name / file)
-        shards.append(replace(shard, index=tuple(flushed_entry(path, f"{name}/{file}") for file in (STARTS, ENTRIES))))
+    manifest = store.manifest
     nulls = dict.fromkeys(manifest.schema.names, 0)
     for number, shard in enumerate(manifest.shards):
         for page in range(-(-shard.rows // manifest.page_rows)):
             _count_nulls(store.mapped(number).page(page), nulls)
+    shards = [shard if shard.index else _with_index(shard, path) for shard in manifest.shards]
+    if records:
+        shards = [
+            shard if shard.records else with_records(shard, path, manifest.schema, manifest.longest, nulls)
+            for shard in shards
+        ]
     replace(manifest, nulls=nulls, shards=shards).write(path)
+
+
+def _with_index(shard: ShardEntry, path: Path) -> ShardEntry:
+    name = shard.codes.path.split("/")[0]
+    with tempfile.TemporaryDirectory(dir=path / name) as aside:
+        build_index(map_codes(path / shard.codes.path, shard.rows), Path(aside))
+        for file in (STARTS, ENTRIES):
+            os.replace(Path(aside, file), path / name / file)
+    return replace(shard, index=tuple(flushed_entry(path, f"{name}/{file}") for file in (STARTS, ENTRIES)))
 
 
 def _count_nulls(page: pa.RecordBatch, nulls: dict[str, int]) -> None:

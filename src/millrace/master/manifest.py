@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.core.errors import CorruptStoreError, StoreError, StoreNotFoundError, StoreVersionError
+from millrace.master.records import Layout
 
 FORMAT = 2
 MANIFEST = "manifest.json"
@@ -40,24 +41,35 @@ class ShardEntry:
     data: FileEntry
     index: tuple[FileEntry, ...] = ()
     """The two files of the index, if there is one."""
+    records: FileEntry | None = None
+    """The rows each in one piece, if the shard has them so too."""
+    layout: Layout | None = None
+    """Where such a record has its values."""
 
     @property
     def files(self) -> tuple[FileEntry, ...]:
-        return (self.codes, self.data, *self.index)
+        return (self.codes, self.data, *self.index, *((self.records,) if self.records else ()))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
         files = {"codes": vars(self.codes), "data": vars(self.data), "index": [vars(entry) for entry in self.index]}
-        return vars(self) | files
+        records = {
+            "records": self.records and vars(self.records),
+            "layout": self.layout and self.layout.as_json(),
+        }
+        return vars(self) | files | records
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> ShardEntry:
-        """What :meth:`as_json` gave; a store without an index may say nothing of it."""
+        """What :meth:`as_json` gave; a store without an index or records may say nothing of them."""
+        records, layout = body.get("records"), body.get("layout")
         return ShardEntry(
             **{name: int(body[name]) for name in ("rows", "keys", "largest_group", "data_bytes")},
             codes=FileEntry(**body["codes"]),
             data=FileEntry(**body["data"]),
             index=tuple(FileEntry(**entry) for entry in body.get("index", [])),
+            records=FileEntry(**records) if records else None,
+            layout=Layout.from_json(layout) if layout else None,
         )
 
 

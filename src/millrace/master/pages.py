@@ -18,6 +18,7 @@ import pyarrow as pa
 from millrace.core.errors import CorruptStoreError
 from millrace.core.lanes import Task
 from millrace.kernels import gather
+from millrace.master.records import Records
 from millrace.rows.columns import (
     BitsColumn,
     BytesColumn,
@@ -40,9 +41,20 @@ class MappedRows:
         An uncompressed Arrow IPC file whose record batches all have ``page_rows`` rows, but for the last.
     longest
         For string and binary columns, the bytes of the longest value.
+    records
+        The same rows each in one piece, if there are any; columns that are in them are taken from there.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, rows: int, page_rows: int, longest: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        schema: pa.Schema,
+        rows: int,
+        page_rows: int,
+        longest: Mapping[str, int],
+        records: Records | None = None,
+    ) -> None:
+        self.records = records
         self._longest = {name: longest.get(name, 0) for name in schema.names}
         self.schema = schema
         self.rows = rows
@@ -82,8 +94,21 @@ class MappedRows:
         return self._reader.get_batch(number)
 
     def gather(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> list[Task]:
-        """Tasks, one per column, that append the given columns of the given rows to output columns."""
+        """Tasks that append the given columns of the given rows to output columns."""
         if len(rows) == 0:
+            return []
+        records = self.records
+        if records is not None:
+            here = [i for i, number in enumerate(columns) if records.has(number)]
+            if here:
+                task = partial(records.gather, [columns[i] for i in here], rows, [outputs[i] for i in here])
+                rest = [i for i in range(len(columns)) if i not in here]
+                return [task, *self._gather_columns([columns[i] for i in rest], rows, [outputs[i] for i in rest])]
+        return self._gather_columns(columns, rows, outputs)
+
+    def _gather_columns(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> list[Task]:
+        """Tasks, one per column, that take values from the Arrow file."""
+        if not columns:
             return []
         page, inside = np.divmod(rows, self.page_rows)
         layout = self._columns()

@@ -18,6 +18,7 @@ from millrace.core.sizes import format_size
 from millrace.master.index import ShardIndex
 from millrace.master.manifest import FileEntry, Manifest
 from millrace.master.pages import MappedRows
+from millrace.master.records import Records
 from millrace.rows.keys import KeyCoder
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class MasterStore:
         columns: Iterable[str] | None = None,
         page_rows: int = 65_536,
         index: bool = True,
+        records: bool = True,
         overwrite: bool = False,
         progress: Progress | None = None,
     ) -> MasterStore:
@@ -84,6 +86,9 @@ class MasterStore:
             Rows of a page, which is one record batch of the data file.
         index
             Write an index from keys to rows too (about 14 bytes a row). Algorithms that only scan need none.
+        records
+            With an index, also write every row in one piece, so that a look-up reads one place instead of one for every
+            column. That is several times as fast and takes about as much disk again as the rows.
         overwrite
             Replace a store that is already there.
         progress
@@ -99,17 +104,21 @@ class MasterStore:
             columns=None if columns is None else list(columns),
             page_rows=page_rows,
             index=index,
+            records=records,
             overwrite=overwrite,
             progress=progress,
         )
         return MasterStore.open(path)
 
     @staticmethod
-    def add_index(path: str | os.PathLike[str]) -> MasterStore:
-        """Write the index of a store that was built without one, and open it; stores opened before do not know it."""
+    def add_index(path: str | os.PathLike[str], *, records: bool = True) -> MasterStore:
+        """Write the index of a store that was built without one, and open it; stores opened before do not know it.
+
+        Records, if wanted, are written with it.
+        """
         from millrace.master.build import add_index
 
-        add_index(Path(path))
+        add_index(Path(path), records)
         return MasterStore.open(path)
 
     @staticmethod
@@ -140,6 +149,10 @@ class MasterStore:
                 _check_size(path, entry)
             if shard.index and tuple(e.nbytes for e in shard.index) != ShardIndex.nbytes_of(shard.rows):
                 raise CorruptStoreError(f"{path / shard.index[0].path}: not the index of {shard.rows:,} rows")
+            if shard.records and (
+                shard.layout is None or shard.records.nbytes != Records.nbytes_of(shard.rows, shard.layout)
+            ):
+                raise CorruptStoreError(f"{path / shard.records.path}: not the records of {shard.rows:,} rows")
             if shard.codes.nbytes != 8 * shard.rows:
                 raise CorruptStoreError(f"{path / shard.codes.path}: expected {8 * shard.rows} bytes of key codes")
         store = MasterStore(path, manifest)
@@ -213,8 +226,10 @@ class MasterStore:
         if shard not in self._rows:
             entry = self.manifest.shards[shard]
             path = self.path / entry.data.path
-            m = self.manifest
-            self._rows[shard] = MappedRows(path, self.schema, entry.rows, m.page_rows, m.longest)
+            m, records = self.manifest, None
+            if entry.records is not None and entry.layout is not None:
+                records = Records(self.path / entry.records.path, self.schema, entry.rows, entry.layout)
+            self._rows[shard] = MappedRows(path, self.schema, entry.rows, m.page_rows, m.longest, records)
         return self._rows[shard]
 
     def shard(self, number: int) -> MasterStore:
@@ -258,6 +273,8 @@ class MasterStore:
                 made, valid = self.coder.codes(keys)
                 if valid is not None or not np.array_equal(made, codes[first : first + len(batch)]):
                     raise CorruptStoreError(f"{self.path / shard.codes.path}: key codes of page {page} are wrong")
+                if rows.records is not None and shard.records and not rows.records.check(batch, first):
+                    raise CorruptStoreError(f"{self.path / shard.records.path}: records of page {page} are wrong")
                 if self.shards > 1 and (self.coder.shards(keys, self.shards) != number).any():
                     raise CorruptStoreError(f"{self.path / shard.data.path}: page {page} has rows of another shard")
                 done += len(batch)
@@ -281,6 +298,7 @@ class MasterStore:
             "shards": [shard.rows for shard in m.shards],
             "page_rows": m.page_rows,
             "indexed": m.indexed,
+            "records": all(shard.records for shard in m.shards),
             "snapshot": m.snapshot,
         }
 
