@@ -21,7 +21,7 @@ from millrace.kernels.mixing import mix
 ENTRY = np.dtype([("code", np.int64), ("row", np.uint32)])
 """One row of the master: its key code, and its number in the shard."""
 
-_AHEAD = 32
+_AHEAD = 64
 _SHORT = 16
 
 
@@ -49,16 +49,24 @@ def rows_of(
     shift: np.uint64,
     codes: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
-) -> None:
-    """The first row of each code, or -1. O(1) each for codes that do not repeat."""
+) -> int:
+    """The first row of each code, or -1. O(1) each for codes that do not repeat.
+
+    What is returned means nothing; it keeps touching entries ahead from being optimised away.
+    """
     firsts = np.empty(_AHEAD, np.int64)
     stops = np.empty(_AHEAD, np.int64)
+    last = len(entries) - 1
+    seen = np.int64(0)
     for begin in range(0, len(codes), _AHEAD):
         count = min(_AHEAD, len(codes) - begin)
         for i in range(count):  # independent loads overlap, those of one look-up wait for each other
             bucket = mix(codes[begin + i]) >> shift
             firsts[i] = starts[bucket]
             stops[i] = starts[bucket + np.uint64(1)]
+        if last >= 0:
+            for i in range(count):
+                seen += entries[min(firsts[i], last)].code
         for i in range(count):
             code = codes[begin + i]
             at = _search(entries, firsts[i], stops[i], code)
@@ -66,6 +74,7 @@ def rows_of(
                 rows[begin + i] = entries[at].row
             else:
                 rows[begin + i] = -1
+    return seen
 
 
 @kernel
