@@ -131,9 +131,17 @@ def told(row: Any) -> dict[str, Any] | None:
 
 
 def _summed(place: int, algorithm: str) -> Column:
-    """One struct of everything: all rows of the output pass here, and one aggregate is all they can afford."""
-    lines = F.transform(F.collect_list(COLUMN), lambda line: _read(line, place))
-    return F.transform(F.array(lines), lambda tasks: _over(tasks, algorithm))[0]
+    """One struct of everything: all rows of the output pass here, and one aggregate is all they can afford.
+
+    Spark plans this anew for every micro-batch, so there is little of it: the numbers of all tasks are added, and the
+    greatest of them found, as wholes.
+    """
+    tasks = F.transform(F.collect_list(COLUMN), lambda line: _read(line, place))
+    nothing = F.array_repeat(F.lit(0.0), len(NUMBERS))
+    totals = F.aggregate(tasks, nothing, lambda so_far, task: F.zip_with(so_far, task, lambda a, b: a + b))
+    most = F.aggregate(tasks, nothing, lambda so_far, task: F.zip_with(so_far, task, lambda a, b: F.greatest(a, b)))
+    whole = F.struct(totals.alias("totals"), most.alias("most"), F.size(tasks).alias("tasks"))
+    return F.transform(F.array(whole), lambda all_of_it: _over(all_of_it, algorithm))[0]
 
 
 def _read(line: Column, place: int) -> Column:
@@ -141,23 +149,21 @@ def _read(line: Column, place: int) -> Column:
     return F.slice(F.split(line, " ").cast("array<double>"), 1 + place * count, count)
 
 
-def _over(tasks: Column, algorithm: str) -> Column:
+def _over(whole: Column, algorithm: str) -> Column:
     """The numbers of a micro-batch from those of its tasks; null if there were none."""
-    columns = [_one(tasks, place, number, how).alias(number) for place, (number, how) in enumerate(NUMBERS)]
-    hits = F.try_divide(_sum(tasks, _place("cache_hits")), _sum(tasks, _place("tuples_in")))
-    return F.when(F.size(tasks) > 0, F.struct(*columns, hits.alias("hit_rate"), F.lit(algorithm).alias("algorithm")))
+    columns = [_one(whole, place, number, how).alias(number) for place, (number, how) in enumerate(NUMBERS)]
+    totals = whole["totals"]
+    hits = F.try_divide(totals[_place("cache_hits")], totals[_place("tuples_in")])
+    return F.when(whole["tasks"] > 0, F.struct(*columns, hits.alias("hit_rate"), F.lit(algorithm).alias("algorithm")))
 
 
-def _one(tasks: Column, place: int, number: str, how: str) -> Column:
+def _one(whole: Column, place: int, number: str, how: str) -> Column:
     if how == "max":
-        return F.array_max(F.transform(tasks, lambda task: task[place]))
+        return whole["most"][place]
+    total = whole["totals"][place]
     if how == "avg":
-        return _sum(tasks, place) / F.size(tasks)
-    return _sum(tasks, place) if number.endswith("_ms") else _sum(tasks, place).cast("long")
-
-
-def _sum(tasks: Column, place: int) -> Column:
-    return F.aggregate(tasks, F.lit(0.0), lambda so_far, task: so_far + task[place])
+        return total / whole["tasks"]
+    return total if number.endswith("_ms") else total.cast("long")
 
 
 def _place(name: str) -> int:

@@ -15,6 +15,16 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 """With a limit of bytes, Spark measures its Arrow buffers anew for every row; that of rows is limit enough."""
 
+LOCAL_FILES = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+"""For checkpoints on a disk of this machine. A micro-batch writes several small files there, and for each Hadoop
+starts processes to set modes and to look at links: a tenth of a second. This manager needs fewer, and Spark's checksums
+are not needed where Hadoop has its own."""
+
 ARROW_CHECKS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """Spark asks whether a value is there before it reads it; without these, Arrow's Java side checks again, every time."""
 
@@ -46,6 +56,8 @@ def session(name: str = "millrace", *, master: str | None = None, **settings: ob
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.enabled": "false",
     }
+    if (master or "").startswith("local"):
+        defaults |= LOCAL_FILES
     given = {key.replace("__", "."): value for key, value in settings.items()}
     for key, value in {**defaults, **given}.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
