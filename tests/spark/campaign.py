@@ -18,8 +18,8 @@ from streams import master_frame, same_rows, write_files
 from millrace.spark import build_master
 
 MASTER = 30_000
-Attack = Callable[[Path, "subprocess.Popen[bytes]", random.Random], bool]
-"""Does its damage; True if the query has to be started again."""
+Attack = Callable[[Path, "subprocess.Popen[bytes]", random.Random], bool | None]
+"""Does its damage; True if the query has to be started again, None if there was nothing to damage."""
 
 
 def prepare(spark: SparkSession, root: Path, files: int = 10, rows: int = 5_000) -> None:
@@ -44,11 +44,12 @@ def survive(
             if not strike_at and _commits(root) > seen:  # it is at work
                 strike_at = time.monotonic() + dice.uniform(0.0, 2.0)
             if attacks < times and strike_at and time.monotonic() >= strike_at:
-                attacks += 1
-                if attack(root, query, dice):
-                    query.wait()
+                again = attack(root, query, dice)
+                if again is not None:  # otherwise the next moment will do
+                    attacks += 1
+                    seen, strike_at = _commits(root), 0.0
+                if again:
                     query = _start(root, mode, master)
-                seen, strike_at = _commits(root), 0.0
             time.sleep(0.01)
     finally:
         if not (root / "done").exists() and query.poll() is None:
@@ -79,23 +80,29 @@ def _start(root: Path, mode: str, master: str) -> subprocess.Popen[bytes]:
 # attacks
 
 
-def kill_driver(root: Path, query: subprocess.Popen[bytes], dice: random.Random) -> bool:
+def kill_driver(root: Path, query: subprocess.Popen[bytes], dice: random.Random) -> bool | None:
     """SIGKILL for Python, the JVM and all workers at once."""
     os.killpg(query.pid, signal.SIGKILL)
-    return True
+    return True if query.wait() == -signal.SIGKILL else None  # it may have come to its end before
 
 
-def kill_worker(root: Path, query: subprocess.Popen[bytes], dice: random.Random) -> bool:
+def kill_worker(root: Path, query: subprocess.Popen[bytes], dice: random.Random) -> bool | None:
     """SIGKILL for one of the Python workers."""
     workers = list(_workers(query.pid))
-    if workers:
+    if not workers:
+        return None
+    try:
         os.kill(dice.choice(workers), signal.SIGKILL)
+    except ProcessLookupError:
+        return None
     return False
 
 
-def spoil_soft_state(root: Path, query: subprocess.Popen[bytes], dice: random.Random) -> bool:
+def spoil_soft_state(root: Path, query: subprocess.Popen[bytes], dice: random.Random) -> bool | None:
     """Remove what workers have learned, or write rubbish over it."""
     files = list((root / "soft").rglob("*.soft"))
+    if not files:
+        return None
     if dice.random() < 0.3:
         shutil.rmtree(root / "soft", ignore_errors=True)
         return False

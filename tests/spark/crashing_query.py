@@ -15,7 +15,7 @@ import stream_joins
 from streams import finished, streamed
 
 from millrace.spark import enrich, session
-from millrace.spark.session import ARROW_CHECKS
+from millrace.spark.session import JAVA
 
 
 def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
@@ -29,7 +29,7 @@ def main(root: Path, mode: str, master: str = "local[2,8]") -> None:
         spark__driver__host="127.0.0.1",
         spark__driver__bindAddress="127.0.0.1",
         # for a Java that does not live long
-        spark__driver__extraJavaOptions=f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {ARROW_CHECKS}",
+        spark__driver__extraJavaOptions=f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {JAVA}",
     )
     spark.sparkContext.setLogLevel("OFF")
     if mode in stream_joins.MODES:

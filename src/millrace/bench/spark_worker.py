@@ -20,13 +20,13 @@ import pyarrow as pa
 from millrace.bench.memory import PeakMemory, tree_anonymous_bytes
 from millrace.bench.rivals.on_pandas import Pandas
 from millrace.bench.rivals.rival import Place
-from millrace.spark.session import ARROW_CHECKS
+from millrace.spark.session import JAVA
 
 WARM = 3
 """Micro-batches that are never counted."""
 
 _LOOK_SECONDS = 0.25
-_JAVA = f"-XX:+UseParallelGC {ARROW_CHECKS}"
+_JAVA = f"-XX:+UseParallelGC {JAVA}"
 
 
 @dataclass

@@ -3,7 +3,8 @@
 Both sides have every key once, in random order, so every row has one partner somewhere: what comes out is as much as
 what comes in, and what has to be kept grows for ever. Every engine runs in a process and a Spark of its own
 (``local[2]``, no-op sink) over the same Parquet files, one of each side to a micro-batch. Spark's own join runs with
-its default state store, which holds state in Java's heap, and with RocksDB, which Millrace uses.
+its default state store, which holds state in Java's heap, and with RocksDB, which Millrace uses. All have the
+settings of :func:`millrace.spark.session`, so RocksDB is bounded for everybody.
 
 Memory is Java's heap in use after a full collection, what the Java process has besides, and the most that all Python
 workers had at a time since the last look.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.bench.memory import anonymous_below, anonymous_bytes
-from millrace.spark.session import ARROW_CHECKS, ROCKSDB, STATE_STORE
+from millrace.spark.session import JAVA, ROCKSDB, STATE_STORE
 
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 """Spark's default."""
@@ -43,7 +43,7 @@ def measured(setting: StreamsSetting) -> dict[str, Any]:
 
     from millrace.spark import session
 
-    pinned = f"-Xms{setting.heap} -XX:+AlwaysPreTouch {ARROW_CHECKS}"
+    pinned = f"-Xms{setting.heap} -XX:+AlwaysPreTouch {JAVA}"
     settings: dict[str, object] = {
         "spark__sql__shuffle__partitions": 2,
         "spark__driver__memory": setting.heap,

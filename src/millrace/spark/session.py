@@ -12,6 +12,14 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 PARTITIONS = "spark.sql.shuffle.partitions"
 
+BOUNDED = "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage"
+BOUND_MB = "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB"
+"""What all state stores of an executor have together. Without, each fills write buffers of 64 MB, one or two."""
+
+SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
+"""Spark puts it into the environment of some workers and not of those that have state, and workers are shared only
+where environments are equal: with it there are twice as many."""
+
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 """With a limit of bytes, Spark measures its Arrow buffers anew for every row; that of rows is limit enough."""
 
@@ -28,9 +36,16 @@ are not needed where Hadoop has its own."""
 ARROW_CHECKS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """Spark asks whether a value is there before it reads it; without these, Arrow's Java side checks again, every time."""
 
+TRIM = "-XX:TrimNativeHeapInterval=2000"
+"""RocksDB takes and frees memory a chunk at a time; the C library keeps what is free until it is asked to give it back.
+Java has the option from 17.0.9 on; before, it is ignored, for Spark tells Java to ignore what it does not know."""
+
+JAVA = f"{ARROW_CHECKS} {TRIM}"
+"""What Java is told."""
+
 
 def session(name: str = "millrace", *, master: str | None = None, **settings: object) -> SparkSession:
-    """A session whose workers run this interpreter and whose state store is RocksDB with a changelog.
+    """A session whose workers run this interpreter and whose state store is RocksDB: with a changelog, and bounded.
 
     Parameters
     ----------
@@ -49,9 +64,12 @@ def session(name: str = "millrace", *, master: str | None = None, **settings: ob
     defaults: dict[str, object] = {
         STATE_STORE: ROCKSDB,
         CHANGELOG: "true",
+        BOUNDED: "true",
+        BOUND_MB: 128,
+        SIMPLIFIED: "false",
         ARROW_BYTES: 2**31 - 1,
-        "spark.driver.extraJavaOptions": ARROW_CHECKS,
-        "spark.executor.extraJavaOptions": ARROW_CHECKS,
+        "spark.driver.extraJavaOptions": JAVA,
+        "spark.executor.extraJavaOptions": JAVA,
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.enabled": "false",
