@@ -10,8 +10,6 @@ from pyspark.sql import SparkSession
 from millrace.spark import session
 from millrace.spark.session import JAVA
 
-FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -24,9 +22,6 @@ def spark() -> Iterator[SparkSession]:
         spark__driver__bindAddress="127.0.0.1",
         # Many small queries: there is more to compile than to run, and little to collect.
         spark__driver__extraJavaOptions=f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {JAVA}",
-        # Every file of a checkpoint costs a process for its chmod. Crash tests have sessions with Spark's own settings.
-        spark__sql__streaming__checkpoint__fileChecksum__enabled=False,
-        spark__sql__streaming__checkpointFileManagerClass=FILES,
     )
     made.sparkContext.setLogLevel("OFF")
     yield made
