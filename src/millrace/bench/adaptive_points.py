@@ -111,6 +111,7 @@ def online(_: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
     came: list[tuple[float, int]] = [(0.0, 0)]
     for batch in Feeding(join, arrivals, point.costs).online():
         came.append((arrivals.clock.now(), came[-1][1] + len(batch)))
+    spilled, read = join.metrics.spilled_rows, join.metrics.bytes_read
     moments, counts = np.array([moment for moment, _ in came]), [count for _, count in came]
     _check(inputs, point, counts[-1] + _rest(inputs, point, join, seed))
     at = {x: counts[int(np.searchsorted(moments, end * x / 100 + WAIT, "right")) - 1] for x in READ_AT}
@@ -122,6 +123,9 @@ def online(_: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
         "most waiting": metrics.most_waiting / point.max_new_arrivals,
         "mean waiting": metrics.mean_waiting / point.max_new_arrivals,
         "reactive units": float(metrics.reactive_units),
+        "reactive": float(metrics.rows_reactive),
+        "spilled": float(spilled),
+        "bytes read": float(read),
         "late": arrivals.clock.now() - end,
         **{f"results at {x}": float(count) for x, count in at.items()},
     }
