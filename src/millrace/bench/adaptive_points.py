@@ -47,6 +47,8 @@ class OnlinePoint(Run):
     max_new_arrivals: int
     delay: float = 0.0
     """Of each fragment, in per cent of its time."""
+    result_us: float = 1.0
+    """Microseconds for a result."""
     parameters: tuple[tuple[str, Any], ...] = ()
     """Of the data."""
     options: tuple[tuple[str, Any], ...] = ()
@@ -57,7 +59,7 @@ class OnlinePoint(Run):
     def costs(self) -> Costs:
         """What work takes: a processor and a disk of the paper's time."""
         seconds = BLOCK_SECONDS * self.block / BLOCK_BYTES
-        return Costs(row=10e-6, result=1e-6, read=seconds, write=seconds)
+        return Costs(row=10e-6, result=self.result_us * 1e-6, read=seconds, write=seconds)
 
     @property
     def conditions(self) -> str:
@@ -90,6 +92,7 @@ def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, 
         block=max(_LEAST_BLOCK, round(given.pop("block", BLOCK_BYTES) * scaled)),
         max_new_arrivals=max(_LEAST_ARRIVALS, round(given.pop("max_new_arrivals", 1000) * scaled)),
         delay=float(given.pop("delay", 0.0)),
+        result_us=float(given.pop("result_us", 1.0)),
         options=tuple((name, int(given.pop(name))) for name in _JOIN if name in given),
         parameters=tuple(sorted((name, float(value)) for name, value in given.items())),
     )
