@@ -54,7 +54,8 @@ _MERGES = (
 )
 _SEGMENTS = (
     "a segment of HMJ is a whole pair of buckets, and a merge takes ten of them; with a fan-in of two it is 6.4 "
-    "instead of 25.6 times MaxNewArr at a delay of 10 % (seed 11); the paper does not say how many buckets it has (32 here)"
+    "instead of 25.6 times MaxNewArr at a delay of 10 % (seed 11); the paper does not say how many buckets it has "
+    "(32 here)"
 )
 
 

@@ -7,12 +7,12 @@ from math import inf
 from millrace.bench.experiment import Experiment, Paper, Ratio, Scale, lines, with_models
 
 _LEAVE = (
-    "tuples of SSCJ leave with their match, after 0.52 s on average, those of MESHJOIN stay for a turn, 1.0 s, so SSCJ "
-    "passes more tuples through the same room (HYBRIDJOIN, without a cache, has 2.3 times MESHJOIN's rate)"
+    "tuples of SSCJ leave with their match, after 0.52 s on average, those of MESHJOIN stay for a turn, 1.0 s, so "
+    "SSCJ passes more tuples through the same room (HYBRIDJOIN, without a cache, has 2.3 times MESHJOIN's rate)"
 )
 _GROWS = (
-    "the cache answers 49 % of the tuples with 1 % of memory and 69 % with 10 %, which saves at most 2.0 and 3.3 times, "
-    "and takes a fifth of the memory from those that wait"
+    "the cache answers 49 % of the tuples with 1 % of memory and 69 % with 10 %, which saves at most 2.0 and 3.3 "
+    "times, and takes a fifth of the memory from those that wait"
 )
 _EVEN = (
     "standard TPC-H spreads orders evenly over customers: the cache answers 0.1 to 2.5 % of the tuples and takes a "
