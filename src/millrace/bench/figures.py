@@ -97,7 +97,7 @@ def _apart(places: list[float], log: bool) -> list[float]:
     """Places that have room for a label, from the last to the first.
 
     >>> _apart([0.2, 0.5, 1, 2, 5, 10], False), _apart([1, 2, 3, 4, 4.9], True)
-    ([10, 5, 2, 1], [4.9, 4, 3, 2, 1])
+    ([10, 5, 2, 1, 0.5], [4.9, 4, 3, 2, 1])
     """
     at = [math.log(place) if log else place for place in places]
     least = 0.05 * (at[-1] - at[0])
