@@ -260,6 +260,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = shell.invoke(app, ["bench", "report", str(file), "--to", str(tmp_path / "page.html")])
     assert said.exit_code == 0
     assert "ssbj-5a" in (tmp_path / "page.html").read_text()
+    tables = shell.invoke(app, ["bench", "report", str(file), "--markdown"]).output
+    assert "| all | 4 |" in tables
+    assert "| ssbj-5a | 7 times at 1 % |" in tables
     assert shell.invoke(app, ["bench", "compare", str(file), str(file)]).exit_code == 0
     worse = json.loads(file.read_text().replace("8088.0", "6000.0"))
     (tmp_path / "worse.json").write_text(json.dumps(worse))

@@ -39,12 +39,11 @@ Places = npt.NDArray[np.int64]
 Ranges = list[tuple[int, int]]
 
 
-def clean_up(m: Machinery, partition: int, past: Past) -> Batches:
-    """Join all rows of a partition, where all are on disk, that have not met."""
-    lists = [side.disk.partitions[partition] for side in m.sides]
-    if not all(len(blocks) for blocks in lists):
+def clean_up(m: Machinery, partition: int, past: Past, since: int = 0, until: int = int(LAST)) -> Batches:
+    """Join all rows of a partition on disk that have not met; or those of blocks that left memory at that time."""
+    spans = [side.disk.partitions[partition].spans(since, until) for side in m.sides]
+    if not all(len(each) for each in spans):
         return
-    spans = [blocks.spans() for blocks in lists]
     sizes = [int(each[:, 2].sum()) for each in spans]
     build = 0 if sizes[0] <= sizes[1] else 1
     window, room = m.transfer.nbytes // 6, m.transfer.nbytes // 12  # putting rows together takes the rest
@@ -54,7 +53,8 @@ def clean_up(m: Machinery, partition: int, past: Past) -> Batches:
         for number in (build, 1 - build):
             wide = _wide(spans[number], ranges, window)
             if len(wide):
-                spans[number] = _sort(m, m.sides[number], partition, spans[number], wide)
+                _sort(m, m.sides[number], partition, spans[number], wide)
+                spans[number] = m.sides[number].disk.partitions[partition].spans(since, until)
                 ranges = _ranges(spans[number], window) if number == build else ranges
     ours, theirs = (Window(m.sides[number], partition, spans[number], window, room) for number in (build, 1 - build))
     for low, high in ranges:
@@ -109,8 +109,8 @@ class Window:
 
     def _read(self, at: int) -> Piece:
         if at not in self._held:
-            _, _, nbytes, block, rows = self._spans[at].tolist()
-            self._held[at] = self._disk.read(at, BlockId(block), rows)
+            _, _, nbytes, block, rows, place = self._spans[at].tolist()
+            self._held[at] = self._disk.read(place, BlockId(block), rows)
             self._nbytes += nbytes
         return self._held[at]
 
@@ -127,13 +127,12 @@ class Window:
             self._nbytes -= int(self._spans[at, 2])
 
 
-def _sort(m: Machinery, side: Side, partition: int, spans: Spans, wide: Places) -> Spans:
-    """Sort some blocks of a side, so many at a time as there is room for; return the spans of all there are then."""
+def _sort(m: Machinery, side: Side, partition: int, spans: Spans, wide: Places) -> None:
+    """Sort some blocks of a side, so many at a time as there is room for."""
     room = m.transfer.nbytes // 6
     nbytes = max(room // 32, min(m.block, _LEAST_BLOCK))
     rows = int(spans[:, 4].sum()) * nbytes // int(spans[:, 2].sum())
-    side.disk.rewrite(partition, _groups(spans, wide, room), max(1, rows))
-    return side.disk.partitions[partition].spans()
+    side.disk.rewrite(partition, _groups(spans[wide], room), max(1, rows))
 
 
 def _wide(spans: Spans, ranges: Ranges, room: int) -> Places:
@@ -160,11 +159,11 @@ def _overlapping(spans: Spans, low: int, high: int) -> Places:
     return np.flatnonzero((spans[:, 1] >= low) & (spans[:, 0] <= high))
 
 
-def _groups(spans: Spans, places: Places, room: int) -> Iterator[list[int]]:
-    """Blocks, so many at a time as there is room for; at least one."""
+def _groups(spans: Spans, room: int) -> Iterator[list[int]]:
+    """Places of blocks, so many at a time as there is room for; at least one."""
     group: list[int] = []
     left = room
-    for place, nbytes in zip(places.tolist(), spans[places, 2].tolist(), strict=True):
+    for nbytes, place in spans[:, [2, 5]].tolist():
         if group and nbytes > left:
             yield group
             group, left = [], room

@@ -160,10 +160,14 @@ class BlockList:
         self._tail.append(block)
         self.rows += block.rows
 
-    def spans(self) -> Spans:
-        """Least code, greatest code, bytes, number and rows of every block, a row each."""
-        known = [(block.low, block.high, block.nbytes, block.id, block.rows) for block in self]
-        return np.array(known, np.int64).reshape(-1, 5)
+    def spans(self, since: int = 0, until: int = 2**63 - 1) -> Spans:
+        """Least code, greatest code, bytes, number, rows and place of every block that left memory then, a row each."""
+        known = [
+            (block.low, block.high, block.nbytes, block.id, block.rows, at)
+            for at, block in enumerate(self)
+            if since < block.left <= until
+        ]
+        return np.array(known, np.int64).reshape(-1, 6)
 
     def change(self, at: int, block: Block) -> None:
         """Something else is known of a block now."""

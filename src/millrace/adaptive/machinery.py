@@ -44,19 +44,20 @@ class LogicalClock:
 class Past:
     """Which rows of a partition have met although one of them was on disk.
 
-    Rows that had left memory by a *corner*, one moment per side, have all been joined on disk. A *history* says per
-    side, run by run, until when its rows had left that were brought back to meet the other side's rows in memory, and
-    when that was.
+    Rows that had left memory by a *corner*, one moment per side, and after a moment for both, have all been joined on
+    disk. A *history* says per side, run by run, until when its rows had left that were brought back to meet the other
+    side's rows in memory, and when that was.
     """
 
     def __init__(self) -> None:
-        self.corners: list[tuple[int, int]] = []
+        self.corners: list[tuple[int, int, int]] = []
+        """The left and the right side's moment, and the one before which rows of both are not meant."""
         self.history: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
 
-    def add_corner(self, left: int, right: int) -> None:
-        """All rows that had left by these moments have been joined with each other."""
-        kept = [(a, b) for a, b in self.corners if not (a <= left and b <= right)]
-        self.corners = [*kept, (left, right)]
+    def add_corner(self, left: int, right: int, since: int = 0) -> None:
+        """All rows that had left by these moments, and after ``since``, have been joined with each other."""
+        kept = [(a, b, c) for a, b, c in self.corners if not (a <= left and b <= right and c >= since)]
+        self.corners = [*kept, (left, right, since)]
 
     def add_run(self, side: int, until: int, when: int) -> None:
         """Rows of a side that had left until then have met the rows that the other had in memory."""
@@ -65,9 +66,9 @@ class Past:
 
     def seen_from(self, side: int) -> tuple[Codes, Codes, Codes]:
         """Corners, own and other history as arrays, own moments first."""
-        corners = _moments(self.corners)
+        corners = np.array(self.corners, np.int64).reshape(-1, 3)
         own, other = _moments(self.history[side]), _moments(self.history[1 - side])
-        return (corners[:, ::-1].copy() if side else corners), own, other
+        return (corners[:, [1, 0, 2]].copy() if side else corners), own, other
 
 
 def _moments(pairs: list[tuple[int, int]]) -> Codes:

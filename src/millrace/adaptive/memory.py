@@ -97,8 +97,6 @@ class SortedRows:
         self._budget, self._reservation = budget, budget.reserve(name)
         self.lacking = 0
         """Bytes that the last :meth:`make_room` did not get."""
-        self.waiting = 0
-        """Rows it was to be for."""
 
     @staticmethod
     def least_bytes(schema: pa.Schema, rows: int, width: int) -> int:
@@ -136,11 +134,6 @@ class SortedRows:
 
     def make_room(self, codes: Codes, heap_bytes: int) -> bool:
         """Reserve memory for rows of these sorted codes; False if the budget cannot give it."""
-        made = self._make_room(codes, heap_bytes)
-        self.waiting = 0 if made else len(codes)
-        return made
-
-    def _make_room(self, codes: Codes, heap_bytes: int) -> bool:
         arena, index = self.arena, self.index
         slots = max(self._charged_slots, len(self) + len(codes))
         free = int(index.state[SPARE]) + self._charged_chunks - int(index.state[HIGH])

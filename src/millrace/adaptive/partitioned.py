@@ -8,12 +8,16 @@ import numpy as np
 
 from millrace.adaptive.blocks import Chunk
 from millrace.adaptive.cleaning import clean_up
+from millrace.adaptive.directory import BlockList
 from millrace.adaptive.machinery import Machinery, Past
 from millrace.adaptive.output import Batches
 from millrace.adaptive.reactive import Reactive
+from millrace.adaptive.segments import SEGMENT_BYTES, Segments
 from millrace.core.errors import ConfigError
 
 _RUN_BYTES = 16
+FAN_IN = 10
+"""Segments that are merged at a time, as in the paper of DINER."""
 
 
 class AtTheEnd(Reactive):
@@ -42,7 +46,7 @@ class AtTheEnd(Reactive):
 
     def accept(self, state: dict[str, Any]) -> None:
         for past, (corners, left, right) in zip(self.pasts, state["pasts"], strict=True):
-            past.corners = [(a, b) for a, b in corners]
+            past.corners = [(a, b, c) for a, b, c in corners]
             past.history = ([(a, b) for a, b in left], [(a, b) for a, b in right])
 
 
@@ -51,6 +55,10 @@ class _Task:
 
     def __init__(self, kind: str, side: int, partition: int, results: float, blocks: int) -> None:
         self.kind, self.side, self.partition, self.results, self.blocks = kind, side, partition, results, blocks
+
+    def rate(self) -> float:
+        """Results for a block that is read."""
+        return self.results / max(1, self.blocks)
 
 
 class Probing(AtTheEnd):
@@ -129,65 +137,88 @@ class Probing(AtTheEnd):
 
 
 class Merging(AtTheEnd):
-    """HMJ's merging: what is on disk of one partition is joined as far as it has not been.
+    """HMJ's merging: up to so many segments of a partition are joined with each other, and are one segment then.
+
+    Which of them is not the paper's to say: those that promise most results for a block that is read.
 
     Parameters
     ----------
     fan_in
-        Blocks that have to have come before a partition is merged again.
+        Most segments that are merged at a time.
     """
 
-    def __init__(self, machinery: Machinery, *, fan_in: int = 2) -> None:
+    def __init__(self, machinery: Machinery, *, fan_in: int = FAN_IN) -> None:
         super().__init__(machinery)
-        if isinstance(fan_in, bool) or not isinstance(fan_in, int) or fan_in < 1:
-            raise ConfigError(f"fan_in: expected a whole number of at least 1; got {fan_in!r}")
-        self._fan_in = fan_in
-        self._merged = np.zeros((machinery.partitions.count, 2), np.int64)
-        """Rows of both sides that have been joined on disk."""
+        self._fan_in = checked_fan_in(fan_in)
+        self.segments = [Segments() for _ in range(machinery.partitions.count)]
+        self._charge = machinery.budget.reserve("segments")
 
     @property
     def work(self) -> bool:
         return bool(self._tasks())
 
+    def _lists(self, partition: int) -> list[BlockList]:
+        return [side.disk.partitions[partition] for side in self._m.sides]
+
     def _tasks(self) -> list[_Task]:
         tasks = []
-        for partition, merged in enumerate(self._merged):
-            lists = [side.disk.partitions[partition] for side in self._m.sides]
-            rows = [blocks.rows for blocks in lists]
-            results = rows[0] * rows[1] - int(merged[0]) * int(merged[1])
-            if results and sum(len(blocks) for blocks in lists) >= self._fan_in:
-                blocks = sum(len(each) for each in lists)
-                tasks.append(_Task("merge", 0, partition, float(results), blocks))
+        for partition, segments in enumerate(self.segments):
+            segments.look(self._lists(partition), self._most(segments))
+            merge = segments.best(self._fan_in)
+            if merge is not None and merge.results:
+                tasks.append(_Task("merge", 0, partition, merge.results, merge.blocks))
         return tasks
+
+    def _most(self, segments: Segments) -> int:
+        """How many segments of a partition may be known: enough for two merges, if there is memory for that."""
+        known, most = len(segments.known), 2 * self._fan_in
+        others = sum(len(each.known) for each in self.segments) - known
+        while most > known and not self._charge.try_resize((others + most) * SEGMENT_BYTES):
+            most -= 1
+        return most
 
     def unit(self) -> Batches:
         tasks = self._tasks()
         if tasks:
-            yield from self._merge(max(tasks, key=lambda task: task.results))
+            yield from self._merge(max(tasks, key=_Task.rate))
 
     def _merge(self, task: _Task) -> Batches:
-        m, partition = self._m, task.partition
-        past = self.pasts[partition]
-        yield from clean_up(m, partition, past)
-        past.add_corner(m.clock.now, m.clock.now)
-        self._merged[partition] = [side.disk.partitions[partition].rows for side in m.sides]
+        partition, segments = task.partition, self.segments[task.partition]
+        merge = segments.best(self._fan_in)
+        assert merge is not None
+        since, until = segments.known[merge.first].since, segments.known[merge.first + merge.count - 1].until
+        before, past = [len(blocks) for blocks in self._lists(partition)], self.pasts[partition]
+        yield from clean_up(self._m, partition, past, since, until)
+        past.add_corner(until, until, since)
+        segments.merged(merge, self._lists(partition), before)
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "merged": self._merged.tolist()}
+        return {**super().state(), "segments": [segments.state() for segments in self.segments]}
 
     def accept(self, state: dict[str, Any]) -> None:
         super().accept(state)
-        self._merged[:] = state["merged"]
+        for segments, kept in zip(self.segments, state["segments"], strict=True):
+            segments.accept(kept)
+
+    def check_invariants(self) -> None:
+        for partition, segments in enumerate(self.segments):
+            segments.check_invariants(self._lists(partition))
 
 
 class BestOfBoth(Reactive):
-    """RPJ: what promises most results per block read, memory with disk or disk with disk."""
+    """RPJ: what promises most results per block read, memory with disk or disk with disk.
+
+    Parameters
+    ----------
+    fan_in
+        Most segments that are merged at a time.
+    """
 
     hurried = True
 
-    def __init__(self, machinery: Machinery) -> None:
+    def __init__(self, machinery: Machinery, *, fan_in: int = FAN_IN) -> None:
         super().__init__(machinery)
-        self._probing, self._merging = Probing(machinery), Merging(machinery)
+        self._probing, self._merging = Probing(machinery), Merging(machinery, fan_in=fan_in)
         self._merging.pasts = self._probing.pasts
 
     @property
@@ -197,7 +228,7 @@ class BestOfBoth(Reactive):
     def unit(self) -> Batches:
         tasks = [*self._probing._tasks(), *self._merging._tasks()]
         if tasks:
-            best = max(tasks, key=lambda task: task.results / max(1, task.blocks))
+            best = max(tasks, key=_Task.rate)
             yield from self._probing._probe(best) if best.kind == "probe" else self._merging._merge(best)
 
     def clean_up(self) -> Batches:
@@ -210,3 +241,13 @@ class BestOfBoth(Reactive):
         self._probing.accept(state["probing"])
         self._merging.accept(state["merging"])
         self._merging.pasts = self._probing.pasts
+
+    def check_invariants(self) -> None:
+        self._merging.check_invariants()
+
+
+def checked_fan_in(fan_in: int) -> int:
+    """A number of segments, or an error that says what it is instead."""
+    if isinstance(fan_in, bool) or not isinstance(fan_in, int) or fan_in < 2:
+        raise ConfigError(f"fan_in: expected a whole number of at least 2; got {fan_in!r}")
+    return fan_in

@@ -86,19 +86,13 @@ class ThreeRegions(Flushing):
         return max(1, int(lacking / 2 / side.memory.row_bytes) // rows) * rows
 
     def _victim(self) -> Side:
-        """The side with more rows in memory, with those that wait for room: its own room serves them as it is.
-
-        Once an input has ended, rows of the other cannot meet anybody new.
-        """
+        """The side with more rows in memory. Once an input has ended, rows of the other cannot meet anybody new."""
         left, right = self._m.sides
         if left.ended != right.ended:
             idle = right if left.ended else left
             if len(idle.memory):
                 return idle
-        if not (len(left.memory) and len(right.memory)):
-            return left if len(left.memory) else right
-        ours, theirs = (len(side.memory) + side.memory.waiting for side in (left, right))
-        return left if ours >= theirs else right
+        return left if len(left.memory) >= len(right.memory) else right
 
     def tups(self, side: Side) -> list[int]:
         """Rows in the three regions."""

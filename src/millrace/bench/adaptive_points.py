@@ -47,6 +47,8 @@ class OnlinePoint(Run):
     max_new_arrivals: int
     delay: float = 0.0
     """Of each fragment, in per cent of its time."""
+    result_us: float = 1.0
+    """Microseconds for a result."""
     parameters: tuple[tuple[str, Any], ...] = ()
     """Of the data."""
     options: tuple[tuple[str, Any], ...] = ()
@@ -57,7 +59,7 @@ class OnlinePoint(Run):
     def costs(self) -> Costs:
         """What work takes: a processor and a disk of the paper's time."""
         seconds = BLOCK_SECONDS * self.block / BLOCK_BYTES
-        return Costs(row=10e-6, result=1e-6, read=seconds, write=seconds)
+        return Costs(row=10e-6, result=self.result_us * 1e-6, read=seconds, write=seconds)
 
     @property
     def conditions(self) -> str:
@@ -90,6 +92,7 @@ def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, 
         block=max(_LEAST_BLOCK, round(given.pop("block", BLOCK_BYTES) * scaled)),
         max_new_arrivals=max(_LEAST_ARRIVALS, round(given.pop("max_new_arrivals", 1000) * scaled)),
         delay=float(given.pop("delay", 0.0)),
+        result_us=float(given.pop("result_us", 1.0)),
         options=tuple((name, int(given.pop(name))) for name in _JOIN if name in given),
         parameters=tuple(sorted((name, float(value)) for name, value in given.items())),
     )
@@ -111,6 +114,7 @@ def online(_: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
     came: list[tuple[float, int]] = [(0.0, 0)]
     for batch in Feeding(join, arrivals, point.costs).online():
         came.append((arrivals.clock.now(), came[-1][1] + len(batch)))
+    spilled, read = join.metrics.spilled_rows, join.metrics.bytes_read
     moments, counts = np.array([moment for moment, _ in came]), [count for _, count in came]
     _check(inputs, point, counts[-1] + _rest(inputs, point, join, seed))
     at = {x: counts[int(np.searchsorted(moments, end * x / 100 + WAIT, "right")) - 1] for x in READ_AT}
@@ -122,6 +126,9 @@ def online(_: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
         "most waiting": metrics.most_waiting / point.max_new_arrivals,
         "mean waiting": metrics.mean_waiting / point.max_new_arrivals,
         "reactive units": float(metrics.reactive_units),
+        "reactive": float(metrics.rows_reactive),
+        "spilled": float(spilled),
+        "bytes read": float(read),
         "late": arrivals.clock.now() - end,
         **{f"results at {x}": float(count) for x, count in at.items()},
     }

@@ -85,11 +85,27 @@ def _scales(axes: Axes, figure: dict[str, Any], scale: float) -> None:
         axes.set_ylim(0, 1.12 * max([*means, 1e-12]))
     places = sorted({p["x"] * scale for line in figure["series"].values() for p in line})
     if figure["log_x"] or len(places) <= 6:
-        axes.set_xticks(places, [_number(place) for place in places])
+        labels = _apart(places, figure["log_x"])
+        axes.set_xticks(places, [_number(place) if place in labels else "" for place in places])
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _number(y)))
     if figure["log_y"]:
         axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _apart(places: list[float], log: bool) -> list[float]:
+    """Places that have room for a label, from the last to the first.
+
+    >>> _apart([0.2, 0.5, 1, 2, 5, 10], False), _apart([1, 2, 3, 4, 4.9], True)
+    ([10, 5, 2, 1, 0.5], [4.9, 4, 3, 2, 1])
+    """
+    at = [math.log(place) if log else place for place in places]
+    least = 0.05 * (at[-1] - at[0])
+    kept: list[int] = []
+    for i in reversed(range(len(at))):
+        if not kept or at[kept[-1]] - at[i] >= least:
+            kept.append(i)
+    return [places[i] for i in kept]
 
 
 def _number(y: float) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.bench.adaptive_points import online
+from millrace.bench.ceiling import known_frequencies
 from millrace.bench.experiment import Point, Run
 from millrace.bench.sets import DataSet, open_set
 from millrace.bench.steady import LOOKED_UP, paced, saturated
@@ -152,7 +153,9 @@ MEASURES: dict[str, Callable[[Path, Any, int], Outcome]] = {
     "model": _predicted,
     "equations": _equations,
     "online": online,
+    "known frequencies": known_frequencies,
 }
 """How a point comes about: a join that always has tuples; one with an arrival rate; joins until one has the rate; the
-engine's cost model; the paper's equations; an adaptive join while its inputs come. Joins of another kind are another
+engine's cost model; the paper's equations; an adaptive join while its inputs come, and a policy that would know all
+about them beforehand. Joins of another kind are another
 line here."""

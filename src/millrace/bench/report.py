@@ -23,21 +23,32 @@ section img { width: 100%; } h3 { margin: 0 0 .3rem; } blockquote { margin: .2re
 .verdict { display: inline-block; border-radius: 3px; padding: 0 .45em; font-size: 12.5px; color: white;
   white-space: nowrap; }
 .reproduced { background: #3f7d3f; } .partly { background: #b98a1d; } .not { background: #b0413e; }
+.unmeasured { background: #8a979e; } td.number, th.number { text-align: right; } dt { float: left; clear: left;
+  font-weight: 600; margin-right: .5em; } dd { margin: 0 0 .2rem 9rem; } h4 { margin: 2rem 0 .4rem; }
 @media (max-width: 760px) { section { grid-template-columns: 1fr; } }
 """
-_EVERY = ("reproduced", "partly", "not reproduced", "not measured")
+EVERY = ("reproduced", "partly", "not reproduced", "not measured")
+"""What can come of a claim."""
+_WORDS = {
+    "R": "the master data, on disk; the stream is joined with it",
+    "load": "rows of R that are read at a time",
+    "turn": "one pass over all of R",
+    "skew": "the exponent of a Zipf law: 0 is even, 1 is the usual one",
+    "memory, % of R": "the budget for everything the join holds",
+    "online": "before all inputs have ended",
+    "MaxNewArr": "rows that may wait before a join leaves the disk for them",
+    "MaxOuterMem": "blocks that DINER holds in memory while it joins blocks on disk",
+}
 
 
 def html(results: dict[str, Any]) -> str:
     """The page."""
     figures = results["experiments"]
-    papers: dict[str, list[str]] = {}
-    for name, figure in figures.items():
-        papers.setdefault(figure["paper"], []).append(name)
-    parts = [_head(results), _summary(figures)]
+    papers = by_paper(figures)
+    parts = [_head(results), _totals(figures), _explained(), _summary(figures)]
     for paper, names in papers.items():
         reference = figures[names[0]]["reference"]
-        parts.append(f"<h2>{escape(paper)}</h2><p class=quiet>{escape(reference)}</p>")
+        parts.append(f"<h2 id='{escape(paper)}'>{escape(paper)}</h2><p class=quiet>{escape(reference)}</p>")
         parts += [_section(name, figures[name]) for name in names]
     body = "\n".join(parts)
     return (
@@ -52,6 +63,14 @@ def write(results: dict[str, Any], path: Path) -> None:
     path.write_text(html(results), encoding="utf-8")
 
 
+def by_paper(figures: dict[str, Any]) -> dict[str, list[str]]:
+    """Names of figures by their papers."""
+    papers: dict[str, list[str]] = {}
+    for name, figure in figures.items():
+        papers.setdefault(figure["paper"], []).append(name)
+    return papers
+
+
 def verdicts(figures: dict[str, Any]) -> Counter[str]:
     """How many claims came out how."""
     return Counter(claim["verdict"] for figure in figures.values() for claim in figure["claims"])
@@ -59,15 +78,14 @@ def verdicts(figures: dict[str, Any]) -> Counter[str]:
 
 def _head(results: dict[str, Any]) -> str:
     seeds = results["seeds"]
-    runs = (
-        f"{len(seeds)} runs of each point, with 95 % confidence intervals"
-        if len(seeds) > 1
-        else ("one run of each point, so no intervals")
-    )
+    counts = {len(p["values"]) for f in results["experiments"].values() for line in f["series"].values() for p in line}
+    fewest, most = min(counts, default=0), max(counts, default=0)
+    runs = f"{most} runs of each point" if fewest == most else f"{fewest} to {most} runs of each point"
+    runs = f"{runs}, with 95 % confidence intervals" if most > 1 else "one run of each point, so no intervals"
     versions = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
     machine = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
     found = verdicts(results["experiments"])
-    counts = ", ".join(f"{found[verdict]} {verdict}" for verdict in _EVERY if found[verdict])
+    said = ", ".join(f"{found[verdict]} {verdict}" for verdict in EVERY if found[verdict])
     warning = ""
     if results["size"] == "small":
         warning = "<p><b>Size small checks that everything runs; it is too small to be held against a paper.</b></p>"
@@ -80,7 +98,36 @@ def _head(results: dict[str, Any]) -> str:
         "these figures are the same on any machine. Loads transfer whole rows, and in MESHJOIN and its kin a tuple "
         "stays for a whole turn, as in the papers. R and what goes with it are scaled down to the size; axes show the "
         "paper's numbers. Adaptive joins have arrivals on a virtual clock, on which rows, results and blocks take the "
-        f"time that is said.</p>{warning}<p><b>{sum(found.values())} claims: {counts}.</b></p>"
+        f"time that is said.</p>{warning}<p><b>{sum(found.values())} claims: {said}.</b></p>"
+    )
+
+
+def _totals(figures: dict[str, Any]) -> str:
+    """What came of the claims of each paper, with links to them."""
+    lines = []
+    for paper, names in by_paper(figures).items():
+        found = verdicts({name: figures[name] for name in names})
+        cells = "".join(f"<td class=number>{found[verdict] or '–'}</td>" for verdict in EVERY)
+        link = f"<a href='#{escape(paper)}'>{escape(paper)}</a>"
+        lines.append(
+            f"<tr><td>{link}</td><td class=number>{len(names)}</td><td class=number>{found.total()}</td>{cells}</tr>"
+        )
+    heads = "".join(f"<th class=number>{_badge(verdict)}</th>" for verdict in EVERY)
+    return (
+        "<table><tr><th>paper</th><th class=number>figures</th><th class=number>claims</th>"
+        f"{heads}</tr>{''.join(lines)}</table>"
+    )
+
+
+def _explained() -> str:
+    """What the verdicts and the words on the axes mean."""
+    words = "".join(f"<dt>{escape(word)}</dt><dd>{escape(means)}</dd>" for word, means in _WORDS.items())
+    return (
+        f"<p>{_badge('reproduced')} is within the paper's number or range and the tolerance of the claim. "
+        f"{_badge('partly')} has at least a third of the effect and at most three times it, in logarithms, or is right "
+        f"at some places only. Shares and counts are {_badge('reproduced')} or {_badge('not reproduced')}. Ratios are "
+        "taken seed by seed. Where a claim differs, the reason is below it.</p>"
+        f"<h4>Words</h4><dl class=quiet>{words}</dl><h4>Figures</h4>"
     )
 
 
@@ -130,4 +177,5 @@ def _claim(claim: dict[str, Any]) -> str:
 
 
 def _badge(verdict: str) -> str:
-    return f"<span class='verdict {verdict.split()[0]}'>{escape(verdict)}</span>"
+    style = "unmeasured" if verdict == "not measured" else verdict.split()[0]
+    return f"<span class='verdict {style}'>{escape(verdict)}</span>"

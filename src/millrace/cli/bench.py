@@ -92,11 +92,16 @@ def report(
         "build/bench/results-small.json"
     ),
     to: Annotated[Path | None, typer.Option(help="The page to write; beside the results if not given.")] = None,
+    tables: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown instead of a page.")] = False,
 ) -> None:
     """Write one page with all figures beside the papers' claims."""
     from millrace.bench import report as page
     from millrace.bench import results
+    from millrace.bench.markdown import markdown
 
+    if tables:
+        typer.echo(markdown(results.read(results_file)), nl=False)
+        return
     target = to or results_file.with_name(results_file.stem.replace("results", "report") + ".html")
     page.write(results.read(results_file), target)
     say(f"report: {target}")

@@ -83,7 +83,8 @@ def merge(
     """Pairs (i, j) with ``lows[i] <= keys[j] <= highs[i]`` that have not met before. All keys ascend.
 
     Two rows have met if both had arrived before either left memory; if both had left by one of the ``corners``, one
-    moment for each side, for then they were joined on disk; or if a run of the history brought one back to the other.
+    moment for each side, and after its third, for then they were joined on disk; or if a run of the history brought one
+    back to the other.
     Stamps are (arrival, departure) as two rows of an array; a history has (rows that left until then, when it ran).
 
     ``cursor`` is (row, where its keys begin, next key or -1): start with (0, 0, -1), call again until the first reaches
@@ -107,7 +108,7 @@ def merge(
             left = keys_stamps[1, j]
             met = max(arrival, came) < min(departure, left)
             for c in range(len(corners)):
-                met |= departure <= corners[c, 0] and left <= corners[c, 1]
+                met |= departure <= corners[c, 0] and left <= corners[c, 1] and min(departure, left) > corners[c, 2]
             if not met and len(rows_history):
                 met = _probed(rows_history, departure, came, left)
             if not met and len(keys_history):

@@ -7,9 +7,14 @@ from math import inf
 from millrace.bench.experiment import Experiment, Paper, Peak, Ratio, Scale, Series, lines, with_models
 
 _INL = (
-    "INL here pays a seek for every page its pool does not have; the paper's B+-tree had a pool whose hits are not told"
+    "INL pays 0.996 seeks of 8 ms for a tuple and has 123 tuples/s, the paper's 274, as with half as many; against 274 "
+    "the ratio would be 16"
 )
-_DISK_ONLY = "only the disk takes time here; in the paper it is probing and removing that cost more"
+_DISK_ONLY = (
+    "only the disk takes time, so the rate grows as the memory does, to 82,000 tuples/s (the paper's 26,000); with "
+    "26 µs more for each tuple it would be 26,000, and 6.5 times that with 0.5 % of memory"
+)
+_TURNS = "only the disk takes time: 44,016 tuples/s at any skew of R, while INL has 0.02 of its rate at skew 1"
 
 PAPER = Paper(
     "MESHJOIN",
@@ -104,7 +109,7 @@ FIGURES = (
         claims=(
             Ratio("MESHJOIN above INL", "meshjoin", "inl", (1, inf)),
             Ratio("MESHJOIN never below 9,000 tuples/s", "meshjoin", None, (9_000, inf)),
-            Ratio("MESHJOIN falls", "meshjoin", "meshjoin", (0, 0.98), at=1, under_at=0.1, why=_DISK_ONLY),
+            Ratio("MESHJOIN falls", "meshjoin", "meshjoin", (0, 0.98), at=1, under_at=0.1, why=_TURNS),
             Ratio("INL falls", "inl", "inl", (0, 0.98), at=1, under_at=0.1),
         ),
     ),
@@ -137,7 +142,7 @@ FIGURES = (
             Ratio("MESHJOIN insensitive", "meshjoin", "meshjoin", (1, 1), 1, 0, tolerance=0.1),
             Ratio(
                 "INL insensitive", "inl", "inl", (1, 1), 1, 0, tolerance=0.1,
-                why="a pool of pages holds some of the popular ones, and the more so the more skewed the stream is",
+                why="its pool of pages, 5 % of R, holds popular ones: 0.96 seeks a tuple without skew, 0.63 at skew 1",
             ),
         ),
     ),

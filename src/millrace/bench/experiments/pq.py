@@ -9,7 +9,8 @@ from millrace.bench.experiment import Experiment, Paper, Peak, Ratio, Scale, Ser
 _QUEUE = "at small skew no page gets far more tuples than others, so the queue has nobody to serve"
 _CACHE = "with the popular keys in the cache, pages are about equally wanted and it matters little who chooses them"
 _GUARD = (
-    "every second load is the oldest tuple's, for without that guard tuples may starve; so the position matters less"
+    "every second load is the oldest tuple's, for without that guard tuples may starve, so the position matters less: "
+    "from 0.15 to 0.8 the rate is within 8 % of the best at skew 1"
 )
 
 PAPER = Paper(
