@@ -186,7 +186,7 @@ class Merging(AtTheEnd):
         partition, segments = task.partition, self.segments[task.partition]
         merge = segments.best(self._fan_in)
         assert merge is not None
-        since, until = segments.known[merge.first].since, segments.known[merge.first + merge.count - 1].until
+        since, until = segments.known[merge.first].since, segments.known[merge.first + merge.segments - 1].until
         before, past = [len(blocks) for blocks in self._lists(partition)], self.pasts[partition]
         yield from clean_up(self._m, partition, past, since, until)
         past.add_corner(until, until, since)

@@ -35,7 +35,7 @@ class Merge(NamedTuple):
     """Segments that follow one another, and what joining them would give."""
 
     first: int
-    count: int
+    segments: int
     results: float
     """Pairs of rows that may not have met."""
     blocks: int
@@ -89,14 +89,13 @@ class Segments:
 
     def merged(self, merge: Merge, lists: list[BlockList], before: list[int]) -> None:
         """Segments have been joined, and are one; the lists had so many blocks before that."""
-        some = self.known[merge.first : merge.first + merge.count]
+        some = self.known[merge.first : merge.first + merge.segments]
         written = [len(blocks) - old for blocks, old in zip(lists, before, strict=True)]
-        self.known[merge.first : merge.first + merge.count] = [
-            Segment(
-                some[0].since, some[-1].until, sum(each.left for each in some), sum(each.right for each in some),
-                merge.blocks + sum(written),
-            )
-        ]  # fmt: skip
+        left, right = sum(each.left for each in some), sum(each.right for each in some)
+        blocks = merge.blocks + sum(written)
+        self.known[merge.first : merge.first + merge.segments] = [
+            Segment(some[0].since, some[-1].until, left, right, blocks)
+        ]
         self._seen = [seen + more for seen, more in zip(self._seen, written, strict=True)]
 
     def state(self) -> list[Any]:

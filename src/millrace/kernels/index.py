@@ -49,7 +49,7 @@ def rows_of(
     shift: np.uint64,
     codes: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
-) -> int:
+) -> np.int64:
     """The first row of each code, or -1. O(1) each for codes that do not repeat.
 
     What is returned means nothing; it keeps touching entries ahead from being optimised away.

@@ -134,7 +134,7 @@ def _share_online(data: str) -> Experiment:
     )
 
 
-def _over_delays(figure: str, title: str, delays: tuple[float, ...], fixed: dict[str, float]) -> Experiment:
+def _over_delays(figure: str, title: str, delays: tuple[float, ...], fixed: dict[str, int]) -> Experiment:
     return Experiment(
         PAPER,
         figure,
