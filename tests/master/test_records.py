@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.core.errors import CorruptStoreError
+from millrace.master import records
 from millrace.master.records import FILE, Layout
 from millrace.master.store import MasterStore
 from millrace.testing.oracle import assert_same_rows
@@ -51,6 +52,13 @@ def test_records_are_the_rows(
     tmp_path_factory: pytest.TempPathFactory, master: pa.Table, shards: int, page_rows: int, data: st.DataObject
 ) -> None:
     path = tmp_path_factory.mktemp("records")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "_WRITTEN", data.draw(st.sampled_from([1, 200, 1 << 23])))
+        patch.setattr(records, "_BLOCK", data.draw(st.sampled_from([1, 7, 8192])))
+        _check(path, master, shards, page_rows, data)
+
+
+def _check(path: Path, master: pa.Table, shards: int, page_rows: int, data: st.DataObject) -> None:
     with_them = MasterStore.build(master, path / "a", "key", shards=shards, page_rows=page_rows)
     without = MasterStore.build(master, path / "b", "key", shards=shards, page_rows=page_rows, records=False)
     with_them.verify()
@@ -70,8 +78,8 @@ def test_joins_are_the_same_with_and_without(tmp_path: Path) -> None:
     master = pa.table({"key": range(500), "name": [f"name {i}" for i in range(500)], "size": pa.array(range(500))})
     stream = pa.record_batch({"key": [i * i % 700 for i in range(5_000)]})
     found = []
-    for records in (True, False):
-        store = MasterStore.build(master, tmp_path / str(records), "key", records=records)
+    for together in (True, False):
+        store = MasterStore.build(master, tmp_path / str(together), "key", records=together)
         join = mr.SemiStreamJoin(store, on="key", how="left", algorithm="lookup", memory="1MB")
         found.append(pa.Table.from_batches(list(join.run([stream]))))
     assert_same_rows(found[0].to_batches(), found[1])

@@ -233,13 +233,14 @@ def with_records(
     layout = Layout.of(schema, longest, nulls)
     if layout is None or not shard.rows:
         return shard
-    with pa.memory_map(str(directory / shard.data.path)) as file:
+    name = f"{shard.data.path.rsplit('/', 1)[0]}/{RECORDS}"
+    with (
+        tempfile.TemporaryDirectory(dir=directory) as aside,
+        pa.memory_map(str(directory / shard.data.path)) as file,
+    ):
         reader = pa.ipc.open_file(file)
-        pages = (reader.get_batch(i) for i in range(reader.num_record_batches))
-        name = f"{shard.data.path.rsplit('/', 1)[0]}/{RECORDS}"
-        aside = directory / f"{name}.making"
-        write_records(pages, layout, aside)
-    os.replace(aside, directory / name)
+        write_records((reader.get_batch(i) for i in range(reader.num_record_batches)), layout, Path(aside, RECORDS))
+        os.replace(Path(aside, RECORDS), directory / name)
     return replace(shard, records=flushed_entry(directory, name), layout=layout)
 
 

@@ -35,6 +35,7 @@ FILE = "rows.records"
 
 _LONGEST_TEXT = 64  # a place for the longest is kept in every record
 _LENGTH = 2  # bytes of a text's length
+_WRITTEN = 1 << 23  # bytes that are written at a time
 _BLOCK = 8192  # rows gathered at a time: the columns after the first find them in the processor's cache
 
 
@@ -85,10 +86,12 @@ class Layout:
 
 
 def write_records(pages: Iterator[pa.RecordBatch], layout: Layout, path: Path) -> None:
-    """Write the records of a shard's pages."""
+    """Write the records of a shard's pages, a few megabytes at a time."""
+    rows = max(1, _WRITTEN // layout.width)
     with path.open("wb") as file:
         for page in pages:
-            packed(page, layout).tofile(file)
+            for first in range(0, len(page), rows):
+                packed(page.slice(first, rows), layout).tofile(file)
 
 
 def packed(page: pa.RecordBatch, layout: Layout) -> npt.NDArray[np.uint8]:
@@ -159,6 +162,11 @@ class Records:
 
     def check(self, page: pa.RecordBatch, first: int) -> bool:
         """Whether the records of a page, which begins at row ``first``, are those of its rows."""
-        width = self._layout.width
-        held = self._raw[first * width : (first + len(page)) * width]
-        return np.array_equal(held, packed(page, self._layout).reshape(-1))
+        width, step = self._layout.width, max(1, _WRITTEN // self._layout.width)
+        return all(
+            np.array_equal(
+                self._raw[(first + at) * width : (first + min(len(page), at + step)) * width],
+                packed(page.slice(at, step), self._layout).reshape(-1),
+            )
+            for at in range(0, len(page), step)
+        )
