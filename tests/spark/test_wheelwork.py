@@ -29,29 +29,16 @@ ROWS = 4_000
 
 
 class FakeState:
-    """Value and map state, and timers; what Spark keeps for one group."""
+    """Map state; what Spark keeps for one group."""
 
     def __init__(self) -> None:
-        self.value: Any = None
         self.map: dict[Any, Any] = {}
 
-    def exists(self) -> bool:
-        return self.value is not None
-
-    def get(self) -> Any:
-        return self.value
-
-    def update(self, value: Any) -> None:
-        self.value = value
-
     def getValue(self, key: Any) -> Any:  # noqa: N802
-        return self.map[key]
+        return self.map.get(key)
 
     def updateValue(self, key: Any, value: Any) -> None:  # noqa: N802
         self.map[key] = value
-
-    def containsKey(self, key: Any) -> bool:  # noqa: N802
-        return key in self.map
 
     def removeKey(self, key: Any) -> None:  # noqa: N802
         del self.map[key]
@@ -61,9 +48,6 @@ class FakeHandle:
     def __init__(self) -> None:
         self.states: dict[str, FakeState] = {}
         self.timers: set[int] = set()
-
-    def getValueState(self, name: str, schema: str) -> FakeState:  # noqa: N802
-        return self.states.setdefault(name, FakeState())
 
     def getMapState(self, name: str, key: str, value: str) -> FakeState:  # noqa: N802
         return self.states.setdefault(name, FakeState())
@@ -78,6 +62,11 @@ class FakeTimer:
 
     def getCurrentProcessingTimeInMs(self) -> int:  # noqa: N802
         return self.now
+
+
+def waiting(handle: FakeHandle) -> list[str]:
+    """Chunks of tuples in the state."""
+    return [what for (what,) in handle.states["kept"].map if what.startswith("rows")]
 
 
 def rows_of(frames: Iterator[pd.DataFrame]) -> list[pa.RecordBatch]:
@@ -119,8 +108,7 @@ def test_every_batch_by_a_new_worker(tmp_path: Path, unique: bool, how: str, mem
         for _ in due:
             got += rows_of(processor.handleExpiredTimer((0,), FakeTimer(now), None))
         assert now < 10_000, "the waiting room does not empty"
-    assert not handle.states["rows"].map, "the state store is empty in the end"
-    assert not handle.states["marks"].map
+    assert not waiting(handle), "nobody's rows are in the state store in the end"
     master = store.to_table()
     assert_same_rows(got, oracle_join(pa.Table.from_batches([whole]), master, JoinSpec.of("key", how)))
 
@@ -145,13 +133,13 @@ def test_a_micro_batch_run_again_gives_the_same_rows_and_the_same_state(tmp_path
             processor.init(handle)
             frame = pd.DataFrame({"blob": order})
             out = rows_of(processor.handleInputRows((0,), iter([frame]), FakeTimer(10 * number)))
-            runs.append((out, {name: (state.value, state.map) for name, state in handle.states.items()}))
+            runs.append((out, {name: state.map for name, state in handle.states.items()}))
         for out, state in runs[1:]:
             assert_same_rows(out, pa.Table.from_batches(runs[0][0], plan.sent_schema))
             assert state == runs[0][1]
-        hits += len(handle.states["rows"].map) > 0
+        hits += len(waiting(handle)) > 0
     assert hits, "somebody waits"
-    assert handle.states["cache"].value is not None, "something is learned"
+    assert ("cache",) in handle.states["kept"].map, "something is learned"
 
 
 def test_a_checkpoint_goes_on_with_an_index_and_not_with_another_algorithm(tmp_path: Path) -> None:
@@ -168,7 +156,7 @@ def test_a_checkpoint_goes_on_with_an_index_and_not_with_another_algorithm(tmp_p
         return rows_of(processor.handleInputRows((0,), iter([frame]), FakeTimer(now)))
 
     got = turned(plan, first, 10)
-    assert handle.states["rows"].map, "somebody waits"
+    assert waiting(handle), "somebody waits"
     MasterStore.add_index(store.path)
     with pytest.raises(StateError, match=r"tuples wait for ssbj, and the query now runs meshjoin\. Go on with"):
         turned(replace(plan, algorithm="meshjoin", options={}), second, 20)

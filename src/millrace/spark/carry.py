@@ -45,6 +45,7 @@ from millrace.spark.session import PARTITIONS, ROCKSDB, STATE_STORE
 from millrace.spark.shipping import shipped
 
 _PACKED = f"{SHARD} int, blob binary"
+_HEAD, _CACHE = "head", "cache"
 _TICK_MS = 1
 _BLOB_ROWS = 262_144
 
@@ -101,9 +102,10 @@ def pack(plan: JoinPlan, names: list[int], batches: Iterator[pa.RecordBatch]) ->
 class Wheelwork(StatefulProcessor):
     """One shard's join, from micro-batch to micro-batch.
 
-    Hard state: ``progress`` (one line of JSON), ``rows`` (a chunk's tuples as they came, written once), ``marks``
-    (which of them are still here, and what each has met; a byte or less per tuple, written every time) and ``cache``
-    (what has been learned, written when it has changed enough).
+    Hard state: ``head`` (a line of JSON, then for every chunk which of its tuples are still here and what each has met,
+    a byte or less per tuple; written every time), ``rows`` of every chunk (its tuples as they came, written once) and
+    ``cache`` (what has been learned, written when it has changed enough). All are values of one map, because Spark sets
+    up every state variable anew for each task, and that costs more than a value.
     """
 
     def __init__(self, plan: JoinPlan, turns: int, way: WayOut) -> None:
@@ -111,10 +113,7 @@ class Wheelwork(StatefulProcessor):
 
     def init(self, handle: Any) -> None:
         self._handle = handle
-        self._progress = handle.getValueState("progress", "json string")
-        self._rows = handle.getMapState("rows", "start long", "blob binary")
-        self._marks = handle.getMapState("marks", "start long", "blob binary")
-        self._cache = handle.getValueState("cache", "blob binary")
+        self._kept = handle.getMapState("kept", "what string", "blob binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
         blobs = sorted(
@@ -123,7 +122,7 @@ class Wheelwork(StatefulProcessor):
         yield from self._handle_batch(self._shard(key), map(from_blob, blobs), timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        head = self._head()
+        head, _ = self._head()
         if head and head["at"] == int(timerValues.getCurrentProcessingTimeInMs()):
             return  # input came in the same micro-batch and has turned the wheel already
         yield from self._handle_batch(self._shard(key), iter(()), timerValues)
@@ -137,8 +136,9 @@ class Wheelwork(StatefulProcessor):
     def _handle_batch(self, shard: int, batches: Iterator[pa.RecordBatch], timer_values: Any) -> Iterator[pd.DataFrame]:
         plan = self._plan
         join = plan.join(shard if plan.shards > 1 else None, self._turns)
-        if self._cache.exists():
-            join.recall_cache(io.BytesIO(self._cache.get()[0]))
+        learned = self._recalled(_CACHE)
+        if learned is not None:
+            join.recall_cache(io.BytesIO(learned))
         filed, timer = self._resume(join)
         meter = Meter(join)
         for batch in self._work(join, batches):
@@ -148,9 +148,9 @@ class Wheelwork(StatefulProcessor):
             timer = now + _TICK_MS
             self._handle.registerTimer(timer)
         self._file(join, filed, timer, now)
-        learned = io.BytesIO()
-        if plan.has_learned(join) and join.keep_cache(learned):
-            self._cache.update((learned.getvalue(),))
+        lesson = io.BytesIO()
+        if plan.has_learned(join) and join.keep_cache(lesson):
+            self._keep(_CACHE, lesson.getvalue())
         yield self._way.metrics_frame(meter.numbers())
 
     def _work(self, join: SemiStreamJoin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -167,13 +167,21 @@ class Wheelwork(StatefulProcessor):
 
     # hard state
 
-    def _head(self) -> dict[str, Any] | None:
-        """How far the last micro-batch came, if there was one."""
-        return json.loads(self._progress.get()[0]) if self._progress.exists() else None
+    def _recalled(self, what: str) -> bytes | None:
+        value = self._kept.getValue((what,))
+        return None if value is None else bytes(value[0])
+
+    def _keep(self, what: str, blob: bytes) -> None:
+        self._kept.updateValue((what,), (blob,))
+
+    def _head(self) -> tuple[dict[str, Any] | None, bytes]:
+        """How far the last micro-batch came, if there was one, and the marks of all chunks."""
+        line, _, marks = (self._recalled(_HEAD) or b"").partition(b"\n")
+        return (json.loads(line) if line else None), marks
 
     def _resume(self, join: SemiStreamJoin) -> tuple[dict[int, _Filed], int]:
         """Put the join where the last micro-batch left it."""
-        head = self._head()
+        head, marks = self._head()
         if head is None:
             return {}, 0
         if head["identity"] != self._plan.identity:
@@ -189,9 +197,10 @@ class Wheelwork(StatefulProcessor):
             )
         filed: dict[int, _Filed] = {}
         chunks = []
-        for start, step, length in head["chunks"]:
-            rows = from_blob(bytes(self._rows.getValue((start,))[0]))
-            here, tally = _read_marks(bytes(self._marks.getValue((start,))[0]), length)
+        for start, step, length, size in head["chunks"]:
+            rows = from_blob(self._recalled(_rows(start)) or b"")
+            here, tally = _read_marks(marks[:size], length)
+            marks = marks[size:]
             if len(here) < len(rows):
                 rows = rows.take(pa.array(here))
             chunks.append(WaitingChunk(start, step, rows, tally))
@@ -204,29 +213,33 @@ class Wheelwork(StatefulProcessor):
 
     def _file(self, join: SemiStreamJoin, filed: dict[int, _Filed], timer: int, now: int) -> None:
         """Write down who waits now."""
-        chunks = []
+        chunks, marks = [], b""
         for start, step, slots in join.queue():
             if not len(slots):
                 continue
             if start not in filed:
                 rows, _ = join.rows_at(slots)
-                self._rows.updateValue((start,), (to_blob(rows),))
+                self._keep(_rows(start), to_blob(rows))
                 filed[start] = _Filed(len(slots), np.arange(len(slots)), slots)
             entry = filed[start]
             still = _among(entry.slots, slots)
             if int(still.sum()) != len(slots):
                 raise StateError(f"carry: chunk {start} has got tuples after it was written down")
-            marks = _write_marks(entry.length, entry.here[still], join.tally_at(entry.slots[still]))
-            self._marks.updateValue((start,), (marks,))
-            chunks.append([start, step, entry.length])
-        waiting = {start for start, _, _ in chunks}
+            mine = _write_marks(entry.length, entry.here[still], join.tally_at(entry.slots[still]))
+            marks += mine
+            chunks.append([start, step, entry.length, len(mine)])
+        waiting = {start for start, *_ in chunks}
         for start in filed:
-            if start not in waiting and self._rows.containsKey((start,)):
-                self._rows.removeKey((start,))
-                self._marks.removeKey((start,))
+            if start not in waiting:
+                self._kept.removeKey((_rows(start),))
         progress = asdict(join.progress()) | {"counts": {}}
         head = {"identity": self._plan.identity, "timer": timer, "at": now, "progress": progress, "chunks": chunks}
-        self._progress.update((json.dumps(head),))
+        self._keep(_HEAD, json.dumps(head).encode() + b"\n" + marks)
+
+
+def _rows(start: int) -> str:
+    """Where the tuples of a chunk are."""
+    return f"rows {start}"
 
 
 class _Filed:
