@@ -29,16 +29,29 @@ ROWS = 4_000
 
 
 class FakeState:
-    """Map state; what Spark keeps for one group."""
+    """Value and map state; what Spark keeps for one group."""
 
     def __init__(self) -> None:
+        self.value: Any = None
         self.map: dict[Any, Any] = {}
+
+    def exists(self) -> bool:
+        return self.value is not None
+
+    def get(self) -> Any:
+        return self.value
+
+    def update(self, value: Any) -> None:
+        self.value = value
 
     def getValue(self, key: Any) -> Any:  # noqa: N802
         return self.map.get(key)
 
     def updateValue(self, key: Any, value: Any) -> None:  # noqa: N802
         self.map[key] = value
+
+    def containsKey(self, key: Any) -> bool:  # noqa: N802
+        return key in self.map
 
     def removeKey(self, key: Any) -> None:  # noqa: N802
         del self.map[key]
@@ -48,6 +61,9 @@ class FakeHandle:
     def __init__(self) -> None:
         self.states: dict[str, FakeState] = {}
         self.timers: set[int] = set()
+
+    def getValueState(self, name: str, schema: str) -> FakeState:  # noqa: N802
+        return self.states.setdefault(name, FakeState())
 
     def getMapState(self, name: str, key: str, value: str) -> FakeState:  # noqa: N802
         return self.states.setdefault(name, FakeState())

@@ -177,7 +177,8 @@ def prepare_stream(directory: Path, rows: int, batch: int, count: int, skew: flo
 
 def print_report(report: dict[str, Any], console: Console) -> None:
     table = Table(title=f"seconds per micro-batch, and times as fast as Spark's own join (memory {report['memory']})")
-    for column in ("master", "micro-batch", "Spark's own", "identity", "look-up", "×", "carry", "×", "look-up / identity"):
+    names = ("master", "micro-batch", "Spark's own", "identity", "look-up", "×", "carry", "×", "look-up / identity")
+    for column in names:
         table.add_column(column, justify="right")
     for here in report["results"]:
         seconds = {name: found["seconds"] for name, found in here["engines"].items()}

@@ -24,6 +24,7 @@ from millrace.master.records import Layout, write_records
 from millrace.master.store import MasterStore, checksum, map_codes
 from millrace.rows.columns import bytes_pieces, plain_batch, plain_schema, shape_of
 from millrace.rows.keys import KeyCoder
+from millrace.rows.sharding import by_shard
 
 
 def build_store(
@@ -136,10 +137,7 @@ def _distribute(
             writers[0].append(batch, codes)
         else:
             shard = coder.shards([batch.column(i) for i in range(len(key))], len(writers))
-            order = np.argsort(shard, kind="stable")
-            edges = np.searchsorted(shard[order], np.arange(len(writers) + 1))
-            for number, writer in enumerate(writers):
-                rows = order[edges[number] : edges[number + 1]]
+            for writer, rows in zip(writers, by_shard(shard, len(writers)), strict=True):
                 if len(rows):
                     writer.append(batch.take(pa.array(rows)), codes[rows])
         if progress:

@@ -33,6 +33,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructField, StructType
 
 from millrace.core.errors import ConfigError, StateError
+from millrace.rows.sharding import by_shard
 from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.snapshots import Progress, WaitingChunk
 from millrace.spark import leaving, metrics, types
@@ -85,10 +86,7 @@ def pack(plan: JoinPlan, names: list[int], batches: Iterator[pa.RecordBatch]) ->
     for batch in together(batches, _BLOB_ROWS):
         shard = batch.column(batch.num_columns - 1).to_numpy()
         rows = types.conform(batch.select(range(batch.num_columns - 1)), plan.stream_schema)
-        order = np.argsort(shard, kind="stable")
-        edges = np.searchsorted(shard[order], np.arange(plan.shards + 1))
-        for number in range(plan.shards):
-            mine = order[edges[number] : edges[number + 1]]
+        for number, mine in enumerate(by_shard(shard, plan.shards)):
             if len(mine):
                 part = rows if len(mine) == len(rows) else rows.take(pa.array(mine))
                 yield pa.record_batch(

@@ -20,7 +20,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -28,6 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from millrace.core.errors import StateError
+from millrace.rows.sharding import by_shard
 from millrace.spark import metrics, types
 from millrace.spark.blobs import from_blob, to_blob
 from millrace.spark.leaving import WayOut
@@ -74,10 +74,10 @@ def pack(plan: OperatorPlan, side: int, batches: Iterator[pa.RecordBatch]) -> It
             called = True
             yield _packed(plan.names[0], side, b"")
         rows, shard, copies = plan.placed(batch, side)
-        order = np.argsort(shard, kind="stable")
-        edges = np.searchsorted(shard[order], np.arange(plan.shards + 1))
-        for number in np.flatnonzero(np.diff(edges)):
-            mine = rows.take(pa.array(order[edges[number] : edges[number + 1]]))
+        for number, places in enumerate(by_shard(shard, plan.shards)):
+            if not len(places):
+                continue
+            mine = rows.take(pa.array(places))
             each = max(1, len(mine) * plan.block_bytes // max(1, mine.nbytes))
             for start in range(0, len(mine), each):
                 blob = to_blob(mine.slice(start, each))

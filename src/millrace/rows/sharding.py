@@ -1,0 +1,22 @@
+"""Rows by the shard they belong to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def by_shard(shard: npt.NDArray[Any], shards: int) -> list[npt.NDArray[np.int64]]:
+    """The rows of every shard, in their order.
+
+    Numbers of few bits are sorted in one pass over them, so they are made as small as they can be.
+
+    >>> by_shard(np.array([2, 0, 2, 2]), 3)
+    [array([1]), array([], dtype=int64), array([0, 2, 3])]
+    """
+    small = shard.astype(np.min_scalar_type(max(0, shards - 1)))
+    order = np.argsort(small, kind="stable")
+    edges = np.concatenate(([0], np.cumsum(np.bincount(small, minlength=shards))))
+    return [order[edges[number] : edges[number + 1]] for number in range(shards)]
