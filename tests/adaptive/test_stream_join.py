@@ -332,3 +332,36 @@ def test_rows_leave_memory_for_the_blocks_that_are_kept_and_may_come_back() -> N
             assert join.machinery.transfer.nbytes == own
     rows += sum(len(b) for b in join.finish())
     assert rows == 16 * 1000
+
+
+@pytest.mark.parametrize("block", [None, 300, 10_000])
+@pytest.mark.parametrize("algorithm", [name for name, one in ALGORITHMS.items() if one.spills and name != "mjoin"])
+def test_the_least_memory_that_is_named_will_do(algorithm: str, block: int | None) -> None:
+    left = pa.table({"id": [i % 150 for i in range(300)], "l": ["x" * 20] * 300})
+    right = pa.table({"id": [i % 200 for i in range(300)], "r": ["y" * 20] * 300})
+    with pytest.raises(BudgetTooSmallError, match="and more once the columns of left and right are known"):
+        mr.StreamJoin(on="id", algorithm=algorithm, memory=1, block=block)
+    with pytest.raises(BudgetTooSmallError) as error:
+        mr.StreamJoin(on="id", algorithm=algorithm, memory=_start(algorithm, block), block=block).bind(
+            left=left.schema, right=right.schema
+        )
+    assert "more once" not in str(error.value)
+    join = mr.StreamJoin(on="id", algorithm=algorithm, memory=error.value.minimum, block=block)
+    found = sum(map(len, join.run(left=left, right=right)))
+    assert found == sum(a == b for a in left["id"].to_pylist() for b in right["id"].to_pylist())
+
+
+def _start(algorithm: str, block: int | None) -> int:
+    """The least memory while no columns are known."""
+    with pytest.raises(BudgetTooSmallError) as error:
+        mr.StreamJoin(on="id", algorithm=algorithm, memory=1, block=block)
+    return error.value.minimum
+
+
+def test_rows_that_are_too_large_say_what_they_take() -> None:
+    keys = [f"{i}" + "z" * 100_000 for i in range(6)]
+    tables = {"left": pa.table({"id": keys, "l": range(6)}), "right": pa.table({"id": keys[3:], "r": range(3)})}
+    with pytest.raises(BudgetExceededError, match="for rows of that size it takes about 8") as error:
+        list(mr.StreamJoin(on="id", memory="500kB").run(**tables))
+    assert "0 kB" in str(error.value)
+    assert sum(map(len, mr.StreamJoin(on="id", memory="900kB").run(**tables))) == 3

@@ -28,6 +28,9 @@ from millrace.kernels import bands
 from millrace.kernels.ordering import order_of
 from millrace.rows.arena import Arena
 
+_BLOCKS = 6
+"""Buffers that have to take the longest row, when it is longer than a block."""
+
 
 class Arriving:
     """Takes rows in."""
@@ -118,14 +121,17 @@ class Arriving:
         fixed = sum(self._m.budget.parts().get(part, 0) for part in ("transfer", "work", "directory", "input buffer"))
         most = self._sizes.total - fixed - 2 * self._sizes.width * 16
         if (rows == 1 and heap > self._sizes.block and not self._widen(heap)) or least > most:
+            transfer = self._m.transfer.nbytes
+            enough = self._sizes.total - most + max(0, _BLOCKS * heap - transfer) + 2 * least
             raise BudgetExceededError(
                 f"{side.name}: a row of {format_size(heap)} does not fit into "
-                f"{format_size(self._sizes.total)} of memory beside what is there"
+                f"{format_size(self._sizes.total)} of memory; for rows of that size it takes about "
+                f"{format_size(enough)}"
             )
 
     def _widen(self, heap: int) -> bool:
         """A row longer than a block: buffers for blocks have to take it."""
-        wanted = 6 * heap
+        wanted = _BLOCKS * heap
         return wanted <= self._m.transfer.nbytes or self._m.transfer.try_resize(wanted)
 
     def _make_room(self, side: Side, codes: Codes, heap: int) -> Batches:

@@ -159,9 +159,11 @@ class AdaptiveJoin(OneCallAtATime, ABC):
             least += least // (BUFFER_SHARE - 1) + 1
         if self.budget.total < least:
             inputs = f" of {len(schemas)} inputs" if len(schemas) > 2 else ""
+            unknown = [name for name, schema in zip(self.inputs, schemas, strict=True) if schema is None]
+            more = f", and more once the columns of {listed(unknown)} are known" if unknown else ""
             raise BudgetTooSmallError(
                 f"memory: {format_size(self.budget.total)} is too little for {self.algorithm.name}{inputs}; "
-                f"the least is {least} bytes ({format_size(least)})",
+                f"the least is {least} bytes ({format_size(least)}){more}",
                 least,
             )
 
@@ -171,6 +173,11 @@ class AdaptiveJoin(OneCallAtATime, ABC):
         The first :meth:`push` of an input does this by itself.
         """
         self._check_names("bind", schemas)
+        all_known = [
+            known if given is None else plain_schema(given)
+            for known, given in zip(self.schemas, map(schemas.get, self.inputs), strict=True)
+        ]
+        self._check_least(all_known)  # of all at once: the least that is named will do
         for number, name in enumerate(self.inputs):
             given, known = schemas.get(name), self.schemas[number]
             if given is None:

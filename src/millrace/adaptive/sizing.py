@@ -15,6 +15,7 @@ from millrace.core.errors import ConfigError
 from millrace.core.sizes import format_size
 from millrace.rows.arena import Arena
 
+_LEAST_ROW = 16  # bytes of a row on disk, at least
 _ROW_WORK = 64  # codes, order, stamps, ranges and bits of a row that is being taken in
 
 
@@ -60,21 +61,24 @@ class Sizes:
         if block is not None and block < Sizes.LEAST_BLOCK:
             raise ConfigError(f"block: expected at least {Sizes.LEAST_BLOCK} bytes; got {format_size(block)}")
         spills, lists = algorithm.spills, inputs * algorithm.partitions
-        page = max(Sizes.LEAST_PAGE, min(64, total // 16 // lists // (2 * ENTRY_BYTES)))
-        fan = max(Sizes.LEAST_FAN, min(64, total // 64 // BlockIds.least_bytes(1) // lists))
-        directory = lists * BlockList.least_bytes(Sizes.LEAST_PAGE, Sizes.LEAST_FAN, 64) if spills else 0
         given = Sizes.LEAST_BLOCK if block is None else block
         usual = max(Sizes.LEAST_BLOCK, min(4096, total // 16 // inputs), min(1_000_000, total // 128))
         size = usual if block is None else block
         outer = max(1, min(outer_blocks, total // 32 // size))
-        piece = max(1, min(65_536, total // 32 // _ROW_WORK))
-        pairs = max(Sizes.LEAST_PAIRS, min(65_536, total // 32 // Workspace.bytes_per_pair))
+        transfer = (2 * outer + 2 * inputs) * size if spills else 0
+        rest = total if block is None else max(0, total - transfer)  # a block that was asked for may be most of it
+        page = max(Sizes.LEAST_PAGE, min(64, rest // 16 // lists // (2 * ENTRY_BYTES)))
+        fan = max(Sizes.LEAST_FAN, min(64, rest // 64 // BlockIds.least_bytes(1) // lists))
+        rows = max(64, given // _LEAST_ROW)
+        directory = lists * BlockList.least_bytes(Sizes.LEAST_PAGE, Sizes.LEAST_FAN, rows) if spills else 0
+        piece = max(1, min(65_536, rest // 32 // _ROW_WORK))
+        pairs = max(Sizes.LEAST_PAIRS, min(65_536, rest // 32 // Workspace.bytes_per_pair))
         work = _ROW_WORK + Sizes.LEAST_PAIRS * Workspace.bytes_per_pair
         return Sizes(
             total,
             max(Sizes.LEAST_WIDTH, min(256, total // 16_384)),
             size,
-            (2 * outer + 2 * inputs) * size if spills else 0,
+            transfer,
             pairs,
             piece,
             page,
