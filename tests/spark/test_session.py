@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import stream_joins
@@ -17,26 +18,24 @@ def test_state_stores_are_bounded_and_give_back_what_they_free(spark: SparkSessi
     assert TRIM in list(runtime.getInputArguments())
 
 
-def test_one_pool_of_python_workers_serves_stateful_operators_and_all_others(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_workers_of_stateful_operators_have_the_environment_of_all_others(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark shares workers among those whose environments are equal."""
     stream_joins.prepare(tmp_path, files=1)
     query = stream_joins.query(spark, tmp_path, "streams").writeStream.format("noop").trigger(availableNow=True).start()
     query.awaitTermination()
     assert sum(progress["numInputRows"] for progress in query.recentProgress) == 400
     java = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
-    assert len(_daemons(java)) == 1
+    environments = list(_environments_of_daemons(java))
+    assert environments
+    assert not any(b"SPARK_SIMPLIFIED_TRACEBACK" in environment for environment in environments)
 
 
-def _daemons(java: int) -> list[int]:
-    """The processes that fork Python workers for this Java."""
-    found = []
+def _environments_of_daemons(java: int) -> Iterator[bytes]:
+    """What the processes that fork Python workers for this Java were started with."""
     for children in Path(f"/proc/{java}/task").glob("*/children"):
         for child in children.read_text().split():
             try:
-                line = Path(f"/proc/{child}/cmdline").read_bytes()
+                if b"pyspark.daemon" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    yield Path(f"/proc/{child}/environ").read_bytes()
             except OSError:  # it has ended meanwhile
                 continue
-            if b"pyspark.daemon" in line:
-                found.append(int(child))
-    return found
