@@ -94,6 +94,7 @@ class AdaptiveJoin(OneCallAtATime, ABC):
         self.wait_threshold, self.max_new_arrivals = wait_threshold, max_new_arrivals
         self.schemas: list[pa.Schema | None] = [None] * len(self.inputs)
         """Columns of the inputs, as far as they are known."""
+        self._came: list[pa.Schema | None] = [None] * len(self.inputs)  # schemas of the last batches, as they were
         self._space, self._output_rows, self._seed = space or HeapSpace(), output_rows, seed
         self._sizes = self._sized(None if block is None else parse_size(block), max_outer_blocks)
         self._buffered = self._finished = False
@@ -219,7 +220,9 @@ class AdaptiveJoin(OneCallAtATime, ABC):
         if not isinstance(batch, pa.RecordBatch):
             raise SchemaError(f"push: expected a pyarrow.RecordBatch; got {type(batch).__name__}")
         self._check_between_calls("push")
-        self.bind(**{side: batch.schema})
+        if batch.schema != self._came[number]:
+            self.bind(**{side: batch.schema})
+            self._came[number] = batch.schema
         rows = plain_batch(batch, self.machinery.sides[number].schema)
         self.reactive.pause()
         return self._guarded(self._counted("rows_arriving", self._arriving.take(number, rows)))

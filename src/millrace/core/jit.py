@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 import numba
+from llvmlite import ir
+from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,3 +57,25 @@ def interrupts_wait() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
     if waiting:
         handler(*waiting[0])
+
+
+def _prefetch(_: Any, array: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        held = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte, word, number = ir.IntType(8).as_pointer(), ir.IntType(64), ir.IntType(32)
+        size = context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype))
+        offset = builder.mul(arguments[1], word(size))
+        address = builder.gep(builder.bitcast(held.data, byte), [offset])
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        builder.call(fetch, [address, number(0), number(3), number(1)])  # to read, to be kept near, data
+        return context.get_dummy_value()
+
+    return numba.void(array, numba.uint64), generate
+
+
+prefetch: Any = intrinsic(_prefetch)
+"""In a kernel, ``prefetch(array, at)``: have item ``at``, counted through all of a contiguous array, brought near.
+
+Nothing waits for it and nothing is read, so ``at`` may be out of bounds.
+"""

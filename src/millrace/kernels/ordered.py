@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from millrace.core.jit import inlined, kernel
+from millrace.core.jit import inlined, kernel, prefetch
 
 USED, SPARE, HIGH, LIVE = 0, 1, 2, 3
 """Places in ``state``: chunks in the directory, given back chunks, chunks ever used, entries."""
@@ -27,6 +27,8 @@ LAST = np.int64(2**63 - 1)
 """The ends of the keys."""
 
 _ONE, _STRETCH = np.uint64(1), np.uint64(16)
+_AHEAD = 6
+"""Keys, or chunks, that are fetched before it is their turn."""
 
 
 class Ordered(NamedTuple):
@@ -101,6 +103,27 @@ def _inside(o: Ordered, chunk: int, key: np.int64) -> np.int64:
     for k in range(low, min(low + _STRETCH, held)):
         more += np.uint64(o.keys[row, k] < key)
     return np.int64(low + more)
+
+
+@inlined
+def _fetch(o: Ordered, at: int) -> None:
+    """Have the chunk at a place brought near: what :func:`_inside` will look at first."""
+    row = np.uint64(o.order[at])
+    width = np.uint64(o.keys.shape[1])
+    for k in range(_STRETCH - _ONE, np.uint64(o.counts[row]), _STRETCH):
+        prefetch(o.keys, row * width + k)
+
+
+@inlined
+def _fetch_all(o: Ordered, at: int) -> None:
+    """Have all of the chunk at a place brought near."""
+    row = np.uint64(o.order[at])
+    held = np.uint64(o.counts[row])
+    base = row * np.uint64(o.keys.shape[1])
+    for k in range(np.uint64(0), held, np.uint64(8)):
+        prefetch(o.keys, base + k)
+    for k in range(np.uint64(0), held, np.uint64(16)):
+        prefetch(o.slots, base + k)
 
 
 @inlined
@@ -220,6 +243,8 @@ def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
     j = count
     while j > 0:
         at -= 1
+        if at >= _AHEAD:
+            _fetch_all(o, at - _AHEAD)
         chunk = int(o.order[at])
         i = j
         if at == 0:
@@ -308,8 +333,12 @@ def matches(
     if used == 0:
         cursor[0] = len(lows)
         return 0
+    near = at
     while i < len(lows):
         if offset < 0:
+            if i + _AHEAD < len(lows):
+                near = np.int64(_first_from(o, lows[i + _AHEAD], near))
+                _fetch(o, int(near))
             at = np.int64(_first_from(o, lows[i], at))
             walk = at
             offset = _inside(o, o.order[at], lows[i])
