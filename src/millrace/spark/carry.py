@@ -43,7 +43,7 @@ from millrace.spark.metrics import Meter
 from millrace.spark.plan import JoinPlan, together
 from millrace.spark.routing import SHARD, shard_of
 from millrace.spark.session import PARTITIONS, ROCKSDB, STATE_STORE
-from millrace.spark.shipping import shipped
+from millrace.spark.shipping import begin_task, shipped
 
 _PACKED = f"{SHARD} int, blob binary"
 _HEAD, _CACHE = "head", "cache"
@@ -110,6 +110,7 @@ class Wheelwork(StatefulProcessor):
         self._plan, self._turns, self._way = plan, turns, way
 
     def init(self, handle: Any) -> None:
+        begin_task()
         self._handle = handle
         self._kept = handle.getMapState("kept", "what string", "blob binary")
 

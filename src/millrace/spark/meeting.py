@@ -37,6 +37,7 @@ from millrace.spark.operator_plan import OperatorPlan, SortedRows
 from millrace.spark.plan import together
 from millrace.spark.routing import SHARD
 from millrace.spark.runs import Runs
+from millrace.spark.shipping import begin_task
 
 PACKED = f"{SHARD} int, side byte, blob binary"
 FIELD = "streams"
@@ -108,6 +109,7 @@ class Operator(StatefulProcessor):
         """Everything that has come about with these new rows, once. They are kept then."""
 
     def init(self, handle: Any) -> None:
+        begin_task()
         self._head = handle.getValueState("head", "json string")
         self._chunks = [handle.getMapState(name, "number long", "blob binary") for name in self._inputs]
 

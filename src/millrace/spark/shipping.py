@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +23,8 @@ def shipped(module: str, function: str, *arguments: Any) -> MapInArrow:
         import sys
 
         try:
-            theirs = importlib.import_module("millrace.spark.shipping").identity()
+            shipping = importlib.import_module("millrace.spark.shipping")
+            theirs = shipping.identity()
             called = getattr(importlib.import_module(module), function)
         except ImportError as error:
             raise RuntimeError(
@@ -34,9 +36,28 @@ def shipped(module: str, function: str, *arguments: Any) -> MapInArrow:
                 f"the Python worker ({sys.executable}) is not like the driver: it has {theirs}, the driver has {ours}. "
                 "Set PYSPARK_PYTHON so that both run the same environment"
             )
+        shipping.begin_task()
         return called(*arguments, batches)  # type: ignore[no-any-return]
 
     return run
+
+
+_SETTLING = (2, 3, 5, 9)
+"""Tasks of a worker before which it has just learned something that it will keep."""
+
+_tasks = 0
+
+
+def begin_task() -> None:
+    """Have the garbage collector leave alone what the tasks before have loaded.
+
+    Spark collects garbage behind every task of a worker, and that looks at every object there is: 0.15 s for modules
+    and compiled kernels, which stay as long as the worker does.
+    """
+    global _tasks
+    _tasks += 1
+    if _tasks in _SETTLING:
+        gc.freeze()
 
 
 def identity() -> str:
