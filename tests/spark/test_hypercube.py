@@ -23,10 +23,9 @@ from test_wheelwork import FakeHandle
 
 from millrace.adaptive.tree import JoinTree
 from millrace.core.errors import SchemaError, StateError
-from millrace.spark.blobs import from_blob
 from millrace.spark.hypercube import Cell
 from millrace.spark.hypercube_plan import HypercubePlan
-from millrace.spark.leaving import AsBlobs
+from millrace.spark.leaving import WayOut, read_again
 from millrace.spark.meeting import numbers, pack
 from millrace.spark.several import planned
 from millrace.spark.shares import grid
@@ -68,14 +67,14 @@ class World:
         table = pa.Table.from_batches(sent)
         for cell in sorted(set(table["__millrace_shard"].to_pylist())):
             rows = table.filter(pc.equal(table["__millrace_shard"], cell)).to_pandas()
-            operator = Cell(self.plan, AsBlobs(StructType()))
+            operator = Cell(self.plan, WayOut(StructType()))
             operator.init(self.states[cell])
             for each in operator.handleInputRows((cell,), iter([rows]), None):
                 if isinstance(each["__millrace"][0], str):
                     told = map(float, each["__millrace"][0].split())
                     self.numbers.update(dict(zip(numbers(self.names), told, strict=True)))
                 else:
-                    yield from_blob(each["blob"][0])
+                    yield from read_again(iter([pa.RecordBatch.from_pandas(each)]))
 
 
 def joined(on: list[Any], came: Inputs) -> Counter[str]:

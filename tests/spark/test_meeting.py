@@ -20,7 +20,7 @@ from test_wheelwork import FakeHandle
 from millrace.core.errors import StateError
 from millrace.spark.bands import Band
 from millrace.spark.blobs import from_blob
-from millrace.spark.leaving import AsBlobs
+from millrace.spark.leaving import WayOut, read_again
 from millrace.spark.meeting import SIDES, Meeting, numbers, pack
 from millrace.spark.meeting_plan import MeetingPlan
 
@@ -60,14 +60,14 @@ class World:
         out: list[dict[str, Any]] = []
         for name in sorted(set(table["__millrace_shard"].to_pylist())):
             rows = table.filter(pc.equal(table["__millrace_shard"], name)).to_pandas()
-            meeting = Meeting(self.plan, AsBlobs(StructType()))
+            meeting = Meeting(self.plan, WayOut(StructType()))
             meeting.init(self.states[name])
             for given in meeting.handleInputRows((name,), iter([rows]), None):
-                blob, line = given["blob"][0], given["__millrace"][0]
+                line = given["__millrace"][0]
                 if isinstance(line, str):
                     self.numbers.update(dict(zip(numbers(SIDES), map(float, line.split()), strict=True)))
                 else:
-                    out += from_blob(blob).to_pylist()
+                    out += as_rows(list(read_again(iter([pa.RecordBatch.from_pandas(given)]))))
         return out
 
 

@@ -19,9 +19,9 @@ from millrace.core.spec import JoinSpec
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
 from millrace.semistream.join import SemiStreamJoin
-from millrace.spark.blobs import from_blob, to_blob
+from millrace.spark.blobs import to_blob
 from millrace.spark.carry import Wheelwork
-from millrace.spark.leaving import AsBlobs
+from millrace.spark.leaving import WayOut, read_again
 from millrace.spark.plan import JoinPlan
 from millrace.testing.oracle import assert_same_rows, oracle_join
 
@@ -86,7 +86,7 @@ def waiting(handle: FakeHandle) -> list[str]:
 
 
 def rows_of(frames: Iterator[pd.DataFrame]) -> list[pa.RecordBatch]:
-    return [from_blob(blob) for frame in frames for blob in frame["blob"].dropna()]
+    return list(read_again(pa.RecordBatch.from_pandas(frame) for frame in frames))
 
 
 @pytest.mark.parametrize("unique", [True, False])
@@ -106,7 +106,7 @@ def test_every_batch_by_a_new_worker(tmp_path: Path, unique: bool, how: str, mem
     at = now = 0
     for size in sizes:
         now += 10
-        processor = Wheelwork(plan, turns, AsBlobs(StructType()))
+        processor = Wheelwork(plan, turns, WayOut(StructType()))
         processor.init(handle)
         due = {timer for timer in handle.timers if timer <= now}
         if size:
@@ -119,7 +119,7 @@ def test_every_batch_by_a_new_worker(tmp_path: Path, unique: bool, how: str, mem
     while handle.timers:
         now += 10
         due, handle.timers = handle.timers, set()
-        processor = Wheelwork(plan, turns, AsBlobs(StructType()))
+        processor = Wheelwork(plan, turns, WayOut(StructType()))
         processor.init(handle)
         for _ in due:
             got += rows_of(processor.handleExpiredTimer((0,), FakeTimer(now), None))
@@ -145,7 +145,7 @@ def test_a_micro_batch_run_again_gives_the_same_rows_and_the_same_state(tmp_path
         runs = []
         for order in (blobs, blobs[1:] + blobs[:1], blobs[::-1]):
             handle = deepcopy(before)
-            processor = Wheelwork(plan, 4, AsBlobs(StructType()))
+            processor = Wheelwork(plan, 4, WayOut(StructType()))
             processor.init(handle)
             frame = pd.DataFrame({"blob": order})
             out = rows_of(processor.handleInputRows((0,), iter([frame]), FakeTimer(10 * number)))
@@ -166,7 +166,7 @@ def test_a_checkpoint_goes_on_with_an_index_and_not_with_another_algorithm(tmp_p
     handle = FakeHandle()
 
     def turned(plan: JoinPlan, batch: pa.RecordBatch, now: int) -> list[pa.RecordBatch]:
-        processor = Wheelwork(plan, 4, AsBlobs(StructType()))
+        processor = Wheelwork(plan, 4, WayOut(StructType()))
         processor.init(handle)
         frame = pd.DataFrame({"blob": [to_blob(batch)]})
         return rows_of(processor.handleInputRows((0,), iter([frame]), FakeTimer(now)))

@@ -2,7 +2,7 @@
 
 ::
 
-    rows ─► pack ─► groupBy(shard) ─► transformWithState ─► (unpack) ─► rows
+    rows ─► pack ─► groupBy(shard) ─► transformWithState ─► file ─► rows
              │  one Arrow blob per       │        ▲
              │  shard and batch          ▼        │ timer: the wheel turns when no input comes
              │                      hard state: waiting tuples, position of the wheel, cache
@@ -11,8 +11,7 @@ Spark may run a micro-batch again after its output was taken, to have the state 
 micro-batch gives out follows from the state before it and from its input alone: the cache, which decides who leaves at
 once, is part of the state, and blobs are taken in an order of their own, not in that of their arrival.
 
-Rows leave the stateful operator as columns, or, if one is of a type that pandas would take apart value by value,
-as blobs again (:mod:`millrace.spark.leaving`).
+Rows leave the stateful operator through a file (:mod:`millrace.spark.leaving`).
 """
 
 from __future__ import annotations
@@ -36,8 +35,9 @@ from millrace.core.errors import ConfigError, StateError
 from millrace.rows.sharding import by_shard
 from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.snapshots import Progress, WaitingChunk
-from millrace.spark import leaving, metrics, types
+from millrace.spark import metrics, types
 from millrace.spark.blobs import from_blob, to_blob
+from millrace.spark.copies import LocalCopies, digest_of
 from millrace.spark.leaving import WayOut
 from millrace.spark.metrics import Meter
 from millrace.spark.plan import JoinPlan, together
@@ -64,7 +64,7 @@ def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label
     names = spread(plan.shards, partitions)
     sharded = df.withColumn(SHARD, shard_of(plan) if plan.shards > 1 else F.lit(0))
     packed = sharded.mapInArrow(shipped("millrace.spark.carry", "pack", plan, names), _PACKED)
-    way = leaving.way_out(StructType([StructField(f.name, f.dataType, f.nullable) for f in output]))  # no watermarks
+    way = WayOut(StructType([StructField(f.name, f.dataType, f.nullable) for f in output]))  # no watermarks
     turned = packed.groupBy(SHARD).transformWithStateInPandas(
         Wheelwork(plan, turns, way), way.schema, "Append", "ProcessingTime"
     )
@@ -103,7 +103,8 @@ class Wheelwork(StatefulProcessor):
     Hard state: ``head`` (a line of JSON, then for every chunk which of its tuples are still here and what each has met,
     a byte or less per tuple; written every time), ``rows`` of every chunk (its tuples as they came, written once) and
     ``cache`` (what has been learned, written when it has changed enough). All are values of one map, because Spark sets
-    up every state variable anew for each task, and that costs more than a value.
+    up every state variable anew for each task, and that costs more than a value. Of the last two there are copies on
+    the executor's disk (:mod:`millrace.spark.copies`).
     """
 
     def __init__(self, plan: JoinPlan, turns: int, way: WayOut) -> None:
@@ -135,21 +136,22 @@ class Wheelwork(StatefulProcessor):
     def _handle_batch(self, shard: int, batches: Iterator[pa.RecordBatch], timer_values: Any) -> Iterator[pd.DataFrame]:
         plan = self._plan
         join = plan.join(shard if plan.shards > 1 else None, self._turns)
-        learned = self._recalled(_CACHE)
-        if learned is not None:
-            join.recall_cache(io.BytesIO(learned))
-        filed, timer = self._resume(join)
+        self._copies = LocalCopies(plan.soft_folder(), shard)
+        head, marks = self._head()
+        learned = head["cache"] if head else ""
+        if learned:
+            join.recall_cache(io.BytesIO(self._recalled(_CACHE, learned)))
+        filed, timer = self._resume(join, head, marks)
         meter = Meter(join)
-        for batch in self._work(join, batches):
-            yield self._way.frame(types.conform(batch, plan.sent_schema))
+        yield from self._way.frames(types.conform(batch, plan.sent_schema) for batch in self._work(join, batches))
         now = int(timer_values.getCurrentProcessingTimeInMs())
         if join.metrics.waiting and timer <= now:
             timer = now + _TICK_MS
             self._handle.registerTimer(timer)
-        self._file(join, filed, timer, now)
         lesson = io.BytesIO()
         if plan.has_learned(join) and join.keep_cache(lesson):
-            self._keep(_CACHE, lesson.getvalue())
+            learned = self._keep(_CACHE, lesson.getvalue())
+        self._file(join, filed, timer, now, learned)
         yield self._way.metrics_frame(meter.numbers())
 
     def _work(self, join: SemiStreamJoin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -166,21 +168,34 @@ class Wheelwork(StatefulProcessor):
 
     # hard state
 
-    def _recalled(self, what: str) -> bytes | None:
+    def _kept_value(self, what: str) -> bytes:
         value = self._kept.getValue((what,))
-        return None if value is None else bytes(value[0])
+        return b"" if value is None else bytes(value[0])
 
-    def _keep(self, what: str, blob: bytes) -> None:
+    def _recalled(self, what: str, digest: str) -> bytes:
+        """A value with this digest, from the disk if a copy is there."""
+        blob = self._copies.get(digest)
+        if blob is None:
+            blob = self._kept_value(what)
+            self._copies.put(digest, blob)
+        return blob
+
+    def _keep(self, what: str, blob: bytes) -> str:
+        """Write a value down, and return its digest."""
         self._kept.updateValue((what,), (blob,))
+        digest = digest_of(blob)
+        self._copies.put(digest, blob)
+        return digest
 
     def _head(self) -> tuple[dict[str, Any] | None, bytes]:
         """How far the last micro-batch came, if there was one, and the marks of all chunks."""
-        line, _, marks = (self._recalled(_HEAD) or b"").partition(b"\n")
+        line, _, marks = self._kept_value(_HEAD).partition(b"\n")
         return (json.loads(line) if line else None), marks
 
-    def _resume(self, join: SemiStreamJoin) -> tuple[dict[int, _Filed], int]:
+    def _resume(
+        self, join: SemiStreamJoin, head: dict[str, Any] | None, marks: bytes
+    ) -> tuple[dict[int, _Filed], int]:
         """Put the join where the last micro-batch left it."""
-        head, marks = self._head()
         if head is None:
             return {}, 0
         if head["identity"] != self._plan.identity:
@@ -196,21 +211,21 @@ class Wheelwork(StatefulProcessor):
             )
         filed: dict[int, _Filed] = {}
         chunks = []
-        for start, step, length, size in head["chunks"]:
-            rows = from_blob(self._recalled(_rows(start)) or b"")
+        for start, step, length, size, digest in head["chunks"]:
+            rows = from_blob(self._recalled(_rows(start), digest))
             here, tally = _read_marks(marks[:size], length)
             marks = marks[size:]
             if len(here) < len(rows):
                 rows = rows.take(pa.array(here))
             chunks.append(WaitingChunk(start, step, rows, tally))
-            filed[start] = _Filed(length, here)
+            filed[start] = _Filed(length, digest, here)
         join.resume(Progress(**head["progress"]), chunks)
         for (start, _, slots), chunk in zip(join.queue(), chunks, strict=True):
             assert start == chunk.start
             filed[start].slots = slots
         return filed, head["timer"]
 
-    def _file(self, join: SemiStreamJoin, filed: dict[int, _Filed], timer: int, now: int) -> None:
+    def _file(self, join: SemiStreamJoin, filed: dict[int, _Filed], timer: int, now: int, learned: str) -> None:
         """Write down who waits now."""
         chunks, marks = [], b""
         for start, step, slots in join.queue():
@@ -218,22 +233,30 @@ class Wheelwork(StatefulProcessor):
                 continue
             if start not in filed:
                 rows, _ = join.rows_at(slots)
-                self._keep(_rows(start), to_blob(rows))
-                filed[start] = _Filed(len(slots), np.arange(len(slots)), slots)
+                digest = self._keep(_rows(start), to_blob(rows))
+                filed[start] = _Filed(len(slots), digest, np.arange(len(slots)), slots)
             entry = filed[start]
             still = _among(entry.slots, slots)
             if int(still.sum()) != len(slots):
                 raise StateError(f"carry: chunk {start} has got tuples after it was written down")
             mine = _write_marks(entry.length, entry.here[still], join.tally_at(entry.slots[still]))
             marks += mine
-            chunks.append([start, step, entry.length, len(mine)])
+            chunks.append([start, step, entry.length, len(mine), entry.digest])
         waiting = {start for start, *_ in chunks}
         for start in filed:
             if start not in waiting:
                 self._kept.removeKey((_rows(start),))
         progress = asdict(join.progress()) | {"counts": {}}
-        head = {"identity": self._plan.identity, "timer": timer, "at": now, "progress": progress, "chunks": chunks}
-        self._keep(_HEAD, json.dumps(head).encode() + b"\n" + marks)
+        head = {
+            "identity": self._plan.identity,
+            "timer": timer,
+            "at": now,
+            "progress": progress,
+            "chunks": chunks,
+            "cache": learned,
+        }
+        self._kept.updateValue((_HEAD,), (json.dumps(head).encode() + b"\n" + marks,))
+        self._copies.keep_only([learned, *(entry.digest for start, entry in filed.items() if start in waiting)])
 
 
 def _rows(start: int) -> str:
@@ -242,10 +265,12 @@ def _rows(start: int) -> str:
 
 
 class _Filed:
-    """A chunk in the hard state: how long it was when it was written, which of its rows are here, and where."""
+    """A chunk in the hard state: its length and digest when it was written, which of its rows are here, and where."""
 
-    def __init__(self, length: int, here: np.ndarray[Any, Any], slots: np.ndarray[Any, Any] | None = None) -> None:
-        self.length, self.here = length, here
+    def __init__(
+        self, length: int, digest: str, here: np.ndarray[Any, Any], slots: np.ndarray[Any, Any] | None = None
+    ) -> None:
+        self.length, self.digest, self.here = length, digest, here
         self.slots = slots if slots is not None else np.empty(0, np.int32)
 
 

@@ -118,11 +118,17 @@ class Operator(StatefulProcessor):
         known = self._known()
         kept = [Runs(plan, side, self._chunks[side], known[side]) for side in range(len(self._inputs))]
         came, out = [0] * len(kept), 0
-        for new in self._blocks(rows):
-            for batch in self._met(new, kept):
-                out += len(batch)
-                yield self._way.frame(batch)
-            came = [before + len(more.rows) for before, more in zip(came, new, strict=True)]
+
+        def met() -> Iterator[pa.RecordBatch]:
+            nonlocal out
+            for new in self._blocks(rows):
+                for batch in self._met(new, kept):
+                    out += len(batch)
+                    yield batch
+                for side, more in enumerate(new):
+                    came[side] += len(more.rows)
+
+        yield from self._way.frames(met())
         self._head.update((json.dumps({"identity": plan.identity, "runs": [runs.known() for runs in kept]}),))
         parts = ("rows", "nbytes", "read", "skipped", "written")
         yield self._way.metrics_frame([*came, out, *(sum(getattr(runs, part) for runs in kept) for part in parts)])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +21,7 @@ from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import types
+from millrace.spark.scratch import local_directory
 
 _PUSHED_ROWS, _PUSHED_BYTES = 65_536, 1 << 25
 _GREEDY = 2**31  # let in all tuples there is room for: a micro-batch is to be over after one turn
@@ -123,21 +123,28 @@ class JoinPlan:
         """Leave what the join has learned to those who come after."""
         if not self.has_learned(join):
             return
-        path = self._soft_file(shard)
-        try:
-            if not path.parent.exists():
-                self._forget_others(path.parent)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                (path.parent / _SNAPSHOT).write_text(self.snapshot)
-            join.keep_cache(path)
-        except OSError:
-            return  # a cache that cannot be kept costs time, nothing else
+        self.soft_folder()
+        with suppress(OSError):  # a cache that cannot be kept costs time, nothing else
+            join.keep_cache(self._soft_file(shard))
 
     def _soft_file(self, shard: int | None) -> Path:
-        """A file that all workers of this executor see, gone when the executor is."""
-        local = self.scratch or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
         name = "whole" if shard is None else f"shard-{shard:04d}"
-        return Path(local) / f"millrace-{self._place}-{self.identity}-{self.memory}" / f"{name}.soft"
+        return self._soft_folder / f"{name}.soft"
+
+    @property
+    def _soft_folder(self) -> Path:
+        """Where all workers of this executor find what they know, gone when the executor is."""
+        return local_directory(self.scratch) / f"millrace-{self._place}-{self.identity}-{self.memory}"
+
+    def soft_folder(self) -> Path:
+        """The folder of soft state, made if it has to be and can be."""
+        folder = self._soft_folder
+        if not folder.exists():
+            with suppress(OSError):
+                self._forget_others(folder)
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / _SNAPSHOT).write_text(self.snapshot)
+        return folder
 
     @property
     def _place(self) -> str:

@@ -14,9 +14,10 @@ from pyspark.sql.types import StructField, StructType
 from millrace.adaptive.tree import End, JoinTree
 from millrace.core.errors import ConfigError, SchemaError
 from millrace.rows.keys import KeyCoder
-from millrace.spark import inputs, leaving, types
+from millrace.spark import inputs, types
 from millrace.spark.hypercube import Cell
 from millrace.spark.hypercube_plan import Along, Attribute, HypercubePlan
+from millrace.spark.leaving import WayOut
 from millrace.spark.shares import grid
 
 
@@ -50,7 +51,7 @@ def join_several(
         inputs.share_of_memory(spark, memory),
         types.sent_schema(output),
     )
-    way = leaving.way_out(output)
+    way = WayOut(output)
     return inputs.met(ordered, plan, Cell(plan, way), way, name)
 
 

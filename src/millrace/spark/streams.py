@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 from millrace.core.errors import ConfigError, SchemaError
 from millrace.core.spec import JoinSpec, On
 from millrace.rows.keys import KeyCoder
-from millrace.spark import inputs, leaving, meeting, metrics, types
+from millrace.spark import inputs, meeting, metrics, types
 from millrace.spark.bands import Band
+from millrace.spark.leaving import WayOut
 from millrace.spark.meeting import SIDES
 from millrace.spark.meeting_plan import LEFT, RIGHT, MeetingPlan
 from millrace.spark.several import join_several
@@ -95,7 +96,7 @@ def join_streams(
     inputs.check(frames)
     assert right is not None
     plan, output = planned(left, right, on, band, shards, memory, columns, suffix)
-    way = leaving.way_out(output)
+    way = WayOut(output)
     return inputs.met(frames, plan, meeting.Meeting(plan, way), way, name)
 
 
