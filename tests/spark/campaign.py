@@ -99,8 +99,8 @@ def kill_worker(root: Path, query: subprocess.Popen[bytes], dice: random.Random)
 
 
 def spoil_soft_state(root: Path, query: subprocess.Popen[bytes], dice: random.Random) -> bool | None:
-    """Remove what workers have learned, or write rubbish over it."""
-    files = list((root / "soft").rglob("*.soft"))
+    """Remove what workers have learned and what they have copies of, or write rubbish over it."""
+    files = [path for kind in ("*.soft", "*.copy") for path in (root / "soft").rglob(kind)]
     if not files:
         return None
     if dice.random() < 0.3:

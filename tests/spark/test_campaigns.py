@@ -17,10 +17,8 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("mode", "attack"),
-    [("drain", "driver"), ("carry", "driver"), ("drain", "worker"), ("carry", "worker"), ("drain", "soft state")],
-)
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("mode", ["drain", "carry"])
 def test_the_output_is_exact_after_ten_attacks(spark: SparkSession, tmp_path: Path, mode: str, attack: str) -> None:
     campaign.prepare(spark, tmp_path, files=30)
     assert campaign.survive(tmp_path, mode, ATTACKS[attack], times=10, seed=7, patience=900) == 10

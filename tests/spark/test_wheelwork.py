@@ -199,3 +199,18 @@ def _plan(store: MasterStore, schema: pa.Schema, how: str, memory: int, b: int, 
         sent=sent.serialize().to_pybytes(),
         scratch=scratch,
     )
+
+
+def test_state_of_another_layout_is_refused(tmp_path: Path) -> None:
+    store = MasterStore.build(synthetic_master(ROWS), tmp_path / "store", key="key")
+    [batch] = islice(zipf_stream(ROWS, 0.8, batch_rows=500, seed=5), 1)
+    plan = _plan(store, batch.schema, "left", 60_000, 300, str(tmp_path / "soft"))
+    handle = FakeHandle()
+    processor = Wheelwork(plan, 4, WayOut(StructType()))
+    processor.init(handle)
+    frame = pd.DataFrame({"blob": [to_blob(batch)]})
+    rows_of(processor.handleInputRows((0,), iter([frame]), FakeTimer(10)))
+    kept = handle.states["kept"].map
+    kept[("head",)] = (kept[("head",)][0].replace(b'"format": 1, ', b""),)
+    with pytest.raises(StateError, match="made by another version of millrace"):
+        rows_of(processor.handleInputRows((0,), iter([frame]), FakeTimer(20)))

@@ -47,6 +47,8 @@ from millrace.spark.shipping import begin_task, shipped
 
 _PACKED = f"{SHARD} int, blob binary"
 _HEAD, _CACHE = "head", "cache"
+_FORMAT = 1
+"""Of what is in the state store; another number is another layout."""
 _TICK_MS = 1
 _BLOB_ROWS = 262_144
 
@@ -138,7 +140,9 @@ class Wheelwork(StatefulProcessor):
         join = plan.join(shard if plan.shards > 1 else None, self._turns)
         self._copies = LocalCopies(plan.soft_folder(), shard)
         head, marks = self._head()
-        learned = head["cache"] if head else ""
+        if head is not None:
+            self._check(head)
+        learned = before = head["cache"] if head else ""
         if learned:
             join.recall_cache(io.BytesIO(self._recalled(_CACHE, learned)))
         filed, timer = self._resume(join, head, marks)
@@ -151,7 +155,8 @@ class Wheelwork(StatefulProcessor):
         lesson = io.BytesIO()
         if plan.has_learned(join) and join.keep_cache(lesson):
             learned = self._keep(_CACHE, lesson.getvalue())
-        self._file(join, filed, timer, now, learned)
+        gone = self._file(join, filed, timer, now, learned)
+        self._copies.forget(gone if learned == before else [*gone, before])
         yield self._way.metrics_frame(meter.numbers())
 
     def _work(self, join: SemiStreamJoin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -192,12 +197,13 @@ class Wheelwork(StatefulProcessor):
         line, _, marks = self._kept_value(_HEAD).partition(b"\n")
         return (json.loads(line) if line else None), marks
 
-    def _resume(
-        self, join: SemiStreamJoin, head: dict[str, Any] | None, marks: bytes
-    ) -> tuple[dict[int, _Filed], int]:
-        """Put the join where the last micro-batch left it."""
-        if head is None:
-            return {}, 0
+    def _check(self, head: dict[str, Any]) -> None:
+        """Whether the state is of this join."""
+        if head.get("format") != _FORMAT:
+            raise StateError(
+                "carry: the checkpoint was made by another version of millrace, which keeps its state in another way. "
+                "Go on with that version until nobody waits, or start with a new checkpoint"
+            )
         if head["identity"] != self._plan.identity:
             raise StateError(
                 "carry: the checkpoint is of another join: master, keys, columns, kind of join or the stream's schema "
@@ -209,6 +215,13 @@ class Wheelwork(StatefulProcessor):
                 f"carry: in the checkpoint tuples wait for {wrote}, and the query now runs {self._plan.algorithm}. Go "
                 f"on with algorithm={wrote!r}, or start with a new checkpoint"
             )
+
+    def _resume(
+        self, join: SemiStreamJoin, head: dict[str, Any] | None, marks: bytes
+    ) -> tuple[dict[int, _Filed], int]:
+        """Put the join where the last micro-batch left it."""
+        if head is None:
+            return {}, 0
         filed: dict[int, _Filed] = {}
         chunks = []
         for start, step, length, size, digest in head["chunks"]:
@@ -225,8 +238,8 @@ class Wheelwork(StatefulProcessor):
             filed[start].slots = slots
         return filed, head["timer"]
 
-    def _file(self, join: SemiStreamJoin, filed: dict[int, _Filed], timer: int, now: int, learned: str) -> None:
-        """Write down who waits now."""
+    def _file(self, join: SemiStreamJoin, filed: dict[int, _Filed], timer: int, now: int, learned: str) -> list[str]:
+        """Write down who waits now, and return the digests of chunks in which nobody does any more."""
         chunks, marks = [], b""
         for start, step, slots in join.queue():
             if not len(slots):
@@ -243,11 +256,12 @@ class Wheelwork(StatefulProcessor):
             marks += mine
             chunks.append([start, step, entry.length, len(mine), entry.digest])
         waiting = {start for start, *_ in chunks}
-        for start in filed:
-            if start not in waiting:
-                self._kept.removeKey((_rows(start),))
+        over = [start for start in filed if start not in waiting]
+        for start in over:
+            self._kept.removeKey((_rows(start),))
         progress = asdict(join.progress()) | {"counts": {}}
         head = {
+            "format": _FORMAT,
             "identity": self._plan.identity,
             "timer": timer,
             "at": now,
@@ -256,7 +270,7 @@ class Wheelwork(StatefulProcessor):
             "cache": learned,
         }
         self._kept.updateValue((_HEAD,), (json.dumps(head).encode() + b"\n" + marks,))
-        self._copies.keep_only([learned, *(entry.digest for start, entry in filed.items() if start in waiting)])
+        return [filed[start].digest for start in over]
 
 
 def _rows(start: int) -> str:

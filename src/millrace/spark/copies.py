@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 _SUFFIX = ".copy"
-_GRACE_SECONDS = 60.0
+_UNUSED_SECONDS = 600.0
+"""After this time nobody has use for a copy that nobody has used."""
 
 
 def digest_of(blob: bytes) -> str:
@@ -38,8 +39,10 @@ class LocalCopies:
 
     def get(self, digest: str) -> bytes | None:
         """The bytes with this digest, if there is a copy of them."""
+        path = self._path(digest)
         try:
-            blob = self._path(digest).read_bytes()
+            blob = path.read_bytes()
+            os.utime(path)
         except OSError:
             return None
         return blob if digest_of(blob) == digest else None
@@ -48,17 +51,20 @@ class LocalCopies:
         """Keep a copy, if the disk will have it."""
         path = self._path(digest)
         aside = path.with_suffix(f".{os.getpid()}")
-        with suppress(OSError):
+        try:
             aside.write_bytes(blob)
             aside.replace(path)
+        except OSError:
+            with suppress(OSError):
+                aside.unlink()
 
-    def keep_only(self, digests: Iterable[str]) -> None:
-        """Remove other copies of the shard but for recent ones, which another query with the same join may need."""
-        wanted = {self._path(digest).name for digest in digests}
-        long_ago = time.time() - _GRACE_SECONDS
+    def forget(self, digests: Iterable[str]) -> None:
+        """Remove these copies, and all of the shard that have not been used for long."""
+        for digest in digests:
+            with suppress(OSError):
+                self._path(digest).unlink()
+        long_ago = time.time() - _UNUSED_SECONDS
         with suppress(OSError):
             for entry in os.scandir(self._folder):
-                if entry.name.startswith(self._prefix) and entry.name not in wanted:
-                    with suppress(FileNotFoundError):
-                        if entry.stat().st_mtime < long_ago:
-                            os.unlink(entry.path)
+                if entry.name.startswith(self._prefix) and entry.stat().st_mtime < long_ago:
+                    os.unlink(entry.path)

@@ -87,7 +87,8 @@ def enrich(
         What the metrics are called in ``StreamingQueryProgress.observedMetrics``; by default ``"millrace "`` and the
         name of the store's directory. Two joins with the same store in one query need two names.
     scratch
-        With ``drain``: where workers keep what they have learned; by default Spark's local directory of the executor.
+        Where workers keep what they have learned and, with ``carry``, copies of rows that wait; by default Spark's
+        local directory of the executor, which is removed with it.
     **options
         Options of the algorithm, or ``b``; not with ``"auto"``, which chooses them.
 

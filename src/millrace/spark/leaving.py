@@ -7,17 +7,18 @@
 
 The operator would take rows as pandas frames and give them out as one nested column, of which every value is asked
 whether it is null; behind it ``observe`` looks at every row. A million rows of 15 columns spend half a second there.
-Here a line that says where they are is all that takes that way. The file belongs to one task, on one machine. It is
-unlinked when it is opened; what a worker that was killed has left is removed by the next, and all of it with Spark's
-local directory.
+Here a line that says where they are is all that takes that way. A file belongs to one task, on one machine. It is
+unlinked before its first row is read; what was never read, because somebody was killed or asked for nothing, is removed
+after a while, and all of it with Spark's local directory.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
-from contextlib import suppress
-from itertools import count
+from contextlib import contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 
 import pandas as pd
@@ -25,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from millrace.core.errors import StateError
+from millrace.core.errors import SpillError, StateError
 from millrace.spark import metrics
 from millrace.spark.scratch import local_directory
 from millrace.spark.shipping import shipped
@@ -33,8 +34,12 @@ from millrace.spark.shipping import shipped
 _FOLDER = "millrace-leaving"
 _FILE = "file"
 
+_LONG_SECONDS = 900.0
+"""After this time a file that was written will not be read any more: that happens at once."""
+_TIDY_SECONDS = 60.0
+
 _numbers = count()
-_tidied: set[Path] = set()
+_tidied: dict[Path, float] = {}
 
 
 class WayOut:
@@ -53,12 +58,10 @@ class WayOut:
             return
         path = _new_file()
         try:
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, first.schema) as writer:
-                writer.write_batch(first)
-                for batch in batches:
-                    writer.write_batch(batch)
+            _write(path, chain([first], batches), first.schema)
         except BaseException:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
             raise
         yield pd.DataFrame({_FILE: [str(path)], metrics.COLUMN: [None]})
 
@@ -74,12 +77,13 @@ class WayOut:
 def read_again(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows that were written down."""
     for batch in batches:
-        for path in batch.column(0).to_pylist():
-            if path is not None:
-                yield from _rows_of(path)
+        opened = [_opened(path) for path in batch.column(0).to_pylist() if path is not None]
+        for source in opened:
+            yield from pa.ipc.open_stream(source)
 
 
-def _rows_of(path: str) -> Iterator[pa.RecordBatch]:
+def _opened(path: str) -> pa.MemoryMappedFile:
+    """A file that nobody else will need."""
     try:
         source = pa.memory_map(path)
         os.unlink(path)
@@ -88,28 +92,43 @@ def _rows_of(path: str) -> Iterator[pa.RecordBatch]:
             f"{path}: the rows that a step of this task has written are gone: somebody clears Spark's local directory "
             "while it is in use. Start the query again: it goes on from its checkpoint"
         ) from None
-    yield from pa.ipc.open_stream(source)
+    return source
 
 
 def _new_file() -> Path:
-    """A file in a directory of the executor, from which files of processes that are gone have been removed."""
+    """A file in a directory of the executor, from which files that nobody will read are removed now and then."""
     folder = local_directory() / _FOLDER
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder not in _tidied:
-        _tidied.add(folder)
-        for left in folder.iterdir():
-            if not _runs(left.name.partition("-")[0]):
-                with suppress(FileNotFoundError):
+    with _room(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    now = time.time()
+    if _tidied.get(folder, 0.0) < now - _TIDY_SECONDS:
+        _tidied[folder] = now
+        for left in folder.glob("*.arrow"):
+            with suppress(FileNotFoundError):
+                if left.stat().st_mtime < now - _LONG_SECONDS:
                     left.unlink()
     return folder / f"{os.getpid()}-{next(_numbers)}.arrow"
 
 
-def _runs(process: str) -> bool:
-    """Whether there is a process of this number; what is no number is let be."""
+def _write(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+    with _room(path):
+        sink = pa.OSFile(str(path), "wb")
+        writer = pa.ipc.new_stream(sink, schema)
+    for batch in batches:
+        with _room(path):
+            writer.write_batch(batch)
+    with _room(path):
+        writer.close()
+        sink.close()
+
+
+@contextmanager
+def _room(path: Path) -> Iterator[None]:
     try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return False
-    except (ValueError, PermissionError):
-        return True
-    return True
+        yield
+    except OSError as error:
+        raise SpillError(
+            f"{path}: output rows cannot be written there: {error}. Stateful joins need as much of Spark's local disk "
+            "as the rows of a micro-batch take: make room, name a larger one in spark.local.dir, or have smaller "
+            "micro-batches. The query goes on from its checkpoint then"
+        ) from error

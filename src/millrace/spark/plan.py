@@ -93,7 +93,7 @@ class JoinPlan:
         store = self.store() if shard is None else self.store().shard(shard)
         options = dict(self.options)
         if turns > 1 and store.rows // turns < options.get("b", self.memory // 64):
-            options["b"] = max(1, store.rows // turns)
+            options["b"] = max(1, -(-store.rows // turns))
         if "w" in ALGORITHMS[self.algorithm].sizes:
             options["w"] = _GREEDY
         made = SemiStreamJoin(
@@ -142,7 +142,7 @@ class JoinPlan:
         if not folder.exists():
             with suppress(OSError):
                 self._forget_others(folder)
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 (folder / _SNAPSHOT).write_text(self.snapshot)
         return folder
 
