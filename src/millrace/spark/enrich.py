@@ -49,7 +49,7 @@ def enrich(
     columns: Sequence[str] | None = None,
     suffix: str | None = None,
     where: Condition | None = None,
-    turns: int = 4,
+    turns: int = 2,
     name: str | None = None,
     scratch: str | os.PathLike[str] | None = None,
     **options: Any,
@@ -82,7 +82,8 @@ def enrich(
     where
         A condition that a pair has to meet beside having the same key, such as :func:`millrace.band`; with ``drain``.
     turns
-        With ``carry``: micro-batches in which the wheel turns once.
+        With ``carry``: micro-batches in which the wheel turns once. The more, the less is scanned in each and the more
+        tuples wait, which are written down.
     name
         What the metrics are called in ``StreamingQueryProgress.observedMetrics``; by default ``"millrace "`` and the
         name of the store's directory. Two joins with the same store in one query need two names.

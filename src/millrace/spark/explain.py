@@ -30,7 +30,7 @@ def explain(
     columns: Sequence[str] | None = None,
     suffix: str | None = None,
     where: Condition | None = None,
-    turns: int = 4,
+    turns: int = 2,
     **options: Any,
 ) -> str:
     """What :func:`enrich` with these arguments is going to do: which algorithm and why, and the join of one task.

@@ -40,7 +40,7 @@ def enrich_star(
     memory: str | int = "256MB",
     pending: str = "drain",
     reorder: bool = True,
-    turns: int = 4,
+    turns: int = 2,
     scratch: str | os.PathLike[str] | None = None,
 ) -> DataFrame:
     """Join a DataFrame with several master stores.
