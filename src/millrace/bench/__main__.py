@@ -35,7 +35,7 @@ _SMALL: dict[str, dict[str, Any]] = {
         "seconds": 0.05,
     },
     "adaptive": {"rows": 40_000, "large_rows": 100_000, "duckdb": False, "rounds": 1},
-    "spark": {"sizes": (200_000,), "batches": (50_000,), "count": 2, "memory": "8MB", "warm_seconds": 1.0},
+    "spark": {"sizes": (200_000,), "batches": (50_000,), "rounds": 1, "count": 2, "memory": "8MB", "warm_seconds": 1.0},
     "streams": {"batches": 3, "rows": 5_000, "heap": "1g", "memory": "4MB", "sample_every": 1},
 }
 _FULL: dict[str, dict[str, Any]] = {

@@ -1,9 +1,10 @@
 """``enrich`` beside Spark's own stream-static join, and beside the bare plumbing: one run, the same files.
 
 Every engine runs in a process and a Spark of its own (``local[2]``, no-op sink, the parallel collector) over the same
-Parquet files, so many rows to a micro-batch. Figures are medians of micro-batches that come after the third and after a
-minute: Java goes on compiling for as long, and a query runs for longer. What is measured is kept at once, and the same
-command goes on where it was stopped.
+Parquet files, so many rows to a micro-batch. Engines are warmed up for a while (Java goes on compiling, and a query
+runs for longer), then take turns, a few micro-batches each, round after round: a machine that is slow for a minute is
+slow for all. Masters that do not fit into memory several times over have one engine at a time, which is begun anew for
+every round. Figures are medians. What is measured is kept at once, and the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
+from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -31,8 +34,27 @@ OWN = ("spark", "spark-sort-merge")
 """Spark's own join as Spark plans it, and with its other strategy forced; the best counts."""
 
 ENGINES = ("spark", "identity", "lookup", "carry")
-ONCE = ("drain", "spark-sort-merge", "source", "narrow", "shuffle")
-"""Measured with the first master and the first size of micro-batches only; ``drain`` scans, with ``ssbj``."""
+STEPS = ("source", "narrow", "shuffle", "identity", "drain", "lookup", "carry")
+"""Each does a little more than those before it; ``drain`` scans, with ``ssbj``."""
+
+_LARGE = 20_000_000
+"""Rows of a master above which engines are not kept beside one another."""
+
+Said = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Engines that take turns with one master and one stream."""
+
+    engines: tuple[str, ...]
+    rows: int
+    batch: int
+    hot: float = 0.0
+
+    def __str__(self) -> str:
+        hot = f", {self.hot:.0%} on one key" if self.hot else ""
+        return f"{self.rows:,} rows, batches of {self.batch:,}{hot}"
 
 
 def run(
@@ -40,11 +62,12 @@ def run(
     *,
     sizes: tuple[int, ...] = (10_000_000, 50_000_000),
     batches: tuple[int, ...] = (1_000_000, 200_000),
-    count: int = 12,
+    rounds: int = 4,
+    count: int = 3,
     memory: str = "256MB",
     skew: float = 1.0,
     hot: float = 0.6,
-    warm_seconds: float = 60.0,
+    warm_seconds: float = 40.0,
     kept: Path | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
@@ -52,70 +75,156 @@ def run(
     console = console or Console()
     kept = kept or directory / f"spark-{memory}-{warm_seconds:g}.jsonl"
     done = _read(kept)
-    settings = [
-        SparkSetting(name, str(directory), rows, batch, _few(name, rows, count), memory, skew, 0.0, warm_seconds)
-        for rows in sizes
-        for batch in batches
-        for name in (*ENGINES, *(ONCE if (rows, batch) == (sizes[0], batches[0]) else ()))
-    ]
-    settings += [
-        SparkSetting(name, str(directory), sizes[0], batches[0], count, memory, skew, hot, warm_seconds)
-        for name in ("lookup", "carry")
-    ]
+    plans = [[Case(ENGINES, rows, batch) for batch in batches] for rows in sizes]
+    first = replace(plans[0][0], engines=("spark-sort-merge", *ENGINES))
+    plans[0] = [first, *plans[0][1:], Case(("lookup", "carry"), sizes[0], batches[0], hot)]
+    steps = Case(STEPS, sizes[0], batches[0])
+    plans.append([steps])
+    common = SparkSetting("", str(directory), 0, 0, count, memory, skew, warm_seconds=warm_seconds)
     with Progress(transient=True, console=console) as progress:
-        task = progress.add_task("", total=len(settings))
-        for setting in settings:
-            of = "hot keys" if setting.hot else f"{setting.master_rows:,} rows, batches of {setting.batch_rows:,}"
-            progress.update(task, description=f"{of}: {setting.engine}")
-            if _key(setting) not in done:
-                prepare_master(directory, setting.master_rows)
-                prepare_stream(directory, setting.master_rows, setting.batch_rows, 8, skew, setting.hot)
-                done[_key(setting)] = measure(setting)
+        task = progress.add_task("", total=None)
+        for plan in plans:
+            missing = [case for case in plan if repr(case) not in done]
+            for case in missing:
+                prepare_master(directory, case.rows)
+                prepare_stream(directory, case.rows, case.batch, 8, skew, case.hot)
+            for case, found in zip(
+                missing,
+                in_turn(missing, common, rounds, lambda text: progress.update(task, description=text)),
+                strict=True,
+            ):
+                done[repr(case)] = found
                 with kept.open("a") as file:
-                    file.write(json.dumps([_key(setting), done[_key(setting)]]) + "\n")
-            progress.advance(task)
-    results: list[dict[str, Any]] = []
-    for rows in sizes:
-        for batch in batches:
-            mine = [s for s in settings if (s.master_rows, s.batch_rows, s.hot) == (rows, batch, 0.0)]
-            results.append({"rows": rows, "batch": batch, "engines": {s.engine: done[_key(s)] for s in mine}})
-    hot_ones = {setting.engine: done[_key(setting)] for setting in settings if setting.hot}
-    report = {"results": results, "hot": {"share": hot, "engines": hot_ones}, "memory": memory, "skew": skew}
+                    file.write(json.dumps([repr(case), found]) + "\n")
+    report = {
+        "results": [
+            {"rows": case.rows, "batch": case.batch, "engines": done[repr(case)]}
+            for plan in plans[:-1]
+            for case in plan
+            if not case.hot
+        ],
+        "steps": done[repr(steps)],
+        "hot": {"share": hot, "engines": done[repr(plans[0][-1])]},
+        "memory": memory,
+        "skew": skew,
+    }
     print_report(report, console)
     return report
-
-
-def _few(engine: str, rows: int, count: int) -> int:
-    """Micro-batches that are counted; fewer of those that take long."""
-    return 3 if engine.startswith("spark") and rows > 20_000_000 else count
-
-
-def _key(setting: SparkSetting) -> str:
-    return f"{setting.engine} {setting.master_rows} {setting.batch_rows} {setting.hot:g} {setting.batches}"
 
 
 def _read(kept: Path) -> dict[str, dict[str, Any]]:
     return dict(json.loads(line) for line in kept.read_text().splitlines()) if kept.exists() else {}
 
 
-def measure(setting: SparkSetting) -> dict[str, Any]:
-    """One engine in a process of its own."""
-    return measure_several([setting])[0]
+def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Said) -> list[dict[str, dict[str, Any]]]:
+    """Cases with one master: what each of its engines found, by name."""
+    if not cases:
+        return []
+    names = list(dict.fromkeys(name for case in cases for name in case.engines))
+    settings = {(case, name): _setting(case, name, common) for case in cases for name in case.engines}
+    for case in cases[1:]:  # what is common to all has been compiled
+        for name in case.engines:
+            settings[case, name].warm_seconds /= 4
+    if cases[0].rows > _LARGE:
+        parts: dict[tuple[Case, str], list[dict[str, Any]]] = {key: [] for key in settings}
+        for number in range(min(rounds, 2)):
+            for name in names:
+                with Apart() as engine:
+                    for case in (case for case in cases if name in case.engines):
+                        say(f"{case}: {name}, round {number + 1}")
+                        whole = settings[case, name]
+                        many = whole.batches * max(1, rounds // 2)
+                        parts[case, name].append(engine.measure(replace(whole, batches=many, check=number == 0)))
+        return [{name: _together(case, parts[case, name]) for name in case.engines} for case in cases]
+    engines = {name: Apart() for name in names}
+    try:
+        return [_rounds(case, {n: settings[case, n] for n in case.engines}, engines, rounds, say) for case in cases]
+    finally:
+        for engine in engines.values():
+            engine.close()
 
 
-def measure_several(settings: Sequence[SparkSetting]) -> list[dict[str, Any]]:
-    """Settings of one engine and one master, in one process."""
-    asked = json.dumps([asdict(setting) for setting in settings])
-    command = [sys.executable, "-m", "millrace.bench.spark_worker", asked]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        tail = "\n".join(done.stderr.strip().splitlines()[-15:])
-        raise RuntimeError(f"{settings[0].engine}: {tail}")
-    found: list[dict[str, Any]] = json.loads(done.stdout.strip().splitlines()[-1])
-    for setting, one in zip(settings, found, strict=True):
-        one["seconds"] = median(one["durations"])
-        one["rate"] = setting.batch_rows / one["seconds"]
-    return found
+def _rounds(
+    case: Case, settings: dict[str, SparkSetting], engines: dict[str, Apart], rounds: int, say: Said
+) -> dict[str, dict[str, Any]]:
+    """Engines side by side: warmed up one after the other, then in turn."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in settings}
+    for name, setting in settings.items():
+        say(f"{case}: {name} is warmed up")
+        found[name].append(engines[name].measure(replace(setting, batches=1)) | {"durations": []})
+    for number in range(rounds):
+        for name, setting in settings.items():
+            say(f"{case}: {name}, round {number + 1}")
+            again = replace(setting, warm_seconds=0.0, warm_batches=min(2, setting.warm_batches), check=False)
+            found[name].append(engines[name].measure(again))
+    return {name: _together(case, parts) for name, parts in found.items()}
+
+
+def _setting(case: Case, engine: str, common: SparkSetting) -> SparkSetting:
+    own = replace(common, engine=engine, master_rows=case.rows, batch_rows=case.batch, hot=case.hot)
+    if engine == "spark-sort-merge" or (engine == "spark" and case.rows > _LARGE):
+        return replace(own, batches=1, warm_batches=1)  # they take long
+    return own
+
+
+def _together(case: Case, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    durations = [seconds for part in parts for seconds in part["durations"]]
+    middle = median(durations)
+    return {
+        **parts[-1],
+        "durations": durations,
+        "seconds": middle,
+        "rate": case.batch / middle,
+        "checksum": parts[0]["checksum"],
+    }
+
+
+class Apart:
+    """An engine in a process of its own, which is asked over its standard input."""
+
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- open for as long as the process
+        command = [sys.executable, "-m", "millrace.bench.spark_worker"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
+
+    def __enter__(self) -> Apart:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def measure(self, setting: SparkSetting) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(asdict(setting)) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:  # it has ended; what it said is below
+            pass
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self._errors.seek(0)
+            tail = "\n".join(self._errors.read().strip().splitlines()[-15:])
+            raise RuntimeError(f"{setting.engine}: {tail}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._errors.close()
+
+
+def measure_several(settings: Iterable[SparkSetting]) -> list[dict[str, Any]]:
+    """Settings of one engine and one master, one after the other in one process."""
+    with Apart() as engine:
+        return [engine.measure(setting) for setting in settings]
 
 
 # inputs
@@ -200,14 +309,11 @@ def print_report(report: dict[str, Any], console: Console) -> None:
         verdict = "agree" if len(sums) == 1 else "DIFFER"
         console.print(f"{here['rows']:,} rows, batches of {here['batch']:,}: counts and checksums {verdict}")
     first = report["results"][0]["engines"]
-    if "source" in first:
-        console.print("where the time of a micro-batch goes (seconds, each with all before it):")
-        for name in ("source", "narrow", "shuffle", "identity", "drain", "lookup", "carry"):
-            console.print(f"  {name:>14} {first[name]['seconds']:.2f}  join {first[name].get('join_ms', 0) / 1000:.2f}")
+    console.print("where the time of a micro-batch goes (seconds, each with all before it):")
+    for name, found in report["steps"].items():
+        console.print(f"  {name:>14} {found['seconds']:.2f}  join {found.get('join_ms', 0) / 1000:.2f}")
     for name, found in report["hot"]["engines"].items():
-        plain = first.get(name)
-        if plain:
-            console.print(
-                f"{report['hot']['share']:.0%} of the stream on one key, {name}: {found['rate']:,.0f} tuples/s, "
-                f"{found['rate'] / plain['rate']:.2f} of the Zipf rate"
-            )
+        console.print(
+            f"{report['hot']['share']:.0%} of the stream on one key, {name}: {found['rate']:,.0f} tuples/s, "
+            f"{found['rate'] / first[name]['rate']:.2f} of the Zipf rate"
+        )

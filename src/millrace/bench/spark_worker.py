@@ -1,12 +1,13 @@
-"""One engine on Spark in a process of its own: ``python -m millrace.bench.spark_worker '{…}'`` prints JSON.
+"""One engine on Spark in a process of its own: a setting a line comes in, what was found goes out, both as JSON.
 
-Given a list of settings of one engine, it measures one after the other in the same Spark and prints a list.
+Settings of an engine share a Spark. Asked for the same stream again, its query goes on where it was stopped.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import tempfile
 import time
@@ -50,77 +51,89 @@ class SparkSetting:
 
 
 def main() -> None:
-    asked = json.loads(sys.argv[1])
-    if isinstance(asked, list):
-        print(json.dumps(several([SparkSetting(**one) for one in asked])))
-    else:
-        print(json.dumps(several([SparkSetting(**asked)])[0]))
+    engine: Engine | None = None
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is printed, by Spark or Java, is no reply
+    with PeakMemory(every=0.1, of=tree_anonymous_bytes) as memory, tempfile.TemporaryDirectory() as place:
+        for line in sys.stdin:
+            setting = SparkSetting(**json.loads(line))
+            engine = engine or Engine(setting, Path(place))
+            print(json.dumps(engine.measured(setting) | {"memory_growth": memory.growth}), file=replies, flush=True)
+        if engine is not None:
+            engine.spark.stop()
 
 
-def several(settings: Sequence[SparkSetting]) -> list[dict[str, Any]]:
-    """Measure settings of one engine and one master, in one Spark."""
-    from millrace.spark import session
+class Engine:
+    """A Spark with one engine; its queries leave their checkpoints in ``place``."""
 
-    engine = settings[0].engine
-    options: dict[str, object] = {
-        "spark__sql__shuffle__partitions": 2,
-        "spark__driver__memory": "6g",
-        "spark__driver__extraJavaOptions": _JAVA,
-        "spark__sql__streaming__numRecentProgressUpdates": 10_000,
-        "spark__sql__execution__arrow__pyspark__enabled": True,
-    }
-    if engine == "spark-sort-merge":
-        options["spark__sql__autoBroadcastJoinThreshold"] = -1
-    with PeakMemory(every=0.1, of=tree_anonymous_bytes) as memory:
-        spark = session("bench", master="local[2]", **options)
-        spark.sparkContext.setLogLevel("OFF")
-        frames = _frames(settings[0]) if engine.startswith("pandas") else None
-        found = [measured(setting, spark, frames) for setting in settings]
-        spark.stop()
-    return [{**one, "memory_growth": memory.growth} for one in found]
+    def __init__(self, setting: SparkSetting, place: Path) -> None:
+        from millrace.spark import session
 
+        options: dict[str, object] = {
+            "spark__sql__shuffle__partitions": 2,
+            "spark__driver__memory": "6g",
+            "spark__driver__extraJavaOptions": _JAVA,
+            "spark__sql__streaming__numRecentProgressUpdates": 10_000,
+            "spark__sql__execution__arrow__pyspark__enabled": True,
+        }
+        if setting.engine == "spark-sort-merge":
+            options["spark__sql__autoBroadcastJoinThreshold"] = -1
+        self.spark = session("bench", master="local[2]", **options)
+        self.spark.sparkContext.setLogLevel("OFF")
+        self._frames = _frames(setting) if setting.engine.startswith("pandas") else None
+        self._place = place
 
-def measured(setting: SparkSetting, spark: Any, frames: Pandas | None) -> dict[str, Any]:
-    from pyspark.sql import functions as F
+    def measured(self, setting: SparkSetting) -> dict[str, Any]:
+        from pyspark.sql import functions as F
 
-    from millrace.bench import spark as inputs
-    from millrace.spark.watch import observed
+        from millrace.bench import spark as inputs
+        from millrace.spark.watch import observed
 
-    directory = Path(setting.directory)
-    folder = inputs.stream_path(directory, setting.master_rows, setting.batch_rows, setting.skew, setting.hot)
-    schema = spark.read.parquet(str(folder)).schema
-    with tempfile.TemporaryDirectory() as place:
-        endless = _endless(folder, Path(place, "in"))
-        stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 2).parquet(str(endless))
-        if frames is not None:
-            progress = _steady(stream.writeStream.foreachBatch(_merging(frames)), setting, Path(place, "a"))
-            found: dict[str, Any] = {"durations": _durations(progress), "checksum": ""}
-            if setting.check:
-                first = spark.read.parquet(*(str(folder / f"000{i}.parquet") for i in (0, 1))).toPandas()
-                rows = pa.Table.from_pandas(frames.frame(first), preserve_index=False)
-                hashed = spark.createDataFrame(rows).select(F.xxhash64(*sorted(rows.column_names)).alias("hash"))
-                total = hashed.agg(F.sum(F.col("hash").cast("decimal(38,0)"))).first()[0]
-                found["checksum"] = f"{len(rows)} {total}"
-            return found
-        out = _engine(setting, spark, stream)
-        count, total = F.count(F.lit(1)).alias("rows"), F.sum(F.xxhash64(*sorted(out.columns)).cast("decimal(38,0)"))
-        progress = _steady(out.observe("check", count).writeStream.format("noop"), setting, Path(place, "a"))
+        folder = inputs.stream_path(
+            Path(setting.directory), setting.master_rows, setting.batch_rows, setting.skew, setting.hot
+        )
+        schema = self.spark.read.parquet(str(folder)).schema
+        mine = self._place / folder.name
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 2)
+        stream = reader.parquet(str(_endless(folder, mine / "in")))
+        if self._frames is not None:
+            progress = _steady(stream.writeStream.foreachBatch(_merging(self._frames)), setting, mine / "state")
+            return {"durations": _durations(progress), "checksum": self._merged(folder) if setting.check else ""}
+        count = F.count(F.lit(1)).alias("rows")
+        out = _engine(setting, self.spark, stream)
+        progress = _steady(out.observe("check", count).writeStream.format("noop"), setting, mine / "state")
         found = {
             "durations": _durations(progress),
             "rows": sum(p["observedMetrics"]["check"]["rows"] for p in progress),
             "checksum": "",
         }
-        mine = [m for p in progress for m in observed(p).values() if m["tuples_in"]]
-        if mine:
-            found["join_ms"] = sum(m["join_ms"] for m in mine) / len(mine) / 2
-            found["last"] = mine[-1]
+        joined = [m for p in progress for m in observed(p).values() if m["tuples_in"]]
+        if joined:
+            found["join_ms"] = sum(m["join_ms"] for m in joined) / len(joined) / 2
+            found["last"] = joined[-1]
         if setting.check and setting.engine in ("spark", "spark-sort-merge", "drain", "carry", "lookup"):
-            first = spark.readStream.schema(schema).parquet(str(folder / "000[01].parquet"))
-            checked = _engine(setting, spark, first).observe("check", count, total.alias("sum"))
-            progress = _complete(checked, Path(place, "b"))
-            sums = [p["observedMetrics"]["check"] for p in progress if p["observedMetrics"]]
-            found["checksum"] = f"{sum(s['rows'] for s in sums)} {sum(s['sum'] or 0 for s in sums)}"
-    return found
+            first = self.spark.readStream.schema(schema).parquet(str(folder / "000[01].parquet"))
+            once = _engine(setting, self.spark, first)
+            total = F.sum(F.xxhash64(*sorted(once.columns)).cast("decimal(38,0)")).alias("sum")
+            with tempfile.TemporaryDirectory(dir=self._place) as state:
+                sums = [
+                    p["observedMetrics"].get("check") for p in _complete(once.observe("check", count, total), state)
+                ]
+            sums = [one for one in sums if one]
+            found["checksum"] = f"{sum(one['rows'] for one in sums)} {sum(one['sum'] or 0 for one in sums)}"
+        return found
+
+    def _merged(self, folder: Path) -> str:
+        """Rows of the first micro-batch by pandas, and the sum of their hashes."""
+        from pyspark.sql import functions as F
+
+        assert self._frames is not None
+        first = self.spark.read.parquet(*(str(folder / f"000{i}.parquet") for i in (0, 1))).toPandas()
+        rows = pa.Table.from_pandas(self._frames.frame(first), preserve_index=False)
+        hashed = self.spark.createDataFrame(rows).select(F.xxhash64(*sorted(rows.column_names)).alias("hash"))
+        total = hashed.agg(F.sum(F.col("hash").cast("decimal(38,0)"))).first()
+        assert total is not None
+        return f"{len(rows)} {total[0]}"
 
 
 def _frames(setting: SparkSetting) -> Pandas:
@@ -190,36 +203,39 @@ def _widened(store: str) -> Any:
 
 def _endless(folder: Path, place: Path) -> Path:
     """A folder with the same files over and over, more than anybody will read."""
-    place.mkdir()
-    files = sorted(folder.resolve().glob("*.parquet"))
-    for number in range(1_000):
-        (place / f"{number:04d}.parquet").symlink_to(files[number % len(files)])
+    if not place.exists():
+        place.mkdir(parents=True)
+        files = sorted(folder.resolve().glob("*.parquet"))
+        for number in range(2_000):
+            (place / f"{number:04d}.parquet").symlink_to(files[number % len(files)])
     return place
 
 
 def _steady(writer: Any, setting: SparkSetting, checkpoint: Path) -> list[Any]:
     """Run a query until it is warm and as many micro-batches have passed as were asked for; these."""
     query = writer.option("checkpointLocation", str(checkpoint)).start()
-    began, warm = time.perf_counter(), 0
+    began, first, warm = time.perf_counter(), -1, 0
     try:
         while True:
             if query.awaitTermination(_LOOK_SECONDS):
                 raise query.exception() or RuntimeError("the query has ended")
             last, spent = query.lastProgress, time.perf_counter() - began
-            done = 0 if last is None else last["batchId"] + 1
+            if last is not None and first < 0:
+                first = query.recentProgress[0]["batchId"]
+            done = 0 if last is None else last["batchId"] + 1 - first
             late = spent >= setting.most_seconds and done > 0
             if not warm and done >= setting.warm_batches and spent >= setting.warm_seconds:
                 warm = done
             if late or (warm and done >= warm + setting.batches):
-                counted = warm if warm < done else done - 1
+                counted = first + (warm if warm < done else done - 1)
                 return [p for p in query.recentProgress if p["numInputRows"] and p["batchId"] >= counted]
     finally:
         query.stop()
 
 
-def _complete(out: Any, checkpoint: Path) -> list[Any]:
+def _complete(out: Any, checkpoint: str) -> list[Any]:
     """Run a query over one micro-batch with input, and until nobody waits."""
-    query = out.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    query = out.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
     try:
         while True:
             if query.awaitTermination(_LOOK_SECONDS):
