@@ -25,10 +25,11 @@ from millrace.adaptive.tree import JoinTree
 from millrace.core.errors import SchemaError, StateError
 from millrace.spark.hypercube import Cell
 from millrace.spark.hypercube_plan import HypercubePlan
-from millrace.spark.leaving import WayOut, read_again
+from millrace.spark.leaving import WayOut
 from millrace.spark.meeting import numbers, pack
 from millrace.spark.several import planned
 from millrace.spark.shares import grid
+from millrace.worker.handover import read_again
 
 CHAIN = [("a.x", "b.x"), ("b.y", "c.y")]
 STAR = [("a.x", "b.x"), ("a.y", "c.y"), ("a.z", "d.z")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +16,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from millrace.core.errors import SpillError, StateError
-from millrace.spark import leaving, shipping
 from millrace.spark.copies import LocalCopies, digest_of
-from millrace.spark.leaving import WayOut, read_again
+from millrace.spark.leaving import WayOut
+from millrace.worker import handover, shipping
+from millrace.worker.handover import read_again
 
 
 @pytest.fixture
@@ -80,7 +83,7 @@ def test_what_nobody_has_read_is_removed(local: Path, monkeypatch: pytest.Monkey
     for name, age in (("1-0.arrow", 3600), ("1-1.arrow", 10), ("README", 3600)):
         (local / name).write_text("")
         os.utime(local / name, (time.time() - age, time.time() - age))
-    monkeypatch.setattr(leaving, "_tidied", {})
+    monkeypatch.setattr(handover, "_tidied", {})
     list(WayOut(StructType()).frames(batches()))
     left = {path.name for path in local.iterdir() if not path.name.startswith(f"{os.getpid()}-")}
     assert left == {"1-1.arrow", "README"}
@@ -88,7 +91,7 @@ def test_what_nobody_has_read_is_removed(local: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_a_full_disk_says_where_and_what_to_do(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "_new_file", lambda: Path("/dev/full"))
+    monkeypatch.setattr(handover, "_new_file", lambda: Path("/dev/full"))
     monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
     with pytest.raises(SpillError, match=r"/dev/full: output rows cannot be written there: .*spark\.local\.dir"):
         list(WayOut(StructType()).frames(batches()))
@@ -142,3 +145,9 @@ def test_what_a_worker_has_loaded_is_left_to_itself(monkeypatch: pytest.MonkeyPa
         assert gc.get_freeze_count() > frozen
     finally:
         gc.unfreeze()
+
+
+def test_a_worker_that_only_reads_rows_loads_neither_kernels_nor_pandas() -> None:
+    loads = "import sys, millrace.worker.handover, millrace.worker.shipping as s; s.identity(); s.begin_task()"
+    asked = f"{loads}; print([name for name in ('numba', 'pandas', 'pyspark') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -20,9 +20,10 @@ from test_wheelwork import FakeHandle
 from millrace.core.errors import StateError
 from millrace.spark.bands import Band
 from millrace.spark.blobs import from_blob
-from millrace.spark.leaving import WayOut, read_again
+from millrace.spark.leaving import WayOut
 from millrace.spark.meeting import SIDES, Meeting, numbers, pack
 from millrace.spark.meeting_plan import MeetingPlan
+from millrace.worker.handover import read_again
 
 Matches = Callable[[Any, Any], bool]
 

@@ -21,9 +21,10 @@ from millrace.master.store import MasterStore
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark.blobs import to_blob
 from millrace.spark.carry import Wheelwork
-from millrace.spark.leaving import WayOut, read_again
+from millrace.spark.leaving import WayOut
 from millrace.spark.plan import JoinPlan
 from millrace.testing.oracle import assert_same_rows, oracle_join
+from millrace.worker.handover import read_again
 
 ROWS = 4_000
 

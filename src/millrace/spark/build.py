@@ -24,7 +24,7 @@ from millrace.rows.columns import plain_schema
 from millrace.rows.keys import KeyCoder
 from millrace.spark import metrics, types
 from millrace.spark.routing import SHARD, hashed, quoted
-from millrace.spark.shipping import shipped
+from millrace.worker.shipping import shipped
 
 
 def build_master(

@@ -43,7 +43,7 @@ from millrace.spark.metrics import Meter
 from millrace.spark.plan import JoinPlan, together
 from millrace.spark.routing import SHARD, shard_of
 from millrace.spark.session import PARTITIONS, ROCKSDB, STATE_STORE
-from millrace.spark.shipping import begin_task, shipped
+from millrace.worker.shipping import begin_task, shipped
 
 _PACKED = f"{SHARD} int, blob binary"
 _HEAD, _CACHE = "head", "cache"
@@ -216,9 +216,7 @@ class Wheelwork(StatefulProcessor):
                 f"on with algorithm={wrote!r}, or start with a new checkpoint"
             )
 
-    def _resume(
-        self, join: SemiStreamJoin, head: dict[str, Any] | None, marks: bytes
-    ) -> tuple[dict[int, _Filed], int]:
+    def _resume(self, join: SemiStreamJoin, head: dict[str, Any] | None, marks: bytes) -> tuple[dict[int, _Filed], int]:
         """Put the join where the last micro-batch left it."""
         if head is None:
             return {}, 0

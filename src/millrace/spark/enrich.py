@@ -24,7 +24,7 @@ from millrace.spark.choosing import decided
 from millrace.spark.plan import JoinPlan
 from millrace.spark.routing import SHARD, shard_of
 from millrace.spark.session import slots_per_executor
-from millrace.spark.shipping import shipped
+from millrace.worker.shipping import shipped
 
 SPARKS_WORDS = {
     "left_outer": "left",

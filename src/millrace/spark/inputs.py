@@ -19,7 +19,7 @@ from millrace.spark.meeting_plan import BUCKET
 from millrace.spark.operator_plan import CODE, OperatorPlan
 from millrace.spark.routing import SHARD
 from millrace.spark.session import PARTITIONS, ROCKSDB, STATE_STORE, slots_per_executor
-from millrace.spark.shipping import shipped
+from millrace.worker.shipping import shipped
 
 _RESERVED = (SHARD, BUCKET, CODE, metrics.COLUMN)
 _LEAST = 1 << 20

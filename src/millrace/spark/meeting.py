@@ -37,7 +37,7 @@ from millrace.spark.operator_plan import OperatorPlan, SortedRows
 from millrace.spark.plan import together
 from millrace.spark.routing import SHARD
 from millrace.spark.runs import Runs
-from millrace.spark.shipping import begin_task
+from millrace.worker.shipping import begin_task
 
 PACKED = f"{SHARD} int, side byte, blob binary"
 FIELD = "streams"

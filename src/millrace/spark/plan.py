@@ -21,7 +21,7 @@ from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import types
-from millrace.spark.scratch import local_directory
+from millrace.worker.scratch import local_directory
 
 _PUSHED_ROWS, _PUSHED_BYTES = 65_536, 1 << 25
 _GREEDY = 2**31  # let in all tuples there is room for: a micro-batch is to be over after one turn

@@ -30,7 +30,7 @@ from millrace.spark.choosing import decided
 from millrace.spark.enrich import SPARKS_WORDS, enrich, planned
 from millrace.spark.plan import JoinPlan
 from millrace.spark.routing import quoted
-from millrace.spark.shipping import shipped
+from millrace.worker.shipping import shipped
 
 
 def enrich_star(

@@ -23,7 +23,7 @@ def shipped(module: str, function: str, *arguments: Any) -> MapInArrow:
         import sys
 
         try:
-            shipping = importlib.import_module("millrace.spark.shipping")
+            shipping = importlib.import_module("millrace.worker.shipping")
             theirs = shipping.identity()
             called = getattr(importlib.import_module(module), function)
         except ImportError as error:
