@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -41,6 +41,7 @@ _LARGE = 20_000_000
 """Rows of a master above which engines are not kept beside one another."""
 
 Said = Callable[[str], None]
+Found = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,7 @@ def run(
             for case in missing:
                 prepare_master(directory, case.rows)
                 prepare_stream(directory, case.rows, case.batch, 8, skew, case.hot)
-            for case, found in zip(
-                missing,
-                in_turn(missing, common, rounds, lambda text: progress.update(task, description=text)),
-                strict=True,
-            ):
+            for case, found in in_turn(missing, common, rounds, lambda text: progress.update(task, description=text)):
                 done[repr(case)] = found
                 with kept.open("a") as file:
                     file.write(json.dumps([repr(case), found]) + "\n")
@@ -116,10 +113,10 @@ def _read(kept: Path) -> dict[str, dict[str, Any]]:
     return dict(json.loads(line) for line in kept.read_text().splitlines()) if kept.exists() else {}
 
 
-def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Said) -> list[dict[str, dict[str, Any]]]:
-    """Cases with one master: what each of its engines found, by name."""
+def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Said) -> Iterator[tuple[Case, Found]]:
+    """Cases with one master, and what the engines of each found, by name."""
     if not cases:
-        return []
+        return
     names = list(dict.fromkeys(name for case in cases for name in case.engines))
     settings = {(case, name): _setting(case, name, common) for case in cases for name in case.engines}
     for case in cases[1:]:  # what is common to all has been compiled
@@ -135,10 +132,12 @@ def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Said)
                         whole = settings[case, name]
                         many = whole.batches * max(1, rounds // 2)
                         parts[case, name].append(engine.measure(replace(whole, batches=many, check=number == 0)))
-        return [{name: _together(case, parts[case, name]) for name in case.engines} for case in cases]
+        yield from ((case, {name: _together(case, parts[case, name]) for name in case.engines}) for case in cases)
+        return
     engines = {name: Apart() for name in names}
     try:
-        return [_rounds(case, {n: settings[case, n] for n in case.engines}, engines, rounds, say) for case in cases]
+        for case in cases:
+            yield case, _rounds(case, {name: settings[case, name] for name in case.engines}, engines, rounds, say)
     finally:
         for engine in engines.values():
             engine.close()
@@ -146,7 +145,7 @@ def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Said)
 
 def _rounds(
     case: Case, settings: dict[str, SparkSetting], engines: dict[str, Apart], rounds: int, say: Said
-) -> dict[str, dict[str, Any]]:
+) -> Found:
     """Engines side by side: warmed up one after the other, then in turn."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in settings}
     for name, setting in settings.items():
