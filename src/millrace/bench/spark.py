@@ -143,9 +143,7 @@ def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Said)
             engine.close()
 
 
-def _rounds(
-    case: Case, settings: dict[str, SparkSetting], engines: dict[str, Apart], rounds: int, say: Said
-) -> Found:
+def _rounds(case: Case, settings: dict[str, SparkSetting], engines: dict[str, Apart], rounds: int, say: Said) -> Found:
     """Engines side by side: warmed up one after the other, then in turn."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in settings}
     for name, setting in settings.items():
