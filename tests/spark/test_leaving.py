@@ -151,3 +151,18 @@ def test_a_worker_that_only_reads_rows_loads_neither_kernels_nor_pandas() -> Non
     loads = "import sys, millrace.worker.handover, millrace.worker.shipping as s; s.identity(); s.begin_task()"
     asked = f"{loads}; print([name for name in ('numba', 'pandas', 'pyspark') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_rows_of_a_stateless_join_leave_in_the_same_way(local: Path) -> None:
+    rows = [pa.record_batch({"a": [1, 2]}), pa.record_batch({"a": [3]})]
+    lines = list(WayOut.batches(iter(rows), [1.0, 2.0]))
+    assert [line.column(1).to_pylist() for line in lines] == [[None], ["1.0 2.0"]]
+    assert len(list(local.iterdir())) == 1
+    assert pa.Table.from_batches(read_again(iter(lines))).to_pydict() == {"a": [1, 2, 3]}
+    assert list(local.iterdir()) == []
+
+
+def test_no_rows_are_no_file(local: Path) -> None:
+    assert [line.to_pylist() for line in WayOut.batches(iter(()), [])] == []
+    assert [line.column(0).to_pylist() for line in WayOut.batches(iter(()), [5.0])] == [[None]]
+    assert not local.exists()

@@ -14,12 +14,22 @@ import pyarrow as pa
 
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import types
+from millrace.spark.leaving import WayOut
 from millrace.spark.metrics import Meter, metrics_row, with_metrics
 from millrace.spark.plan import JoinPlan
 
 
 def drain(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join the rows of one task. Runs in a Python worker."""
+    numbers: list[float] = []
+    for batch in _completed(plan, batches, numbers):
+        yield with_metrics(batch)
+    if numbers:
+        yield metrics_row(plan.sent_schema, numbers)
+
+
+def _completed(plan: JoinPlan, batches: Iterator[pa.RecordBatch], numbers: list[float]) -> Iterator[pa.RecordBatch]:
+    """The rows that come out; in the end ``numbers`` has the task's metrics, if anything came."""
     arriving = plan.arriving(batches)
     first = next(arriving, None)
     if first is None:
@@ -30,10 +40,16 @@ def drain(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
     meter = Meter(join)
     for batch in _joined(plan, join, shard, chain([first], arriving), meter):
         gone = time.perf_counter()
-        yield with_metrics(types.conform(batch, plan.sent_schema))
+        yield types.conform(batch, plan.sent_schema)
         meter.away += time.perf_counter() - gone
     plan.keep(join, shard)
-    yield metrics_row(plan.sent_schema, meter.numbers())
+    numbers += meter.numbers()
+
+
+def drain_to_file(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same for a stream: rows go to a file, and what comes out says where they are."""
+    numbers: list[float] = []
+    yield from WayOut.batches(_completed(plan, batches, numbers), numbers)
 
 
 def _joined(

@@ -21,6 +21,7 @@ from millrace.semistream.conditions import Condition
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import carry, metrics, types
 from millrace.spark.choosing import decided
+from millrace.spark.leaving import WayOut
 from millrace.spark.plan import JoinPlan
 from millrace.spark.routing import SHARD, shard_of
 from millrace.spark.session import slots_per_executor
@@ -107,6 +108,10 @@ def enrich(
         raise ConfigError(f"name: the DataFrame has metrics called {label!r} already; give this join another name=")
     if pending == "carry":
         return carry.carried(df, plan, output, turns, label)
+    if df.isStreaming:  # a micro-batch has room on a disk; the output of a batch may not
+        way = WayOut(output)
+        lines = _routed(df, plan).mapInArrow(shipped("millrace.spark.drain", "drain_to_file", plan), way.schema)
+        return way.rows(metrics.observed(lines, label, plan.algorithm))
     sent = StructType([*output.fields, StructField(metrics.COLUMN, StringType())])
     joined = _routed(df, plan).mapInArrow(shipped("millrace.spark.drain", "drain", plan), sent)
     observed = metrics.observed(joined, label, plan.algorithm)

@@ -1,13 +1,14 @@
-"""How rows leave a stateful operator: through a file, which the next step of the same task reads.
+"""How the rows of a micro-batch leave an operator: through a file, which the next step of the same task reads.
 
 ::
 
-    stateful operator ── file, metrics ──► observe ──► mapInArrow ──► rows
-            └────────── rows ──► local file ───────────────┘
+    operator ── file, metrics ──► observe ──► mapInArrow ──► rows
+        └────── rows ──► local file ──────────────┘
 
-The operator would take rows as pandas frames and give them out as one nested column, of which every value is asked
-whether it is null; behind it ``observe`` looks at every row. A million rows of 15 columns spend half a second there.
-Here a line that says where they are is all that takes that way; :mod:`millrace.worker.handover` has the files.
+``observe``, and a filter that takes metrics out again, would look at every row. A stateful operator would take rows as
+pandas frames and give them out as one nested column, of which every value is asked whether it is null. A million rows
+of 15 columns spend 0.2 core-seconds on the one, and 0.4 on both. Here a line that says where they are is all that takes
+that way; :mod:`millrace.worker.handover` has the files.
 """
 
 from __future__ import annotations
@@ -44,6 +45,15 @@ class WayOut:
         path = handover.write_down(chain([first], batches), first.schema)
         yield pd.DataFrame({_FILE: [path], metrics.COLUMN: [None]})
 
+    @staticmethod
+    def batches(rows: Iterator[pa.RecordBatch], numbers: list[float]) -> Iterator[pa.RecordBatch]:
+        """The same for ``mapInArrow``; behind it a row of metrics, if there are ``numbers`` when all rows have come."""
+        first = next(rows, None)
+        if first is not None:
+            yield _row(handover.write_down(chain([first], rows), first.schema), None)
+        if numbers:
+            yield _row(None, metrics.line(numbers))
+
     def metrics_frame(self, numbers: list[float]) -> pd.DataFrame:
         """A row of metrics."""
         return pd.DataFrame({_FILE: [None], metrics.COLUMN: [metrics.line(numbers)]})
@@ -51,3 +61,7 @@ class WayOut:
     def rows(self, given: DataFrame) -> DataFrame:
         """The output from what the operator gave out, metrics left behind."""
         return given.mapInArrow(shipped("millrace.worker.handover", "read_again"), self._output)
+
+
+def _row(file: str | None, line: str | None) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([value], pa.string()) for value in (file, line)], WayOut.schema.names)

@@ -94,7 +94,7 @@ def _room(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise SpillError(
-            f"{path}: output rows cannot be written there: {error}. Stateful joins need as much of Spark's local disk "
+            f"{path}: output rows cannot be written there: {error}. A stream needs as much of Spark's local disk "
             "as the rows of a micro-batch take: make room, name a larger one in spark.local.dir, or have smaller "
             "micro-batches. The query goes on from its checkpoint then"
         ) from error
