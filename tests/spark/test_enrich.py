@@ -292,6 +292,12 @@ def test_bad_arguments(spark: SparkSession, place: Path) -> None:
         build_master(folded, place / "folded", "key")
     with pytest.raises(SchemaError, match="the stream's column 'NAME' and the master's 'name' differ in case only"):
         enrich(stream.withColumn("NAME", F.lit(1)), store, "key")
+    for odd in ("a.b", "a`b"):
+        with pytest.raises(SchemaError, match=f"cannot hand the column '{odd}' to Python"):
+            enrich(stream.withColumn(odd, F.lit(1)), store, "key")
+    twins = stream.select("*", F.lit(1).alias("twin"), F.lit(2).alias("TWIN"))
+    with pytest.raises(SchemaError, match="stream: the columns 'twin' and 'TWIN' differ in case only"):
+        enrich(twins, store, "key")
     for reserved in ("__MILLRACE", "__millrace_Shard"):
         with pytest.raises(SchemaError, match=f"stream: the column name '{reserved}' is reserved"):
             enrich(stream.withColumn(reserved, F.lit(1)), store, "key")

@@ -283,15 +283,15 @@ def prepare_stream(directory: Path, rows: int, batch: int, count: int, skew: flo
 
 def print_report(report: dict[str, Any], console: Console) -> None:
     table = Table(title=f"seconds per micro-batch, and times as fast as Spark's own join (memory {report['memory']})")
-    names = ("master", "micro-batch", "Spark's own", "identity", "look-up", "×", "carry", "×", "look-up / identity")
+    names = ("master", "batch", "Spark", "identity", "look-up", "×", "carry", "×", "/ identity")
     for column in names:
         table.add_column(column, justify="right")
     for here in report["results"]:
         seconds = {name: found["seconds"] for name, found in here["engines"].items()}
         own = min(seconds[name] for name in OWN if name in seconds)
         table.add_row(
-            f"{here['rows']:,}",
-            f"{here['batch']:,}",
+            f"{here['rows'] / 1e6:g} M",
+            f"{here['batch'] / 1e6:g} M",
             f"{own:.2f}",
             f"{seconds['identity']:.2f}",
             f"{seconds['lookup']:.2f}",

@@ -160,6 +160,7 @@ def planned(
         reserved = [name for name in names if name.lower() in (SHARD, metrics.COLUMN)]
         if reserved:
             raise SchemaError(f"{side}: the column name {reserved[0]!r} is reserved")
+    _check_names(df)
     spec = JoinSpec.of(on, how, columns, suffix).in_order_of(store.key)
     for key in spec.stream_key:
         if key in df.columns:
@@ -228,9 +229,29 @@ def _fields(stream: StructType, added: list[Any], spec: JoinSpec, store: MasterS
     return StructType([*ours, *theirs])
 
 
+def _check_names(df: DataFrame) -> None:
+    """``mapInArrow`` asks for columns by their names, unquoted."""
+    odd = [name for name in df.columns if "." in name or "`" in name]
+    if odd:
+        raise SchemaError(f"stream: Spark cannot hand the column {odd[0]!r} to Python; rename it without dots and `")
+    if _cases_differ(df):
+        return
+    seen: dict[str, str] = {}
+    for name in df.columns:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise SchemaError(
+                f"stream: the columns {other!r} and {name!r} differ in case only, which Spark does not see; rename one"
+            )
+
+
+def _cases_differ(df: DataFrame) -> bool:
+    return (df.sparkSession.conf.get("spark.sql.caseSensitive", "false") or "false").lower() == "true"
+
+
 def _check_case(df: DataFrame, output: StructType) -> None:
     """Names that differ in case only are the same to Spark, unless it was told otherwise."""
-    if (df.sparkSession.conf.get("spark.sql.caseSensitive", "false") or "false").lower() == "true":
+    if _cases_differ(df):
         return
     ours = {name.lower(): name for name in df.columns}
     for field in output.fields[len(df.columns) :]:
