@@ -48,6 +48,7 @@ class SparkSetting:
     most_seconds: float = math.inf
     """After this time, what micro-batches there are have to do, warm or not."""
     check: bool = True
+    heap: str = "6g"
 
 
 def main() -> None:
@@ -71,7 +72,7 @@ class Engine:
 
         options: dict[str, object] = {
             "spark__sql__shuffle__partitions": 2,
-            "spark__driver__memory": "6g",
+            "spark__driver__memory": setting.heap,
             "spark__driver__extraJavaOptions": _JAVA,
             "spark__sql__streaming__numRecentProgressUpdates": 10_000,
             "spark__sql__execution__arrow__pyspark__enabled": True,
