@@ -1,1 +1,1 @@
-"""What Spark's Python workers begin with. It needs neither kernels nor pandas: who does little stays small."""
+"""What Spark's Python workers begin with. It needs neither kernels nor pandas, so it is there at once."""
