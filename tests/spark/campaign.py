@@ -129,5 +129,5 @@ def _workers(group: int) -> Iterator[int]:
             parent = (Path("/proc") / fields[1] / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[3]) == group and b"pyspark.daemon" in line and b"pyspark.daemon" in parent:
+        if int(fields[3]) == group and b".daemon" in line and b".daemon" in parent:
             yield int(status.parent.name)

@@ -14,10 +14,12 @@ that way; :mod:`millrace.worker.handover` has the files.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 
 import pandas as pd
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -60,7 +62,22 @@ class WayOut:
 
     def rows(self, given: DataFrame) -> DataFrame:
         """The output from what the operator gave out, metrics left behind."""
-        return given.mapInArrow(shipped("millrace.worker.handover", "read_again"), self._output)
+        with _readers(given.sparkSession.sparkContext):
+            return given.mapInArrow(shipped("millrace.worker.handover", "read_again"), self._output)
+
+
+@contextmanager
+def _readers(context: SparkContext) -> Iterator[None]:
+    """Functions made here run in workers that do nothing else: Spark shares those whose environments are equal.
+
+    Otherwise it would be chance who joins, and one that never did has kernels to load and the master's pages to map:
+    up to a second of a micro-batch.
+    """
+    context.environment[handover.ROLE] = handover.READER
+    try:
+        yield
+    finally:
+        del context.environment[handover.ROLE]
 
 
 def _row(file: str | None, line: str | None) -> pa.RecordBatch:

@@ -33,6 +33,10 @@ LOCAL_FILES = {
 starts processes to set modes and to look at links: a tenth of a second. This manager needs fewer, and Spark's checksums
 are not needed where Hadoop has its own."""
 
+DAEMON = {"spark.python.daemon.module": "millrace.worker.daemon"}
+"""Workers begin with the joins loaded. Only where they run the driver's interpreter for sure: an executor whose Python
+has no Millrace could not say so."""
+
 ARROW_CHECKS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """Spark asks whether a value is there before it reads it; without these, Arrow's Java side checks again, every time."""
 
@@ -76,6 +80,8 @@ def session(name: str = "millrace", *, master: str | None = None, **settings: ob
     }
     if (master or "").startswith("local"):
         defaults |= LOCAL_FILES
+        if os.environ["PYSPARK_PYTHON"] == sys.executable:
+            defaults |= DAEMON
     given = {key.replace("__", "."): value for key, value in settings.items()}
     for key, value in {**defaults, **given}.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)

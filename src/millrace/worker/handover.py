@@ -18,6 +18,9 @@ import pyarrow as pa
 from millrace.core.errors import SpillError, StateError
 from millrace.worker.scratch import local_directory
 
+ROLE, READER = "MILLRACE_ROLE", "reader"
+"""The environment of workers that only read what others have written."""
+
 _FOLDER = "millrace-leaving"
 
 _LONG_SECONDS = 900.0
