@@ -77,7 +77,7 @@ def _readers(context: SparkContext) -> Iterator[None]:
     try:
         yield
     finally:
-        del context.environment[handover.ROLE]
+        context.environment.pop(handover.ROLE, None)  # another thread may be here as well
 
 
 def _row(file: str | None, line: str | None) -> pa.RecordBatch:
