@@ -15,12 +15,14 @@ ATTACKS = {
     "worker": campaign.kill_worker,
     "soft state": campaign.spoil_soft_state,
 }
+FILES = {"driver": 30, "worker": 90, "soft state": 30}
+"""Micro-batches: enough that the query is not over before the tenth attack. A new worker is there at once."""
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("mode", ["drain", "carry"])
 def test_the_output_is_exact_after_ten_attacks(spark: SparkSession, tmp_path: Path, mode: str, attack: str) -> None:
-    campaign.prepare(spark, tmp_path, files=30)
+    campaign.prepare(spark, tmp_path, files=FILES[attack])
     assert campaign.survive(tmp_path, mode, ATTACKS[attack], times=10, seed=7, patience=900) == 10
     campaign.check(spark, tmp_path)
 
@@ -30,6 +32,6 @@ def test_the_output_is_exact_after_ten_attacks(spark: SparkSession, tmp_path: Pa
 def test_joins_of_streams_are_exact_after_ten_attacks(
     spark: SparkSession, tmp_path: Path, mode: str, attack: str
 ) -> None:
-    stream_joins.prepare(tmp_path, files=30)
+    stream_joins.prepare(tmp_path, files=FILES[attack])
     assert campaign.survive(tmp_path, mode, ATTACKS[attack], times=10, seed=7, patience=900) == 10
     stream_joins.check(spark, tmp_path, mode)
