@@ -29,9 +29,19 @@ def prepare(spark: SparkSession, root: Path, files: int = 10, rows: int = 5_000)
 
 
 def survive(
-    root: Path, mode: str, attack: Attack, times: int, seed: int, patience: float = 400, master: str = "local[2,8]"
+    root: Path,
+    mode: str,
+    attack: Attack,
+    times: int,
+    seed: int,
+    patience: float = 400,
+    master: str = "local[2,8]",
+    within: float = 2.0,
 ) -> int:
-    """Run the query to its end under so many attacks; how many there really were."""
+    """Run the query to its end under so many attacks; how many there really were.
+
+    Each is so many seconds behind the end of a micro-batch, at most.
+    """
     dice = random.Random(seed)
     attacks = 0
     deadline = time.monotonic() + patience
@@ -42,7 +52,7 @@ def survive(
             if query.poll() is not None and not (root / "done").exists():
                 query, seen, strike_at = _start(root, mode, master), _commits(root), 0.0
             if not strike_at and _commits(root) > seen:  # it is at work
-                strike_at = time.monotonic() + dice.uniform(0.0, 2.0)
+                strike_at = time.monotonic() + dice.uniform(0.0, within)
             if attacks < times and strike_at and time.monotonic() >= strike_at:
                 again = attack(root, query, dice)
                 if again is not None:  # otherwise the next moment will do
@@ -129,5 +139,5 @@ def _workers(group: int) -> Iterator[int]:
             parent = (Path("/proc") / fields[1] / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[3]) == group and b".daemon" in line and b".daemon" in parent:
+        if int(fields[3]) == group and b".daemon\0pyspark." in line and b".daemon\0pyspark." in parent:
             yield int(status.parent.name)

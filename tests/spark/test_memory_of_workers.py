@@ -29,7 +29,7 @@ def workers() -> dict[int, int]:
             parent = Path("/proc", lines["PPid"].strip(), "cmdline").read_bytes()
         except (OSError, KeyError):
             continue
-        if b".daemon" in words and b".daemon" in parent and "RssAnon" in lines:
+        if b".daemon\0pyspark." in words and b".daemon\0pyspark." in parent and "RssAnon" in lines:
             found[int(status.parent.name)] = int(lines["RssAnon"].split()[0]) * 1024
     return found
 

@@ -51,7 +51,7 @@ def _daemons(spark: SparkSession) -> Iterator[Path]:
     for children in Path(f"/proc/{java}/task").glob("*/children"):
         for child in children.read_text().split():
             try:
-                if b".daemon" in Path(f"/proc/{child}/cmdline").read_bytes():
+                if b".daemon\0pyspark." in Path(f"/proc/{child}/cmdline").read_bytes():
                     yield Path(f"/proc/{child}")
             except OSError:  # it has ended meanwhile
                 continue

@@ -18,7 +18,7 @@ IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStore
 """Spark's default."""
 
 _EVERY = 0.1
-_WORKER = ".daemon"
+_WORKER = ".daemon pyspark."
 
 
 @dataclass

@@ -112,7 +112,7 @@ FIGURES = (
         series=_FOUR,
         metric="rate",
         fixed={"data": "weather", "rows": 20_000_000},
-        scale=Scale(1 / 1000, 1 / 40),
+        scale=Scale(1 / 1000, 1 / 400),
         claims=_BETTER,
     ),
 )
