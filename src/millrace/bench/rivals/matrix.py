@@ -20,6 +20,7 @@ from millrace.bench.rivals.worker import Limits
 from millrace.core.errors import one_of
 
 _MOST_SECONDS = 600.0  # for one process, whatever it does
+_CACHED = 10_000_000  # master rows up to which the files of all engines together stay in the page cache
 
 _COSTS = {
     # seconds per million master rows to open, and per batch; microseconds per tuple
@@ -49,7 +50,8 @@ def cells(
 ) -> list[Cell]:
     """The matrix; with ``memories``, one setting of it again with each of them, for engines that have a budget.
 
-    An engine's cells for one master lie together: its file stays in the page cache.
+    Engines take turns in each setting, so that a machine whose speed changes is as fast for one as for the others.
+    Where the page cache cannot hold everybody's files, an engine's cells for one master lie together.
     """
     for engine in engines:
         one_of("engine", engine, ENGINES)
@@ -57,17 +59,19 @@ def cells(
         Cell(engine, rows, skew, batch, memory, number)
         for rows in sizes
         for number in range(1, rounds + 1)
-        for engine in engines
         for skew in skews
         for batch in batches
+        for engine in engines
     ]
+    order = {engine: number for number, engine in enumerate(engines)}
+    found.sort(key=lambda cell: (cell.rows, cell.round, order[cell.engine] if cell.rows > _CACHED else 0))
     middle, batch = (sorted(values)[len(values) // 2] for values in (sizes, batches))
     found += [
         Cell(engine, middle, max(skews), batch, other, number)
         for number in range(1, rounds + 1)
+        for other in memories
         for engine in engines
         if engine in BUDGETED
-        for other in memories
     ]
     return list(dict.fromkeys(found))
 
