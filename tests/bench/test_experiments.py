@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from millrace.bench import report, results, runner
 from millrace.bench.adaptive_points import READ_AT, OnlinePoint, online
-from millrace.bench.experiment import METRICS, SIZES, Experiment, Point, Ratio, Run, Scale
+from millrace.bench.experiment import METRICS, SIZES, Experiment, Point, Ratio, Run, Scale, on_machine
 from millrace.bench.experiments import EXPERIMENTS, chosen
 from millrace.bench.measures import Outcome
 from millrace.cli.main import app
@@ -201,7 +201,9 @@ def _all_results(tmp_path: Path, seeds: tuple[int, ...] = (1, 2, 3)) -> dict[str
 
 def test_the_report_has_every_figure_and_stands_by_itself(tmp_path: Path) -> None:
     found = _all_results(tmp_path)
-    page = report.html(found)
+    folder = report.write(found, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert sorted(path.stem for path in folder.glob("*.png")) == sorted(EXPERIMENTS)
     assert page.count("src='data:image/png;base64,") == len(EXPERIMENTS)
     for name, experiment in EXPERIMENTS.items():
         assert f"<section id='{name}'>" in page
@@ -244,6 +246,35 @@ def test_the_archives_own_weather_is_taken_where_it_is(tmp_path: Path) -> None:
     assert "synthetic" not in figure["data"][0]
 
 
+def test_own_stock_orders_are_taken_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "stock").mkdir()
+    lines = (f"34200.{i},1,{i},100,{200_000 + 100 * (i % 9)},{1 - 2 * (i % 2)}" for i in range(5_000))
+    (tmp_path / "stock" / "csco.csv").write_text("\n".join(lines))
+    experiment = replace(EXPERIMENTS["diner-t4-csco"], few=(20,))
+    journal = runner.Journal(tmp_path / "p.jsonl")
+    assert runner.run([experiment], "small", tmp_path, journal) == 1
+    figure = results.collect([experiment], "small", tmp_path, journal)["experiments"]["diner-t4-csco"]
+    assert figure["data"] == ["stock orders of the file stock/csco, in CSCO's place"]
+    assert 0 < figure["series"]["diner"][0]["mean"] <= 100
+
+
+def test_figures_of_rates_run_on_the_machine_as_it_is(tmp_path: Path) -> None:
+    assert on_machine(EXPERIMENTS["ssbj-4a"]) is None, "memory for a rate is about the disk"
+    assert on_machine(EXPERIMENTS["diner-7"]) is None
+    experiment = on_machine(replace(_tiny("ssbj-5a", 20), claims=EXPERIMENTS["ssbj-5a"].claims[:1]))
+    assert experiment is not None
+    journal = runner.Journal(tmp_path / "p.jsonl")
+    assert runner.run([experiment], "small", tmp_path, journal) == 2
+    found = results.collect([experiment], "small", tmp_path, journal)
+    assert found["on"] == "machine"
+    figure = found["experiments"]["ssbj-5a"]
+    assert figure["y_label"] == "tuples per second on this machine"
+    assert "none is modelled" in figure["disk"]
+    assert all(line[0]["mean"] > 1_000 for line in figure["series"].values())
+    report.write(found, tmp_path / "page.html")
+    assert "by the clock on the wall" in (tmp_path / "page.html").read_text()
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner.run, "__kwdefaults__", {**(runner.run.__kwdefaults__ or {}), "measure": _made_up})
     shell = CliRunner()
@@ -257,8 +288,12 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "out" / "results-small.json"
     assert list(results.read(file)["experiments"]) == ["ssbj-5a", "ssbj-5f"], "figures that share its points come along"
     assert (tmp_path / "out" / "report-small.html").exists()
-    said = shell.invoke(app, ["bench", "report", str(file), "--to", str(tmp_path / "page.html")])
-    assert said.exit_code == 0
+    cell = {"version": "0", "cell": {"engine": "duckdb", "rows": 10, "skew": 1, "batch_rows": 5}, "found": {"rate": 9}}
+    (tmp_path / "rivals.jsonl").write_text(json.dumps(cell) + "\n")
+    peers = ["--peers", str(tmp_path / "rivals.jsonl")]
+    said = shell.invoke(app, ["bench", "report", str(file), "--to", str(tmp_path / "page.html"), *peers])
+    assert said.exit_code == 0, said.output
+    assert "Beside its peers: rivals" in (tmp_path / "page.html").read_text()
     assert "ssbj-5a" in (tmp_path / "page.html").read_text()
     tables = shell.invoke(app, ["bench", "report", str(file), "--markdown"]).output
     assert "| all | 4 |" in tables
@@ -274,7 +309,14 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = shell.invoke(app, ["bench", "run", "ssbj-5b", *where])
     assert stopped.exit_code == 130
     assert "stopped; 4 outcomes are kept" in stopped.output
-    for wrong in (["run", "nothing"], ["run", "--size", "huge"], ["run", "--seeds", "x"], ["report", "none.json"]):
+    assert "--spark" in shell.invoke(app, ["bench", "rivals", "--help"]).output
+    for wrong in (
+        ["run", "ssbj-4a", "--machine"],
+        ["run", "nothing"],
+        ["run", "--size", "huge"],
+        ["run", "--seeds", "x"],
+        ["report", "none.json"],
+    ):
         failed = shell.invoke(app, ["bench", *wrong])
         assert failed.exit_code == 1
         assert "expected" in failed.output

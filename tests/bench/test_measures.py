@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from millrace.bench.figures import png
 from millrace.bench.measures import MEASURES, disk_of, outcome
 from millrace.bench.runner import Journal, run
 from millrace.bench.sets import DESCRIPTIONS, open_set
-from millrace.bench.steady import paced, saturated
+from millrace.bench.steady import WorkClock, paced, saturated
+from millrace.core.clock import VirtualClock
 from millrace.core.errors import ConfigError
 from millrace.datasets import zipf_stream
 from millrace.master.device import Device, DiskModel
@@ -115,6 +117,20 @@ def test_a_run_measures_at_least_one_batch_after_it_has_settled(inputs: Path) ->
     join = SemiStreamJoin(store, on="key", algorithm="meshjoin", memory="2%", device=Device("hdd-2007", reads="rows"))
     found = saturated(join, zipf_stream(10_000, 1.0, batch_rows=5_000, seed=1), 1, 1)  # many turns in a batch
     assert found["rate"] > 0
+
+
+def test_a_clock_of_work_stands_still_while_the_stream_is_made() -> None:
+    wall = VirtualClock()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        for _ in range(3):
+            wall.advance(10)
+            yield pa.record_batch({"key": [1]})
+
+    clock = WorkClock(wall)
+    for _ in clock.outside(slow()):
+        wall.advance(1)
+    assert (clock.now(), wall.now()) == (3, 33)
 
 
 def test_joins_of_another_kind_need_a_function_and_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +16,7 @@ from millrace.bench.rivals import matrix, on_spark, page, ratios
 from millrace.bench.rivals.cell import Cell, Found, Journal, Setting
 from millrace.bench.rivals.command import finish
 from millrace.bench.rivals.engines import ENGINES, MILLRACE, USUAL
+from millrace.bench.rivals.kept import kept
 from millrace.bench.rivals.rival import Place
 from millrace.bench.rivals.worker import Limits, measured
 from millrace.core.errors import ConfigError, CorruptStoreError
@@ -88,8 +91,9 @@ def test_a_matrix_has_every_cell_once_and_takes_half_an_hour() -> None:
         (engine, 10_000_000, 100_000) for engine in ("ssbj", "lookup", "sqlite")
     ]
     assert 10 * 60 < sum(matrix.expected(cell, Limits()) for cell in plain) < 35 * 60
-    group = on_spark.cells(on_spark.USUAL, sizes, (0, 1), batches[1:])
-    assert 5 * 60 < on_spark.expected(group) < 16 * 60
+    group = on_spark.cells(on_spark.USUAL, sizes, (0, 0.5, 1), batches)
+    assert len(group) == len(set(group)) == 27 * len(on_spark.USUAL) - 9 - 6
+    assert 30 * 60 < on_spark.expected(group) < 60 * 60
     with pytest.raises(ConfigError, match="engine"):
         matrix.cells(("flink",), sizes, (0,), batches)
 
@@ -114,9 +118,11 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     done = matrix.run(wanted, tmp_path, journal, Limits(), console=_quiet(), measure=lambda *_: Found(rate=2.0))
     assert done == len(wanted) - 3
     assert [found.rate for _, found in Journal(path)] == [1.0] * 3 + [2.0] * 5
-    path.write_text('{"no": "cell"}\n')
-    with pytest.raises(CorruptStoreError, match="line 1"):
-        Journal(path)
+    for foreign in (b'{"no": "cell"}\n', b"my notes", b"\x89PNG\r\n\x1a\n"):
+        path.write_bytes(foreign)
+        with pytest.raises(CorruptStoreError, match="line 1"):
+            Journal(path)
+        assert path.read_bytes() == foreign, "reading changes nothing"
 
 
 # ratios
@@ -150,7 +156,7 @@ def test_rounds_count_by_their_median_and_failures_are_named() -> None:
     assert here["duckdb"].rate == 3
     assert ratios.ratio(here, "pandas", MILLRACE) is None
     assert [str(s) for s in ratios.summaries(rates, MILLRACE)][1] == "pandas: no result in 1 settings"
-    assert "out of memory" in page.markdown(rates, {}, MILLRACE)
+    assert "out of memory" in page.markdown(ratios.Matrix(rates, {}, MILLRACE))
 
 
 def test_rows_that_differ_are_told() -> None:
@@ -166,8 +172,40 @@ def test_a_page_is_written_beside_the_results(tmp_path: Path) -> None:
     wanted = matrix.cells(("ssbj", "duckdb"), (1_000, 2_000), (0, 1), (10, 100), memories=("5%",))
     matrix.run(wanted, tmp_path, journal, Limits(), console=_quiet(), measure=lambda *_: Found(rate=2.0, p50=0.1))
     console = _quiet()
-    finish(wanted, journal, "1%", MILLRACE, console, path)
+    finish(wanted, journal, console, path)
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     text = path.with_suffix(".md").read_text()
     assert "| 0 | 10 | 2 | 2 (1.00×) |" in text
     assert "| 5% | 2 (" in text
+    again = kept(path)
+    assert page.markdown(again, "cells.png") == text, "the file has all of it"
+    part = page.html(again, "cells")
+    assert "<td class=number>2 (1.00×)</td>" in part
+    assert all(part.count(f"<{tag}>") == part.count(f"</{tag}>") for tag in ("table", "tr", "h4", "li"))
+    with pytest.raises(ConfigError, match="peers: expected a file"):
+        kept(tmp_path / "none.jsonl")
+
+
+def test_engines_take_turns_where_all_files_fit_in_memory() -> None:
+    small, large = 1_000_000, 50_000_000
+    wanted = matrix.cells(("ssbj", "duckdb"), (small, large), (0, 1), (10,))
+    assert [cell.engine for cell in wanted if cell.rows == small] == ["ssbj", "duckdb"] * 2
+    assert [cell.engine for cell in wanted if cell.rows == large] == ["ssbj"] * 2 + ["duckdb"] * 2
+
+
+def test_on_spark_what_is_measured_stays_when_an_engine_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = on_spark.cells(("lookup", "spark"), (1_000,), (0, 0.5, 1), (10,))
+
+    def dying(settings: list[Any]) -> Iterator[dict[str, Any]]:
+        for setting in settings:
+            if setting.engine == "spark" and setting.skew == 0.5:
+                raise RuntimeError("java.lang.OutOfMemoryError: Java heap space")
+            yield {"durations": [0.5], "memory_growth": 7, "checksum": "10 1"}
+
+    monkeypatch.setattr(on_spark, "_measured", dying)
+    journal = Journal(tmp_path / "cells.jsonl")
+    on_spark.run(wanted, tmp_path, journal, _quiet())
+    found = {(cell.engine, cell.skew): one for cell, one in Journal(tmp_path / "cells.jsonl")}
+    assert [one.rate for one in found.values()] == [20, 20, 20, 20, 0, 20]
+    assert found["spark", 0.5].failed == "out of memory"
+    assert journal.missing(wanted) == [wanted[4]], "it is tried again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from math import inf
 
@@ -14,8 +15,15 @@ from millrace.bench.verdict import Interval, Judgement, Values, judge
 _EXPERIMENT = EXPERIMENTS["ssbj-5a"]
 
 
-def _judged(claim: Claim, values: Values) -> Judgement:
-    return judge(_EXPERIMENT, claim, values)
+Lists = dict[str, dict[float, list[float]]]
+
+
+def _by_seed(values: Lists) -> Values:
+    return {name: {x: dict(enumerate(many)) for x, many in line.items()} for name, line in values.items()}
+
+
+def _judged(claim: Claim, values: Lists) -> Judgement:
+    return judge(_EXPERIMENT, claim, _by_seed(values))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +49,7 @@ def test_a_ratio_is_held_against_the_papers(ratio: float, verdict: str) -> None:
 
 def test_a_claim_that_fails_everywhere_is_not_reproduced_and_says_so() -> None:
     claim = Ratio("better everywhere", "ssbj", "meshjoin", (1, inf))
-    below: Values = {"ssbj": {1: [0.5, 0.6], 2: [0.7, 0.8]}, "meshjoin": {1: [1.0, 1.0], 2: [1.0, 1.0]}}
+    below: Lists = {"ssbj": {1: [0.5, 0.6], 2: [0.7, 0.8]}, "meshjoin": {1: [1.0, 1.0], 2: [1.0, 1.0]}}
     found = _judged(claim, below)
     assert found.verdict == "not reproduced"
     assert found.because == "the ratio is 0.55 to 0.75, the paper's at least 1; why is not known"
@@ -55,8 +63,22 @@ def test_ratios_are_taken_seed_by_seed() -> None:
     assert (at, interval) == (1, Interval(2.0, 2.0, 2.0))
 
 
+def test_a_seed_that_one_side_lacks_does_not_count() -> None:
+    values: Values = {"ssbj": {1: {11: 8.0, 12: 2.0}}, "meshjoin": {1: {12: 1.0, 13: 100.0}}}
+    assert judge(_EXPERIMENT, Ratio("twice", "ssbj", "meshjoin", (2, 2), 1), values).verdict == "reproduced"
+    nobody: Values = {"ssbj": {1: {11: 8.0}}, "meshjoin": {1: {12: 1.0}}}
+    assert judge(_EXPERIMENT, Ratio("twice", "ssbj", "meshjoin", (2, 2), 1), nobody).verdict == "not measured"
+
+
+def test_nothing_to_divide_by_is_no_crash_and_no_number_in_the_file() -> None:
+    found = _judged(
+        Ratio("more", "ssbj", "meshjoin", (1, inf), 1), {"ssbj": {1: [1.0, 1.0]}, "meshjoin": {1: [0.0, 1.0]}}
+    )
+    assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["ratios"][0]["mean"] is None
+
+
 def test_places_and_values() -> None:
-    values: Values = {"ssbj": {0: [39.0], 1: [54.0]}, "meshjoin": {0: [4.0], 1: [2.0]}}
+    values: Lists = {"ssbj": {0: [39.0], 1: [54.0]}, "meshjoin": {0: [4.0], 1: [2.0]}}
     assert _judged(Ratio("", "ssbj", None, (54, 54), "last"), values).verdict == "reproduced"
     assert _judged(Ratio("", "meshjoin", "meshjoin", (0.5, 0.5), "last", "first"), values).verdict == "reproduced"
     assert _judged(Ratio("", "meshjoin", "meshjoin", (2, 2), 0, 1), values).verdict == "reproduced"
@@ -74,7 +96,7 @@ def test_a_peak_inside(values: tuple[float, ...], verdict: str) -> None:
     assert _judged(Peak("inside", "ssbj"), {"ssbj": line}).verdict == verdict
     lower = replace(EXPERIMENTS["meshjoin-5a"])
     upside_down = {x: [1 / value for value in one] for x, one in line.items()}
-    assert judge(lower, Peak("inside", "meshjoin"), {"meshjoin": upside_down}).verdict == verdict
+    assert judge(lower, Peak("inside", "meshjoin"), _by_seed({"meshjoin": upside_down})).verdict == verdict
 
 
 def test_a_peak_at_a_place() -> None:

@@ -1,6 +1,7 @@
 """``python -m millrace.bench NAME … [--directory DIR] [--results FILE] [--small]``; ``--help`` lists the names.
 
-``python -m millrace.bench rivals`` has options of its own.
+``python -m millrace.bench rivals`` has options of its own; ``python -m millrace.bench docs`` makes tables of the
+documentation from committed results.
 """
 
 from __future__ import annotations
@@ -13,7 +14,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millrace.bench import adaptive, claims, cost, disk, drift, family, grid, machine, peers, scaling, spark, streams
+from millrace.bench import (
+    adaptive,
+    claims,
+    cost,
+    disk,
+    docs,
+    drift,
+    family,
+    grid,
+    machine,
+    peers,
+    scaling,
+    spark,
+    streams,
+)
 from millrace.bench.rivals import command
 
 _SMALL: dict[str, dict[str, Any]] = {
@@ -61,6 +76,9 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
 def main() -> None:
     if sys.argv[1:2] == ["rivals"]:
         command.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["docs"]:
+        print(*docs.write(Path(*sys.argv[2:3] or ["docs"])), "made anew")
         return
     parser = argparse.ArgumentParser(prog="python -m millrace.bench", description="Measure the engine.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_SMALL)}; all by default; or rivals")

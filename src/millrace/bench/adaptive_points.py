@@ -98,9 +98,9 @@ def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, 
     )
 
 
-def online(_: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
+def online(directory: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
     """What comes out while tuples come, and how many of them wait; the whole result is counted, and must be right."""
-    inputs = open_inputs(point.data, point.rows, seed, **dict(point.parameters))
+    inputs = open_inputs(point.data, point.rows, seed, directory=directory, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)
     end = max(float(each[-1]) for each in times.values())
     arrivals = ScheduledArrivals(

@@ -46,6 +46,9 @@ def compare(before: dict[str, Any], after: dict[str, Any], tolerance: float = TO
     """All points that both have and that can be better or worse."""
     if before["size"] != after["size"]:
         raise ConfigError(f"compare: expected results of one size; got {before['size']!r} and {after['size']!r}")
+    on = [results.get("on", "model") for results in (before, after)]
+    if on[0] != on[1]:
+        raise ConfigError(f"compare: expected results of one kind; got those of a {on[0]} and of a {on[1]}")
     found = list(_changes(before["experiments"], after["experiments"], tolerance))
     if not found:
         raise ConfigError("compare: the two have no point in common; were they run with the same names and seeds?")

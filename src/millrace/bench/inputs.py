@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.core.errors import one_of
+from millrace.core.errors import ConfigError, one_of
+from millrace.datasets import read_orders
 from millrace.datasets.adaptive import (
     Values,
     chain_inputs,
@@ -36,12 +38,15 @@ DESCRIPTIONS = {
     "drifting": "synthetic: normal keys whose mean moves in ten periods",
     "csco": "synthetic stock orders of the number of CSCO's, prices a bounded walk: not the exchange's own",
     "ipix": "synthetic stock orders of the number of IPIX's, prices a bounded walk: not the exchange's own",
+    "csco-own": "stock orders of the file stock/csco, in CSCO's place",
+    "ipix-own": "stock orders of the file stock/ipix, in IPIX's place",
     "stations": "synthetic temperatures of two weather stations, hourly for five years: not the archive's own",
     "chain": "synthetic: R1 and R4 with every key once, R2 and R3 with Zipf keys, joined as a chain",
     "star": "synthetic: R1 and R4 with every key once, R2 and R3 with Zipf keys, all joined on one attribute",
 }
 """What a figure shows, by the name that experiments use."""
 
+_OWN = "-own"
 _STOCKS = {"csco": 2000, "ipix": 500}  # cents at which the day begins
 _BAND = (-4, 4)  # whole cents or degrees, a difference below 5
 _KEYS = 10  # tuples of R2 for each of R1
@@ -72,8 +77,24 @@ class Inputs:
         return found
 
 
-def open_inputs(name: str, rows: int, seed: int, *, band: bool = False, **parameters: Any) -> Inputs:
-    """The inputs of that name, ``rows`` tuples of the largest.
+def own_name(name: str, directory: Path) -> str:
+    """The user's own stock orders where there is a file of them: ``csco-own`` for ``csco``."""
+    return f"{name}{_OWN}" if own_orders(directory, f"{name}{_OWN}") else name
+
+
+def own_orders(directory: Path, name: str) -> list[Path]:
+    """The file of ``csco-own``, in a list if there is one: ``stock/csco.csv``, ``.csv.gz`` or ``.parquet``."""
+    stock = name.removesuffix(_OWN)
+    if name == stock or stock not in _STOCKS:
+        return []
+    files = (directory / "stock" / f"{stock}{ending}" for ending in (".csv", ".csv.gz", ".parquet"))
+    return [file for file in files if file.is_file()][:1]
+
+
+def open_inputs(
+    name: str, rows: int, seed: int, *, directory: Path | None = None, band: bool = False, **parameters: Any
+) -> Inputs:
+    """The inputs of that name, ``rows`` tuples of the largest; the user's own are in the directory.
 
     >>> found = open_inputs("zipf", 1000, seed=1, skew=5.0)
     >>> list(found.tables), found.results > 900_000
@@ -81,7 +102,10 @@ def open_inputs(name: str, rows: int, seed: int, *, band: bool = False, **parame
     """
     if one_of("data", name, DESCRIPTIONS) in ("chain", "star"):
         return _several(name, rows, seed, **parameters)
-    left, right = (_STATED.get(name) or _PAIRS[name])(rows, seed, **parameters)
+    if name.endswith(_OWN):
+        left, right = _own(directory, name, rows)
+    else:
+        left, right = (_STATED.get(name) or _PAIRS[name])(rows, seed, **parameters)
     tables = {
         "left": wide_tuples({"key": left}, seed=2 * seed),
         "right": wide_tuples({"key": right}, seed=2 * seed + 1).rename_columns(["key", "other_row", "other_filler"]),
@@ -152,6 +176,17 @@ def _stock(name: str, total: int) -> Callable[[int, int], tuple[Values, Values]]
         return buy, sell
 
     return orders
+
+
+def _own(directory: Path | None, name: str, rows: int) -> tuple[Values, Values]:
+    files = [] if directory is None else own_orders(directory, name)
+    if not files:
+        raise ConfigError(f"data {name}: expected a file of orders; there is none in stock")
+    sides = read_orders(files[0])
+    for side, prices in sides.items():
+        if len(prices) < rows:
+            raise ConfigError(f"{files[0]}: expected at least {rows:,} orders to {side}; there are {len(prices):,}")
+    return _thinned(sides["buy"], rows), _thinned(sides["sell"], rows)
 
 
 def _stations(rows: int, seed: int) -> tuple[Values, Values]:

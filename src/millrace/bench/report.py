@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from millrace.bench.figures import png
+from millrace.bench.rivals import page
+from millrace.bench.rivals.ratios import Matrix
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2a31; margin: 2rem auto; max-width: 1080px; padding: 0 1rem; }
@@ -41,15 +44,35 @@ _WORDS = {
 }
 
 
-def html(results: dict[str, Any]) -> str:
-    """The page."""
+_MODEL = (
+    "Joins run on a modelled disk with a virtual clock: rates are tuples per second of device time, tuples always "
+    "available unless an arrival rate is given, after the join has settled. Only the disk takes time, so these "
+    "figures are the same on any machine. Loads transfer whole rows, and in MESHJOIN and its kin a tuple stays for a "
+    "whole turn, as in the papers. Adaptive joins have arrivals on a virtual clock, on which rows, results and blocks "
+    "take the time that is said."
+)
+_MACHINE = (
+    "Joins run on this machine as it is, by the clock on the wall: no disk is modelled, R is in the page cache, only "
+    "keys are scanned, and tuples leave when they are answered. The papers' disks are the bottleneck, this machine's "
+    "processor is: what follows from seeks and transfers cannot show here."
+)
+_PEERS = (
+    "<p>On the machine as it is, every engine in a process of its own with its files in memory. A number in brackets "
+    "is the rate of the best of Millrace over the peer's: below 1 the peer is ahead.</p>"
+)
+
+
+def html(results: dict[str, Any], pictures: Mapping[str, bytes], peers: Mapping[str, Matrix] | None = None) -> str:
+    """The page, with a picture for each figure, and how Millrace does beside its peers if that is given."""
     figures = results["experiments"]
     papers = by_paper(figures)
     parts = [_head(results), _totals(figures), _explained(), _summary(figures)]
     for paper, names in papers.items():
         reference = figures[names[0]]["reference"]
         parts.append(f"<h2 id='{escape(paper)}'>{escape(paper)}</h2><p class=quiet>{escape(reference)}</p>")
-        parts += [_section(name, figures[name]) for name in names]
+        parts += [_section(name, figures[name], pictures[name]) for name in names]
+    for name, matrix in (peers or {}).items():
+        parts.append(f"<h2>Beside its peers: {escape(name)}</h2>{_PEERS}{page.html(matrix, name)}")
     body = "\n".join(parts)
     return (
         '<!doctype html><html lang=en><head><meta charset="utf-8"><meta name=viewport content="width=device-width">'
@@ -58,9 +81,15 @@ def html(results: dict[str, Any]) -> str:
     )
 
 
-def write(results: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(html(results), encoding="utf-8")
+def write(results: dict[str, Any], path: Path, peers: Mapping[str, Matrix] | None = None) -> Path:
+    """Write the page, and the pictures once more as files; the folder of these."""
+    pictures = {name: png(figure) for name, figure in results["experiments"].items()}
+    folder = path.with_name(f"{path.stem}-figures")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, picture in pictures.items():
+        (folder / f"{name}.png").write_bytes(picture)
+    path.write_text(html(results, pictures, peers), encoding="utf-8")
+    return folder
 
 
 def by_paper(figures: dict[str, Any]) -> dict[str, list[str]]:
@@ -93,12 +122,8 @@ def _head(results: dict[str, Any]) -> str:
         "<h1>The papers' experiments</h1>"
         f"<p class=quiet>size {escape(results['size'])}; {runs} (seeds {', '.join(map(str, seeds))}); "
         f"{escape(versions)}; {escape(machine)}</p>"
-        "<p>Joins run on a modelled disk with a virtual clock: rates are tuples per second of device time, tuples "
-        "always available unless an arrival rate is given, after the join has settled. Only the disk takes time, so "
-        "these figures are the same on any machine. Loads transfer whole rows, and in MESHJOIN and its kin a tuple "
-        "stays for a whole turn, as in the papers. R and what goes with it are scaled down to the size; axes show the "
-        "paper's numbers. Adaptive joins have arrivals on a virtual clock, on which rows, results and blocks take the "
-        f"time that is said.</p>{warning}<p><b>{sum(found.values())} claims: {said}.</b></p>"
+        f"<p>{_MACHINE if results.get('on') == 'machine' else _MODEL} R and what goes with it are scaled down to the "
+        f"size; axes show the paper's numbers.</p>{warning}<p><b>{sum(found.values())} claims: {said}.</b></p>"
     )
 
 
@@ -143,8 +168,8 @@ def _summary(figures: dict[str, Any]) -> str:
     return f"<table><tr><th>figure</th><th></th><th>claims</th></tr>{''.join(lines)}</table>"
 
 
-def _section(name: str, figure: dict[str, Any]) -> str:
-    picture = base64.b64encode(png(figure)).decode()
+def _section(name: str, figure: dict[str, Any], drawn: bytes) -> str:
+    picture = base64.b64encode(drawn).decode()
     claims = "".join(_claim(claim) for claim in figure["claims"])
     missing = "" if figure["complete"] else "<p class=because>Not all of its points have been run.</p>"
     return (

@@ -38,6 +38,7 @@ def collect(
     return {
         "format": FORMAT,
         "size": size,
+        "on": _on(figures.values()),
         "seeds": used,
         "repetitions": len(used),
         "machine": _machine(),
@@ -61,7 +62,7 @@ def _figure(
             continue
         shown.append(point)
         interval = Interval.of(list(measured.values()))
-        values.setdefault(line.name, {})[x] = list(measured.values())
+        values.setdefault(line.name, {})[x] = measured
         series[line.name].append(
             {
                 "x": x,
@@ -95,10 +96,21 @@ def _figure(
             for name, value in experiment.parameters.items()
             if name not in ("data", "scaled_seek") and value is not None
         },
-        "complete": sum(len(line) for line in series.values()) == len(experiment.series) * len(experiment.at(size)),
+        "complete": _whole(series, len(experiment.series) * len(experiment.at(size)), len(seeds)),
         "series": series,
         "claims": [judge(experiment, claim, values).as_dict() for claim in experiment.claims],
     }
+
+
+def _whole(series: dict[str, list[dict[str, Any]]], points: int, seeds: int) -> bool:
+    """Whether all points were run with all seeds."""
+    found = [point for line in series.values() for point in line]
+    return len(found) == points and all(len(point["values"]) == seeds for point in found)
+
+
+def _on(figures: Iterable[dict[str, Any]]) -> str:
+    """Whose time it is."""
+    return "machine" if any(figure["fixed"].get("disk") == "none" for figure in figures) else "model"
 
 
 def _one_of_each(points: Sequence[Run]) -> list[Run]:
@@ -126,8 +138,11 @@ def write(results: dict[str, Any], path: Path) -> None:
     """Write results; the file is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{os.getpid()}")
-    unfinished.write_text(json.dumps(results, indent=1) + "\n")
-    unfinished.replace(path)
+    try:
+        unfinished.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -135,9 +150,12 @@ def read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"results: expected a file that `millrace bench run` wrote; there is no {path}")
     try:
-        found = json.loads(path.read_text())
+        found: Any = json.loads(path.read_bytes())
     except ValueError as error:
         raise ConfigError(f"{path}: expected results in JSON; {error}") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT or "experiments" not in found:
+    needed = {"size", "seeds", "machine", "versions"}
+    if not isinstance(found, dict) or found.get("format") != FORMAT or not needed <= found.keys():
         raise ConfigError(f"{path}: expected results of `millrace bench run`, format {FORMAT}")
+    if not isinstance(found.get("experiments"), dict):
+        raise ConfigError(f"{path}: experiments: expected figures by name")
     return found

@@ -1,12 +1,12 @@
 """Runs points of experiments, some at a time, and keeps what is finished: a run can be stopped and gone on with.
 
 Every outcome is one line of a JSON-lines file, written at once. Points that several figures share are run once. An
-outcome depends on its point and seed alone, so points run in processes beside each other, once their data is there.
+outcome depends on its point and seed alone, and on the machine where that is measured. So points run in processes
+beside each other, once their data is there.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -20,9 +20,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millrace.bench.experiment import SEEDS, Experiment, Point, Run, Size
+from millrace.bench.inputs import own_name, own_orders
+from millrace.bench.lines import Lines
 from millrace.bench.measures import Outcome, made, outcome
-from millrace.bench.sets import bytes_to_make, real_name
-from millrace.core.errors import CorruptStoreError
+from millrace.bench.sets import bytes_to_make, own_reports, real_name
 
 _FILLED = 0.9  # of what is free on the disk, inputs may take so much
 
@@ -34,25 +35,14 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lines = Lines(path, "an outcome of `millrace bench run`")
         self._found: dict[str, Outcome] = {}
         self._version = version("millrace")
-        if path.exists():
-            self._read()
+        self._lines.read(self._take)
 
-    def _read(self) -> None:
-        text = self.path.read_text()
-        whole = text.rfind("\n") + 1
-        if whole < len(text):  # the line that was being written when the run was stopped
-            self.path.write_text(text[:whole])
-        for number, line in enumerate(text[:whole].splitlines(), 1):
-            try:
-                entry = json.loads(line)
-                if entry["version"] == self._version:
-                    self._found[entry["point"]] = entry["outcome"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise CorruptStoreError(
-                    f"{self.path}, line {number}: expected an outcome of `millrace bench run`; got {line[:60]!r}"
-                ) from error
+    def _take(self, entry: Any) -> None:
+        if entry["version"] == self._version:
+            self._found[entry["point"]] = entry["outcome"]
 
     def get(self, point: Run, seed: int) -> Outcome | None:
         return self._found.get(point.key(seed))
@@ -60,9 +50,7 @@ class Journal:
     def keep(self, point: Run, seed: int, found: Outcome) -> None:
         """Write an outcome down; it is there whatever happens next."""
         key = point.key(seed)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps({"version": self._version, "point": key, "outcome": found}) + "\n")
+        self._lines.append({"version": self._version, "point": key, "outcome": found})
         self._found[key] = found
 
     def __len__(self) -> int:
@@ -154,5 +142,8 @@ def _wanted(
 
 
 def on_disk(point: Run, directory: Path) -> Run:
-    """The point with the data that there is: the archive's own weather, if its files are there."""
-    return replace(point, data=real_name(point.data, directory))
+    """The point with the data that there is: the archive's own weather, or own stock orders, if the files are there."""
+    name = own_name(real_name(point.data, directory), directory)
+    files = own_reports(directory) if name.endswith("-archive") else own_orders(directory, name)
+    known = " ".join(f"{file.name}:{file.stat().st_size}:{file.stat().st_mtime_ns}" for file in files)
+    return replace(point, data=name, files=known)

@@ -181,6 +181,11 @@ def _weather(directory: Path, path: Path, rows: int, *, narrow: bool, own: bool)
     return DataSet(_built(path, schema, master, "LON"), "LON", schema, stream, "_master")
 
 
+def own_reports(directory: Path) -> list[Path]:
+    """The files of the archive."""
+    return _reports(directory, "master") + _reports(directory, "stream")
+
+
 def _reports(directory: Path, side: str) -> list[Path]:
     folder = directory / "weather" / side
     return sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []

@@ -10,6 +10,7 @@ every round. Figures are medians. What is measured is kept at once, and the same
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from millrace.bench import data
 from millrace.bench.spark_worker import SparkSetting
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
@@ -222,10 +224,11 @@ class Apart:
         self._errors.close()
 
 
-def measure_several(settings: Iterable[SparkSetting]) -> list[dict[str, Any]]:
+def measure_several(settings: Iterable[SparkSetting]) -> Iterator[dict[str, Any]]:
     """Settings of one engine and one master, one after the other in one process."""
     with Apart() as engine:
-        return [engine.measure(setting) for setting in settings]
+        for setting in settings:
+            yield engine.measure(setting)
 
 
 # inputs
@@ -236,7 +239,8 @@ def master_path(directory: Path, rows: int) -> Path:
 
 
 def store_path(directory: Path, rows: int, shards: int) -> Path:
-    return directory / f"spark-master-{rows}-{shards}.store"
+    """A store of one shard is the one that other benchmarks have."""
+    return directory / (f"master-{rows}" if shards == 1 else f"spark-master-{rows}-{shards}.store")
 
 
 def stream_path(directory: Path, rows: int, batch: int, skew: float, hot: float) -> Path:
@@ -263,7 +267,9 @@ def prepare_master(directory: Path, rows: int, shards: tuple[int, ...] = (1, 2))
             writer.close()
         aside.rename(folder)
     for count in shards:
-        if not store_path(directory, rows, count).exists():
+        if count == 1:
+            data.master(directory, rows)
+        elif not store_path(directory, rows, count).exists():
             MasterStore.build(str(folder), store_path(directory, rows, count), key="key", shards=count)
 
 
@@ -272,14 +278,18 @@ def prepare_stream(directory: Path, rows: int, batch: int, count: int, skew: flo
     folder = stream_path(directory, rows, batch, skew, hot)
     if folder.exists() and len(list(folder.glob("*.parquet"))) >= 2 * count:
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    aside = folder.with_suffix(".making")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
     for number, part in enumerate(zipf_stream(rows, skew, batch_rows=batch // 2, batches=2 * count, seed=11)):
         table = pa.Table.from_batches([part])
         if hot:
             keys = table["key"].to_numpy().copy()
             keys[: int(hot * len(keys))] = 12_345
             table = table.set_column(table.column_names.index("key"), "key", pa.array(keys))
-        pq.write_table(table, folder / f"{number:04d}.parquet")
+        pq.write_table(table, aside / f"{number:04d}.parquet")
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)
 
 
 # the report

@@ -112,7 +112,14 @@ class Engine:
         if joined:
             found["join_ms"] = sum(m["join_ms"] for m in joined) / len(joined) / 2
             found["last"] = joined[-1]
-        if setting.check and setting.engine in ("spark", "spark-sort-merge", "drain", "carry", "lookup"):
+        if setting.check and setting.engine in (
+            "spark",
+            "spark-cached",
+            "spark-sort-merge",
+            "drain",
+            "carry",
+            "lookup",
+        ):
             first = self.spark.readStream.schema(schema).parquet(str(folder / "000[01].parquet"))
             once = _engine(setting, self.spark, first)
             total = F.sum(F.xxhash64(*sorted(once.columns)).cast("decimal(38,0)")).alias("sum")
@@ -164,7 +171,8 @@ def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
     directory, rows, name = Path(setting.directory), setting.master_rows, setting.engine
     whole, sharded = (inputs.store_path(directory, rows, shards) for shards in (1, 2))
     if name.startswith("spark"):
-        return stream.join(spark.read.parquet(str(inputs.master_path(directory, rows))), "key")
+        master = spark.read.parquet(str(inputs.master_path(directory, rows)))
+        return stream.join(master.cache() if name == "spark-cached" else master, "key")
     if name == "source":
         return stream
     if name == "narrow":
@@ -215,7 +223,8 @@ def _endless(folder: Path, place: Path) -> Path:
 def _steady(writer: Any, setting: SparkSetting, checkpoint: Path) -> list[Any]:
     """Run a query until it is warm and as many micro-batches have passed as were asked for; these."""
     query = writer.option("checkpointLocation", str(checkpoint)).start()
-    began, first, warm = time.perf_counter(), -1, 0
+    began, first = time.perf_counter(), -1
+    warm: int | None = None  # micro-batches before the first that counts
     try:
         while True:
             if query.awaitTermination(_LOOK_SECONDS):
@@ -225,10 +234,10 @@ def _steady(writer: Any, setting: SparkSetting, checkpoint: Path) -> list[Any]:
                 first = query.recentProgress[0]["batchId"]
             done = 0 if last is None else last["batchId"] + 1 - first
             late = spent >= setting.most_seconds and done > 0
-            if not warm and done >= setting.warm_batches and spent >= setting.warm_seconds:
+            if warm is None and done >= setting.warm_batches and spent >= setting.warm_seconds:
                 warm = done
-            if late or (warm and done >= warm + setting.batches):
-                counted = first + (warm if warm < done else done - 1)
+            if late or (warm is not None and done >= warm + setting.batches):
+                counted = first + (done - 1 if warm is None else min(warm, done - 1))
                 return [p for p in query.recentProgress if p["numInputRows"] and p["batchId"] >= counted]
     finally:
         query.stop()

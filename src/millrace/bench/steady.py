@@ -1,4 +1,4 @@
-"""What a join does once it has settled, on the device model's virtual clock.
+"""What a join does once it has settled, on the device model's virtual clock or on the machine's own.
 
 *Saturated*, a tuple is always available: the rate is the highest there is. *Paced*, tuples arrive evenly at a given
 rate and wait in a buffer until the join takes them.
@@ -11,12 +11,32 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from millrace.core.clock import Clock, RealClock
 from millrace.semistream.join import SemiStreamJoin
 
 ROOMS = 3
 """Periods of an algorithm that are measured: rooms full of tuples, or turns of the wheel."""
 LOOKED_UP = 100_000
 """Tuples that are measured where nobody waits, unless said otherwise."""
+
+
+class WorkClock:
+    """The machine's clock, or another, which stands still while the stream is made."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or RealClock()
+        self._away = 0.0
+
+    def now(self) -> float:
+        return self._clock.now() - self._away
+
+    def outside(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The stream, whose making takes no time."""
+        left = self._clock.now()
+        for batch in stream:
+            self._away += self._clock.now() - left
+            yield batch
+            left = self._clock.now()
 
 
 @dataclass(frozen=True)
@@ -31,9 +51,9 @@ class _Mark:
     nbytes: int
 
     @classmethod
-    def of(cls, join: SemiStreamJoin) -> _Mark:
+    def of(cls, join: SemiStreamJoin, clock: Clock) -> _Mark:
         m = join.metrics
-        return cls(join.device.clock.now(), m.tuples_in, m.cache_hits, m.steps, m.seeks, m.bytes_read)
+        return cls(clock.now(), m.tuples_in, m.cache_hits, m.steps, m.seeks, m.bytes_read)
 
 
 def saturated(
@@ -42,11 +62,15 @@ def saturated(
     settle: int,
     rooms: int = ROOMS,
     looked_up: int = LOOKED_UP,
+    *,
+    clock: Clock | None = None,
+    least_seconds: float = 0.0,
 ) -> dict[str, float]:
-    """Push until ``settle`` periods are over, then measure for ``rooms`` more.
+    """Push until ``settle`` periods are over, then measure for ``rooms`` more, and for so many seconds at least.
 
-    Where nobody waits, ``looked_up`` tuples are taken for three periods.
+    Where nobody waits, ``looked_up`` tuples are taken for three periods. The clock is the device's if not given.
     """
+    clock = clock or join.device.clock
     mark: _Mark | None = None
     tuple_seconds, before = 0.0, 0.0
     for batch in stream:
@@ -55,14 +79,14 @@ def saturated(
         periods = _periods(join, looked_up)
         if mark is None:
             if periods >= settle:
-                mark, before = _Mark.of(join), join.device.clock.now()
+                mark, before = _Mark.of(join, clock), clock.now()
             continue
-        tuple_seconds += waiting * (join.device.clock.now() - before)
-        before = join.device.clock.now()
-        if periods >= settle + rooms:
+        tuple_seconds += waiting * (clock.now() - before)
+        before = clock.now()
+        if periods >= settle + rooms and before - mark.seconds >= least_seconds:
             break
     assert mark is not None, "the stream ended before the join had settled"
-    return _between(join, mark, tuple_seconds)
+    return _between(join, mark, clock, tuple_seconds)
 
 
 def paced(
@@ -108,10 +132,10 @@ def paced(
         before = clock.now()
         periods = _periods(join, LOOKED_UP)
         if mark is None and (periods >= settle or taken >= tuples * settle // (settle + rooms)):
-            mark = _Mark.of(join)
+            mark = _Mark.of(join, clock)
         if mark is not None and counted and (periods >= settle + rooms or taken >= tuples):
             break
-    return _between(join, mark, tuple_seconds) | {"waiting_time": max(0.0, waited / counted)}
+    return _between(join, mark, clock, tuple_seconds) | {"waiting_time": max(0.0, waited / counted)}
 
 
 def _push(join: SemiStreamJoin, batch: pa.RecordBatch) -> None:
@@ -124,8 +148,8 @@ def _periods(join: SemiStreamJoin, looked_up: int) -> float:
     return m.cycles if join.waits else m.tuples_in / looked_up * ROOMS
 
 
-def _between(join: SemiStreamJoin, mark: _Mark, tuple_seconds: float) -> dict[str, float]:
-    now = _Mark.of(join)
+def _between(join: SemiStreamJoin, mark: _Mark, clock: Clock, tuple_seconds: float) -> dict[str, float]:
+    now = _Mark.of(join, clock)
     seconds, tuples = max(now.seconds - mark.seconds, 1e-9), max(1, now.tuples - mark.tuples)
     steps = now.steps - mark.steps
     return {

@@ -12,8 +12,8 @@ from millrace.bench.experiment import METRICS, Claim, Experiment, Peak, Ratio
 
 Verdict = Literal["reproduced", "partly", "not reproduced", "not measured"]
 
-Values = dict[str, dict[float, list[float]]]
-"""By series, by what varies, a value for every seed."""
+Values = dict[str, dict[float, dict[int, float]]]
+"""By series, by what varies, by seed."""
 
 # Student's t, 95 % of it on both sides, by degrees of freedom; the last is the normal distribution's.
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 1.960)
@@ -25,7 +25,7 @@ _PART = 1 / 3
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and where it lies with 95 % confidence; both ends None where there is only one value."""
+    """A mean and where it lies with 95 % confidence; no ends where there is only one value, or it is infinite."""
 
     mean: float
     low: float | None
@@ -39,7 +39,7 @@ class Interval:
         '2.00 (-0.48 to 4.48)'
         """
         mean = fmean(values)
-        if len(values) < 2:
+        if len(values) < 2 or not math.isfinite(mean):
             return cls(mean, None, None)
         half = _T[min(len(values) - 2, len(_T) - 1)] * stdev(values) / math.sqrt(len(values))
         return cls(mean, mean - half, mean + half)
@@ -61,7 +61,10 @@ class Judgement:
     ratios: tuple[tuple[float, Interval], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        ratios = [{"at": at, "mean": i.mean, "low": i.low, "high": i.high} for at, i in self.ratios]
+        ratios = [
+            {"at": at, "mean": i.mean if math.isfinite(i.mean) else None, "low": i.low, "high": i.high}
+            for at, i in self.ratios
+        ]
         return {**vars(self), "ratios": ratios}
 
 
@@ -73,7 +76,7 @@ def judge(experiment: Experiment, claim: Claim, values: Values) -> Judgement:
 
 def _ratio(claim: Ratio, values: Values) -> Judgement | None:
     over = values.get(claim.over, {})
-    under = {x: [1.0] * len(many) for x, many in over.items()} if claim.under is None else values.get(claim.under, {})
+    under = values.get(claim.under, {}) if claim.under else {x: dict.fromkeys(many, 1.0) for x, many in over.items()}
     shared = sorted(over.keys() & under.keys())
     if not shared:
         return None
@@ -81,9 +84,10 @@ def _ratio(claim: Ratio, values: Values) -> Judgement | None:
     ratios: list[tuple[float, Interval]] = []
     for at in places:
         other = at if claim.under_at is None else _place(claim.under_at, shared)
-        if at not in over or other not in under:
+        seeds = [seed for seed in over.get(at, {}) if seed in under.get(other, {})]
+        if not seeds:
             return None
-        pairs = zip(over[at], under[other], strict=False)
+        pairs = ((over[at][seed], under[other][seed]) for seed in seeds)
         ratios.append((at, Interval.of([a / b if b else math.inf for a, b in pairs])))
     held = [_verdict(claim, interval.mean) for _, interval in ratios]
     verdict: Verdict = held[0] if len(set(held)) == 1 else "partly"
@@ -109,7 +113,7 @@ def _verdict(claim: Ratio, ratio: float) -> Verdict:
 
 def _peak(experiment: Experiment, claim: Peak, values: Values) -> Judgement | None:
     line = values.get(claim.series, {})
-    means = {x: fmean(line[x]) for x in sorted(line)}
+    means = {x: fmean(line[x].values()) for x in sorted(line)}
     if len(means) < 2:
         return None
     lower = METRICS[experiment.metric].better == "lower"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -15,7 +16,7 @@ from millrace.core.sizes import format_size
 if TYPE_CHECKING:
     from millrace.bench.experiment import Size
 
-app = typer.Typer(no_args_is_help=True, help="The papers' experiments: list, run, report, compare.")
+app = typer.Typer(no_args_is_help=True, help="The papers' experiments, and Millrace beside its peers.")
 
 Directory = Annotated[Path, typer.Option(help="Where inputs are kept between runs.")]
 Out = Annotated[Path, typer.Option(help="Where results go.")]
@@ -25,19 +26,20 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Experim
 
 @app.command("list")
 def list_() -> None:
-    """What there is: the figure, what varies in it, and who takes part."""
+    """What there is: each figure, its data, and who takes part."""
     from rich.table import Table
 
     from millrace.bench.experiments import EXPERIMENTS
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "figure", "varies", "algorithms", "data"):
-        table.add_column(column)
-    for name, experiment in EXPERIMENTS.items():
-        algorithms = ", ".join(dict.fromkeys(series.algorithm for series in experiment.series))
-        data = str(experiment.parameters["data"])
-        table.add_row(name, experiment.title, experiment.varies, algorithms, data)
-    out().print(table)
+    for source, figures in groupby(EXPERIMENTS.values(), lambda experiment: experiment.source):
+        out().print(f"[bold]{source.name}[/bold]  {source.reference}", highlight=False)
+        table = Table(box=None, show_header=False, padding=(0, 1, 0, 2))
+        table.add_column(no_wrap=True)
+        for figure in figures:
+            algorithms = ", ".join(dict.fromkeys(series.algorithm for series in figure.series))
+            table.add_row(figure.name, f"{figure.title} [dim]({figure.parameters['data']}; {algorithms})")
+        out().print(table)
+    say("`millrace bench run NAME` runs one, or all of a paper; `millrace bench rivals` is about Millrace's peers")
 
 
 @app.command()
@@ -53,6 +55,10 @@ def run(
         int | None, typer.Option(min=1, help="How many points to run at a time; by default as many as there are cores.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what was run before.")] = False,
+    machine: Annotated[
+        bool,
+        typer.Option("--machine", help="On this machine as it is, by the clock on the wall; one point at a time."),
+    ] = False,
 ) -> None:
     """Run experiments on the modelled disk and write their results and the report.
 
@@ -62,28 +68,35 @@ def run(
     """
     from millrace.bench import report as page
     from millrace.bench import results, runner
+    from millrace.bench.experiment import on_machine
     from millrace.bench.experiments import EXPERIMENTS, chosen
 
     wanted, chosen_size, numbers = chosen(names or []), _size(size), _seeds(seeds)
+    every = list(EXPERIMENTS.values())
+    if machine:
+        wanted, every = ([here for e in some if (here := on_machine(e))] for some in (wanted, every))
+        if not wanted:
+            raise ConfigError("machine: expected experiments whose figures show rates; these are about the model only")
     wanted, too_large = runner.fitting(wanted, chosen_size, directory)
     for name, nbytes in too_large.items():
         say(f"left out: {name}: its data takes about {format_size(nbytes)}, more than the disk of {directory} has")
-    kept = to / f"points-{chosen_size}.jsonl"
+    kind = f"{chosen_size}-machine" if machine else chosen_size
+    kept = to / f"points-{kind}.jsonl"
     if fresh:
         kept.unlink(missing_ok=True)
     journal = runner.Journal(kept)
     try:
-        at_a_time = processes or os.cpu_count() or 1
+        at_a_time = 1 if machine else processes or os.cpu_count() or 1
         done = runner.run(wanted, chosen_size, directory, journal, seeds=numbers, processes=at_a_time, console=err())
     except KeyboardInterrupt:
         say(f"stopped; {len(journal)} outcomes are kept in {kept}. The same command goes on from there")
         raise
-    found = results.collect(wanted, chosen_size, directory, journal, numbers, also=EXPERIMENTS.values())
-    path = to / f"results-{chosen_size}.json"
+    found = results.collect(wanted, chosen_size, directory, journal, numbers, also=every)
+    path, html = to / f"results-{kind}.json", to / f"report-{kind}.html"
     results.write(found, path)
-    page.write(found, path.with_name(f"report-{chosen_size}.html"))
+    pictures = page.write(found, html)
     _claims(found, [experiment.name for experiment in wanted])
-    say(f"{done} points were run; results: {path}; report: {path.with_name(f'report-{chosen_size}.html')}")
+    say(f"{done} points were run; results: {path}; report: {html}; pictures: {pictures}")
 
 
 @app.command()
@@ -92,19 +105,35 @@ def report(
         "build/bench/results-small.json"
     ),
     to: Annotated[Path | None, typer.Option(help="The page to write; beside the results if not given.")] = None,
+    peers: Annotated[
+        list[Path] | None,
+        typer.Option(help="What `bench rivals --results` wrote, to be shown on the page too; may be given twice."),
+    ] = None,
     tables: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown instead of a page.")] = False,
 ) -> None:
-    """Write one page with all figures beside the papers' claims."""
+    """Write one page with all figures beside the papers' claims, and the pictures once more as files.
+
+    millrace bench report build/bench/results-default.json --peers build/rivals.jsonl
+    """
     from millrace.bench import report as page
     from millrace.bench import results
     from millrace.bench.markdown import markdown
+    from millrace.bench.rivals.kept import kept
 
     if tables:
         typer.echo(markdown(results.read(results_file)), nl=False)
         return
     target = to or results_file.with_name(results_file.stem.replace("results", "report") + ".html")
-    page.write(results.read(results_file), target)
-    say(f"report: {target}")
+    pictures = page.write(results.read(results_file), target, {str(path): kept(path) for path in peers or []})
+    say(f"report: {target}; pictures: {pictures}")
+
+
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def rivals(context: typer.Context) -> None:
+    """Millrace beside DuckDB, Polars, SQLite, pandas, and on Spark beside its own joins; `--help` for its options."""
+    from millrace.bench.rivals import command
+
+    command.main(context.args)
 
 
 @app.command()
@@ -166,6 +195,6 @@ def _seeds(text: str | None) -> list[int] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdigit() for part in parts):
+    if not parts or not all(part.isascii() and part.isdigit() for part in parts):
         raise ConfigError(f"seeds: expected whole numbers such as 11,12,13; got {text!r}")
-    return [int(part) for part in parts]
+    return list(dict.fromkeys(int(part) for part in parts))

@@ -24,6 +24,9 @@ class BudgetTooSmallError(ConfigError):
         super().__init__(message)
         self.minimum = minimum
 
+    def __reduce__(self) -> tuple[type[BudgetTooSmallError], tuple[str, int]]:
+        return type(self), (str(self), self.minimum)  # it may come from another process
+
 
 class OutOfReachError(ConfigError):
     """What is asked for cannot be had in any way; ``nearest`` is the nearest that can."""
@@ -31,6 +34,9 @@ class OutOfReachError(ConfigError):
     def __init__(self, message: str, nearest: float) -> None:
         super().__init__(message)
         self.nearest = nearest
+
+    def __reduce__(self) -> tuple[type[OutOfReachError], tuple[str, float]]:
+        return type(self), (str(self), self.nearest)
 
 
 class BudgetExceededError(MillraceError, MemoryError):

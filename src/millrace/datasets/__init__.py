@@ -1,8 +1,9 @@
-"""Seeded data sets of the papers' experiments: Zipf streams, the synthetic master, TPC-H, weather.
+"""Seeded data sets of the papers' experiments: Zipf streams, the synthetic master, TPC-H, weather, stock orders.
 
-Everything is made batch by batch in constant memory, and depends on its seed but never on the batch size.
+What is generated is made batch by batch in constant memory, and depends on its seed but never on the batch size.
 """
 
+from millrace.datasets.orders import read_orders
 from millrace.datasets.synthetic import MASTER_SCHEMA, synthetic_master
 from millrace.datasets.tpch import orders_stream, skewed_orders, tpch
 from millrace.datasets.weather import read_weather, synthetic_weather, weather_schema
@@ -13,6 +14,7 @@ __all__ = [
     "STREAM_SCHEMA",
     "ZipfSampler",
     "orders_stream",
+    "read_orders",
     "read_weather",
     "skewed_orders",
     "synthetic_master",

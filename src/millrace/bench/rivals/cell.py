@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from millrace.core.errors import CorruptStoreError
+from millrace.bench.lines import Lines
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Cell:
     batch_rows: int
     memory: str = "1%"
     round: int = 1
+    seconds: float = 2.0
+    """How long it is measured."""
 
     @property
     def setting(self) -> Setting:
@@ -55,40 +57,28 @@ class Found:
 
 
 class Journal:
-    """Cells that have been measured, a line of JSON for each, written at once; other versions' do not count."""
+    """Cells that have been measured, a line of JSON each, written at once; other versions' count if asked for."""
 
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
+    def __init__(self, path: Path | None, *, every_version: bool = False) -> None:
+        self._lines = None if path is None else Lines(path, "a cell of `millrace bench rivals`")
         self._found: dict[Cell, Found] = {}
         self._version = version("millrace")
-        if path is not None and path.exists():
-            self._read(path)
+        self._every_version = every_version
+        if self._lines is not None:
+            self._lines.read(self._take)
 
-    def _read(self, path: Path) -> None:
-        text = path.read_text()
-        whole = text.rfind("\n") + 1
-        if whole < len(text):  # the line that was being written when the run was stopped
-            path.write_text(text[:whole])
-        for number, line in enumerate(text[:whole].splitlines(), 1):
-            try:
-                entry = json.loads(line)
-                if entry["version"] == self._version:
-                    self._found[Cell(**entry["cell"])] = Found(**entry["found"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise CorruptStoreError(
-                    f"{path}, line {number}: expected a cell of `bench rivals`; got {line[:60]!r}"
-                ) from error
+    def _take(self, entry: Any) -> None:
+        if self._every_version or entry["version"] == self._version:
+            self._found[Cell(**entry["cell"])] = Found(**entry["found"])
 
-    def get(self, cell: Cell) -> Found | None:
-        return self._found.get(cell)
+    def missing(self, wanted: Iterable[Cell]) -> list[Cell]:
+        """Those that have no rate yet: what has failed is tried again."""
+        return [cell for cell in wanted if cell not in self._found or self._found[cell].failed]
 
     def keep(self, cell: Cell, found: Found) -> None:
         """Write down what was found; it is there whatever happens next."""
-        if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a") as file:
-                entry = {"version": self._version, "cell": asdict(cell), "found": asdict(found)}
-                file.write(json.dumps(entry) + "\n")
+        if self._lines is not None:
+            self._lines.append({"version": self._version, "cell": asdict(cell), "found": asdict(found)})
         self._found[cell] = found
 
     def __iter__(self) -> Iterator[tuple[Cell, Found]]:

@@ -1,4 +1,4 @@
-"""``python -m millrace.bench rivals``: Millrace and its peers in one run that can be stopped and gone on with."""
+"""``millrace bench rivals``: Millrace and its peers in one run that can be stopped and gone on with."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ _SIZES = (1_000_000, 10_000_000, 50_000_000)
 _SKEWS = (0.0, 0.5, 1.0)
 _BATCHES = (10_000, 100_000, 1_000_000)
 _MEMORIES = ("0.2%", "1%", "5%", "20%")
+_DESCRIPTION = """\
+Millrace beside DuckDB, Polars, SQLite and pandas, or with --spark beside Spark's own joins and pandas in foreachBatch:
+rates, latency and memory in every setting, and where a peer is ahead. What is measured is kept: stop it with Ctrl-C
+and the same command goes on."""
 _SMALL: dict[str, Any] = {"sizes": (100_000,), "skews": (1.0,), "batches": (5_000, 50_000)}
 
 
@@ -41,9 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         memory=asked.memory,
         memories=() if small else asked.memories,
         rounds=asked.rounds,
+        seconds=limits.seconds,
     )
     journal = Journal(asked.results)
-    missing = [cell for cell in wanted if journal.get(cell) is None]
+    missing = journal.missing(wanted)
     minutes = sum(matrix.expected(cell, limits) for cell in missing) / 60
     console.print(f"{len(wanted)} cells, {len(missing)} to measure: about {minutes:.0f} min once the inputs are there")
     if asked.estimate:
@@ -53,41 +58,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked.prepare:
         return
     matrix.run(wanted, asked.directory, journal, limits, console=console)
-    finish(wanted, journal, asked.memory, MILLRACE, console, asked.results)
+    finish(wanted, journal, console, asked.results)
 
 
-def finish(
-    wanted: Sequence[Cell],
-    journal: Journal,
-    memory: str,
-    mine: Sequence[str],
-    console: Console,
-    results: Path | None,
-) -> None:
+def finish(wanted: Sequence[Cell], journal: Journal, console: Console, results: Path | None) -> None:
     """Show what was found; beside the results, write it as Markdown and as a picture."""
     cells = set(wanted)
-    found = [(cell, one) for cell, one in journal if cell in cells]
-    rates = ratios.by_setting(found, memory)
-    page.show(console, rates, mine)
-    varied = {(cell.rows, cell.skew, cell.batch_rows) for cell, _ in found if cell.memory != memory}
-    with_budget = {cell.engine for cell, _ in found if cell.memory != memory}
-    memories = ratios.by_setting(
-        (cell, one)
-        for cell, one in found
-        if (cell.rows, cell.skew, cell.batch_rows) in varied and cell.engine in with_budget
-    )
-    if len(memories) > 1:
-        page.show_memory(console, memories)
+    found = ratios.Matrix.of(((cell, one) for cell, one in journal if cell in cells), MILLRACE)
+    page.show(console, found)
     if results is not None:
         picture = results.with_suffix(".png")
-        page.draw(rates, picture)
-        text = page.markdown(rates, memories, mine, f"images/{picture.name}")
-        results.with_suffix(".md").write_text(text)
+        picture.write_bytes(page.png(found.rates))
+        results.with_suffix(".md").write_text(page.markdown(found, picture.name))
         console.print(f"{results}, {picture.name} and {results.with_suffix('.md').name} are written")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m millrace.bench rivals", description="Millrace beside its peers.")
+    parser = argparse.ArgumentParser(prog="millrace bench rivals", description=_DESCRIPTION)
     add = parser.add_argument
     add("--directory", type=Path, default=Path("bench-data"), help="where inputs are kept")
     add("--results", type=Path, help="JSON lines of what is measured; a rerun goes on. A .md and a .png come beside it")
@@ -97,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batches", type=_numbers, help="rows of a batch, such as 10000,100000")
     add("--memory", default="1%", help="a share of the master, for engines that have a budget")
     add("--memories", type=_words, default=_MEMORIES, help="one setting again with each of these")
-    add("--rounds", type=int, default=1, help="measure everything so many times; medians count")
+    add("--rounds", type=_rounds, default=1, help="measure everything so many times; medians count")
     add("--warm", type=float, default=Limits.warm, help="seconds of warm-up of a cell")
     add("--seconds", type=float, default=Limits.seconds, help="seconds of measuring of a cell")
     add("--spark", action="store_true", help="the engines on Spark instead")
@@ -105,6 +92,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--estimate", action="store_true", help="only say how long it would take")
     add("--prepare", action="store_true", help="only make the inputs")
     return parser
+
+
+def _rounds(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1; got {text!r}")
+    return int(text)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ ENGINES: dict[str, Callable[[Place], Rival]] = {
     "pandas": Pandas,
     "pandas-merge": lambda place: Pandas(place, merge=True),
 }
-MILLRACE = ("ssbj", "meshjoin", "lookup")
-"""Those that are Millrace."""
+MILLRACE = ("ssbj", "meshjoin", "lookup", "drain")
+"""Those that are Millrace, here and on Spark."""
 USUAL = ("ssbj", "lookup", "duckdb", "polars", "sqlite", "pandas")
 BUDGETED = ("ssbj", "lookup", "sqlite")
 """Those whose memory can be set to a share of the master."""

@@ -47,6 +47,7 @@ def cells(
     memory: str = "1%",
     memories: Sequence[str] = (),
     rounds: int = 1,
+    seconds: float = Limits.seconds,
 ) -> list[Cell]:
     """The matrix; with ``memories``, one setting of it again with each of them, for engines that have a budget.
 
@@ -56,7 +57,7 @@ def cells(
     for engine in engines:
         one_of("engine", engine, ENGINES)
     found = [
-        Cell(engine, rows, skew, batch, memory, number)
+        Cell(engine, rows, skew, batch, memory, number, seconds)
         for rows in sizes
         for number in range(1, rounds + 1)
         for skew in skews
@@ -67,7 +68,7 @@ def cells(
     found.sort(key=lambda cell: (cell.rows, cell.round, order[cell.engine] if cell.rows > _CACHED else 0))
     middle, batch = (sorted(values)[len(values) // 2] for values in (sizes, batches))
     found += [
-        Cell(engine, middle, max(skews), batch, other, number)
+        Cell(engine, middle, max(skews), batch, other, number, seconds)
         for number in range(1, rounds + 1)
         for other in memories
         for engine in engines
@@ -98,7 +99,7 @@ def run(
 ) -> int:
     """Measure what is not in the journal yet; how many cells that were."""
     measure = measure or apart
-    missing = [cell for cell in wanted if journal.get(cell) is None]
+    missing = journal.missing(wanted)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=len(wanted), completed=len(wanted) - len(missing))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -21,17 +22,16 @@ from millrace.bench.spark_worker import SparkSetting
 from millrace.core.errors import one_of
 
 MEMORY = "256MB"
-MILLRACE = ("drain", "lookup")
-"""``enrich`` with ``ssbj``, which needs no index, and with look-ups."""
 ENGINES: dict[str, dict[str, str]] = {
     "drain": {"join": "enrich, ssbj, pending=drain", "memory": MEMORY},
     "lookup": {"join": "enrich, lookup", "memory": MEMORY},
     "spark": {"join": "stream-static, as Spark plans it: the micro-batch is broadcast", "master": "Parquet"},
+    "spark-cached": {"join": "stream-static, as Spark plans it", "master": "cached in the heap"},
     "spark-sort-merge": {"join": "stream-static, sort-merge: broadcasts turned off", "master": "Parquet"},
     "pandas": {"join": "foreachBatch: toPandas through Arrow, get_indexer of an index built once, take"},
     "pandas-merge": {"join": "foreachBatch: toPandas through Arrow, merge"},
 }
-USUAL = ("drain", "lookup", "spark", "spark-sort-merge", "pandas")
+USUAL = ("drain", "lookup", "spark", "spark-cached", "spark-sort-merge", "pandas")
 _COMMON = {"Spark": "local[2], 2 shuffle partitions, driver 6 GB, parallel collector, no-op sink"}
 
 _COSTS = {
@@ -39,35 +39,34 @@ _COSTS = {
     "drain": (0.5, 0.03, 1.0),
     "lookup": (0.4, 0.0, 1.0),
     "spark": (0.6, 0.4, 1.0),
+    "spark-cached": (0.6, 0.2, 1.0),
     "spark-sort-merge": (0.8, 1.5, 1.5),
     "pandas": (0.4, 0.0, 2.0),
     "pandas-merge": (0.4, 0.5, 2.0),
 }
-_START = 12.0
+_START, _QUERY = 12.0, 1.0
 _WARM = 5.0
 _MOST = 60.0
 _LARGE = 5_000_000  # rows of a master above which micro-batches of Spark's own joins are few
+_HUGE = 20_000_000
+_FEWER = ("spark-sort-merge", "spark-cached")
 
 
-def cells(
-    engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], batches: Sequence[int], *, whole: bool = False
-) -> list[Cell]:
-    """All sizes and batches at the greatest skew; other skews at the middle size, or, ``whole``, at all of them.
+def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], batches: Sequence[int]) -> list[Cell]:
+    """The matrix, an engine's cells for one master together.
 
-    Spark's sort-merge join, whose time is the master's whatever the stream, has one skew and the largest batch only.
+    With the largest masters Spark's sort-merge join, a minute and a half for a micro-batch whatever it has, is run at
+    one skew only, and a cached master does not fit in the heap.
     """
     for engine in engines:
         one_of("engine", engine, ENGINES)
-    middle = sorted(sizes)[len(sizes) // 2]
     return [
         Cell(engine, rows, skew, batch, MEMORY)
         for rows in sizes
         for engine in engines
-        for skew in sorted(skews, reverse=True)
+        for skew in skews
         for batch in batches
-        if whole
-        or (skew == max(skews) and (engine != "spark-sort-merge" or batch == max(batches)))
-        or (skew < max(skews) and rows == middle and engine != "spark-sort-merge")
+        if rows <= _HUGE or engine not in _FEWER or (engine == "spark-sort-merge" and skew == max(skews))
     ]
 
 
@@ -83,18 +82,22 @@ def expected(wanted: Iterable[Cell]) -> float:
         for cell in group:
             one = fixed + per_row * rows / 1e6 + per_tuple * 1e-6 * cell.batch_rows
             warm, count = _counts(cell)
-            total += min((warm + count) * one, max(_MOST, one)) + _checks(cell) * one
+            total += _QUERY + min((warm + count) * one, max(_MOST, one)) + _checks(cell) * one
     return total
 
 
 def _counts(cell: Cell) -> tuple[int, int]:
-    """Micro-batches to warm up and to measure."""
-    return (1, 2) if cell.engine.startswith("spark") and cell.rows > _LARGE else (2, 3)
+    """Micro-batches to warm up and to measure: few where one takes many seconds."""
+    if cell.engine.startswith("spark") and cell.rows > _LARGE:
+        return 1, 1 if cell.rows > _HUGE else 2
+    return 2, 3
 
 
 def _checks(cell: Cell) -> bool:
-    """Whether rows are compared: not where one more micro-batch would take minutes."""
-    return cell.engine != "spark-sort-merge" or cell.rows <= _LARGE
+    """Whether rows are compared: where one more micro-batch would take long, only some are."""
+    if not cell.engine.startswith("spark") or cell.rows <= _LARGE:
+        return True
+    return cell.engine == "spark" and (cell.rows <= _HUGE or cell.skew == 1)
 
 
 def prepare(wanted: Sequence[Cell], directory: Path) -> None:
@@ -108,7 +111,7 @@ def prepare(wanted: Sequence[Cell], directory: Path) -> None:
 
 def run(wanted: Sequence[Cell], directory: Path, journal: Journal, console: Console, warm: float = _WARM) -> None:
     """Measure what is missing, a process for each engine and master."""
-    missing = [cell for cell in wanted if journal.get(cell) is None]
+    missing = journal.missing(wanted)
     groups: dict[tuple[int, str], list[Cell]] = {}
     for cell in missing:
         groups.setdefault((cell.rows, cell.engine), []).append(cell)
@@ -117,20 +120,22 @@ def run(wanted: Sequence[Cell], directory: Path, journal: Journal, console: Cons
         task = progress.add_task("", total=len(wanted), completed=len(wanted) - len(missing))
         for (rows, engine), group in groups.items():
             progress.update(task, description=f"{engine} on Spark: {rows:,} rows")
-            settings = [_setting(cell, directory, warm if i == 0 else 0.0) for i, cell in enumerate(group)]
-            try:
-                outcomes = [_found(one, engine, cell) for one, cell in zip(_measured(settings), group, strict=True)]
-            except RuntimeError as error:
-                outcomes = [Found(failed=_short(error), settings=ENGINES[engine] | _COMMON)] * len(group)
-            for cell, found in zip(group, outcomes, strict=True):
-                journal.keep(cell, found)
-                progress.advance(task)
+            left = deque(group)
+            while left:
+                try:
+                    settings = [_setting(cell, directory, warm, first=i == 0) for i, cell in enumerate(left)]
+                    for one in _measured(settings):
+                        journal.keep(left[0], _found(one, engine, left.popleft()))
+                        progress.advance(task)
+                except RuntimeError as error:  # the others have another process
+                    journal.keep(left.popleft(), Found(failed=_short(error), settings=ENGINES[engine] | _COMMON))
+                    progress.advance(task)
 
 
 _measured = spark.measure_several
 
 
-def _setting(cell: Cell, directory: Path, warm: float) -> SparkSetting:
+def _setting(cell: Cell, directory: Path, warm: float, first: bool) -> SparkSetting:
     warm_batches, count = _counts(cell)
     return SparkSetting(
         cell.engine,
@@ -140,7 +145,7 @@ def _setting(cell: Cell, directory: Path, warm: float) -> SparkSetting:
         count,
         cell.memory,
         cell.skew,
-        warm_seconds=warm,
+        warm_seconds=warm if first else 0.0,
         warm_batches=warm_batches,
         most_seconds=_MOST,
         check=_checks(cell),
@@ -174,11 +179,11 @@ def main(asked: argparse.Namespace, console: Console) -> None:
     wanted = cells(
         asked.engines or USUAL,
         asked.sizes or ((100_000,) if small else (1_000_000, 10_000_000, 50_000_000)),
-        asked.skews or ((1.0,) if small else (0.0, 1.0)),
-        asked.batches or ((20_000,) if small else (100_000, 1_000_000)),
+        asked.skews or ((1.0,) if small else (0.0, 0.5, 1.0)),
+        asked.batches or ((20_000,) if small else (10_000, 100_000, 1_000_000)),
     )
     journal = Journal(asked.results)
-    missing = [cell for cell in wanted if journal.get(cell) is None]
+    missing = journal.missing(wanted)
     minutes = math.ceil(expected(missing) / 60)
     console.print(f"{len(wanted)} cells, {len(missing)} to measure: about {minutes} min once the inputs are there")
     if asked.estimate:
@@ -188,4 +193,4 @@ def main(asked: argparse.Namespace, console: Console) -> None:
     if asked.prepare:
         return
     run(wanted, asked.directory, journal, console, 1.0 if small else _WARM)
-    finish(wanted, journal, MEMORY, MILLRACE, console, asked.results)
+    finish(wanted, journal, console, asked.results)

@@ -1,9 +1,12 @@
-"""What was found, on the terminal, as a piece of Markdown and as a picture."""
+"""What was found, on the terminal, as a piece of Markdown or of a page, and as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
+import base64
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from rich.console import Console
@@ -11,10 +14,11 @@ from rich.table import Table
 
 from millrace.bench.rivals import ratios
 from millrace.bench.rivals.cell import Found
-from millrace.bench.rivals.ratios import Rates
-from millrace.core.sizes import format_size
+from millrace.bench.rivals.ratios import Matrix, Rates
+from millrace.core.sizes import format_size, parse_size
 
 _MOST_WINS = 12
+_ROW = 120  # bytes of a master row, about
 _COLOURS = {
     "ssbj": "#1f6f8b",
     "meshjoin": "#99a8b2",
@@ -30,81 +34,107 @@ _COLOURS = {
 _OTHERS = ("#7d8f9b", "#c0504d", "#d9a066", "#3f8aa8")
 
 
-def show(console: Console, rates: Rates, mine: Collection[str]) -> None:
-    """A table for each master: tuples per second, and for peers how many times as quick the best of Millrace is."""
-    names = engines(rates)
-    for rows in _sizes(rates):
-        grid = Table(title=f"{rows:,} master rows: tuples/s (best of Millrace / peer)")
-        for column in ("skew", "batch", *names):
-            grid.add_column(column, justify="right")
-        for skew, batch, texts in ratios.table(rates, names, mine, rows):
-            grid.add_row(f"{skew:g}", f"{batch:,}", *texts)
-        console.print(grid)
-    for line in verdicts(rates, mine):
+def show(console: Console, found: Matrix) -> None:
+    """Tables on the terminal, and what they come to."""
+    for grid in grids(found):
+        table = Table(title=grid.title.replace("`", ""))
+        for column in grid.head:
+            table.add_column(column, justify="right")
+        for row in grid.rows:
+            table.add_row(*row)
+        console.print(table)
+    for line in verdicts(found):
         console.print(line, markup=False, highlight=False)
 
 
-def show_memory(console: Console, rates: Rates) -> None:
-    """The same setting with one memory after the other."""
-    names = engines(rates)
-    grid = Table(title="tuples/s as memory varies, and what RssAnon grew by")
-    for column in ("memory", *names):
-        grid.add_column(column, justify="right")
-    for memory, texts in _by_memory(rates, names):
-        grid.add_row(memory, *texts)
-    console.print(grid)
-
-
 def _by_memory(rates: Rates, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    shares = sorted(rates, key=lambda setting: float(setting.memory.rstrip("%")))
-    for setting in shares:
+    for setting in sorted(rates, key=lambda setting: parse_size(setting.memory, of=setting.rows * _ROW)):
         here = rates[setting]
-        yield (
-            setting.memory,
-            [f"{here[n].rate:,.0f} ({format_size(here[n].memory_growth)})" if n in here else "" for n in names],
-        )
+        yield setting.memory, [_with_memory(here[name]) if name in here else "" for name in names]
 
 
-def verdicts(rates: Rates, mine: Collection[str]) -> list[str]:
+def _with_memory(one: Found) -> str:
+    return one.failed or f"{ratios.short(one.rate)} ({format_size(one.memory_growth)})"
+
+
+def verdicts(found: Matrix) -> list[str]:
     """Each peer in a line, where peers win, and whether all gave the same rows."""
+    rates, mine = found.rates, found.mine
     lines = [str(summary) for summary in ratios.summaries(rates, mine)]
     won = ratios.wins(rates, mine)
     lines += [str(win) for win in won[:_MOST_WINS]]
     if len(won) > _MOST_WINS:
         lines.append(f"and in {len(won) - _MOST_WINS} more, by less: see the table")
-    compared = sum(len(here) > 1 for here in rates.values())
-    differing = ratios.differing(rates)
-    lines += differing or [f"all engines gave the same rows in all {compared} settings (count and checksum)"]
+    compared = [sum(bool(one.checksum) for one in here.values()) for here in rates.values()]
+    results = sum(not one.failed for here in rates.values() for one in here.values())
+    lines += ratios.differing(rates) or [
+        f"the first batch has the same rows, by count and checksum, with all engines that were compared, in "
+        f"{sum(each > 1 for each in compared)} settings; {sum(compared)} of {results} results were"
+    ]
     return lines
 
 
-def markdown(rates: Rates, memories: Rates, mine: Collection[str], picture: str | None = None) -> str:
-    """The same for the documentation."""
+@dataclass(frozen=True)
+class Grid:
+    """A table of the page."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: list[list[str]]
+
+
+def grids(found: Matrix) -> Iterator[Grid]:
+    """Rates for each master, rates as memory varies, latency and memory."""
+    rates, memories = found.rates, found.memories
     names = engines(rates)
-    lines = [f"![rates]({picture})", ""] if picture else []
     for rows in _sizes(rates):
-        lines += [f"{ratios.amount(rows)} master rows, tuples/s (best of Millrace / peer):", ""]
-        lines += _head("skew", "batch", *names)
-        for skew, batch, texts in ratios.table(rates, names, mine, rows):
-            lines.append(_line(f"{skew:g}", f"{batch:,}", *texts))
-        lines.append("")
-    lines += [f"- {line}" for line in verdicts(rates, mine)]
+        lines = [
+            [f"{skew:g}", f"{batch:,}", *texts] for skew, batch, texts in ratios.table(rates, names, found.mine, rows)
+        ]
+        title = f"{ratios.amount(rows)} master rows, tuples/s (best of Millrace / peer)"
+        yield Grid(title, ("skew", "batch", *names), lines)
     if len(memories) > 1:
-        some = next(iter(memories))
-        lines += ["", f"As memory varies ({ratios.described(some)}), tuples/s and what `RssAnon` grew by:", ""]
         varied = engines(memories)
-        lines += _head("memory", *varied)
-        lines += [_line(memory, *texts) for memory, texts in _by_memory(memories, varied)]
-    lines += ["", "Latency of a batch, p50 / p99, and what `RssAnon` grew by, the most over all skews:", ""]
-    lines += _head("master rows", "batch", *names)
+        title = f"As memory varies ({ratios.described(next(iter(memories)))}), tuples/s and what `RssAnon` grew by"
+        yield Grid(title, ("memory", *varied), [[memory, *texts] for memory, texts in _by_memory(memories, varied)])
+    lines = []
     for rows in _sizes(rates):
         for batch in sorted({setting.batch_rows for setting in rates if setting.rows == rows}):
-            here = [found for s, found in rates.items() if (s.rows, s.batch_rows) == (rows, batch)]
-            waits = (_waits([found[name] for found in here if name in found]) for name in names)
-            lines.append(_line(ratios.amount(rows), f"{batch:,}", *waits))
-    lines += ["", "Settings:", ""]
-    lines += [f"- `{name}`: {_settings(rates, name)}" for name in names]
+            here = [every for s, every in rates.items() if (s.rows, s.batch_rows) == (rows, batch)]
+            waits = (_waits([every[name] for every in here if name in every]) for name in names)
+            lines.append([ratios.amount(rows), f"{batch:,}", *waits])
+    title = "Latency of a batch, p50 / p99, and what `RssAnon` grew by, the most over all skews"
+    yield Grid(title, ("master rows", "batch", *names), lines)
+
+
+def settings(rates: Rates) -> dict[str, str]:
+    """What each engine was set to; a value that differs between settings is given as the first and the last."""
+    return {name: _settings(rates, name) for name in engines(rates)}
+
+
+def markdown(found: Matrix, picture: str | None = None) -> str:
+    """The same for the documentation."""
+    lines = [f"![rates]({picture})", ""] if picture else []
+    lines += [*(f"- {line}" for line in verdicts(found)), ""]
+    for grid in grids(found):
+        lines += [f"{grid.title}:", "", _line(*grid.head), "|---" * len(grid.head) + "|"]
+        lines += [*(_line(*row) for row in grid.rows), ""]
+    lines += ["Settings:", "", *(f"- `{name}`: {text}" for name, text in settings(found.rates).items())]
     return "\n".join(lines) + "\n"
+
+
+def html(found: Matrix, name: str) -> str:
+    """The same as a part of a page."""
+    picture = base64.b64encode(png(found.rates)).decode()
+    parts = [f"<img alt='rates of {escape(name)}' src='data:image/png;base64,{picture}'>"]
+    parts.append("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in verdicts(found)) + "</ul>")
+    for grid in grids(found):
+        head = "".join(f"<th class=number>{escape(cell)}</th>" for cell in grid.head)
+        rows = ("".join(f"<td class=number>{escape(cell)}</td>" for cell in row) for row in grid.rows)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        parts.append(f"<h4>{escape(grid.title.replace('`', ''))}</h4><table><tr>{head}</tr>{body}</table>")
+    words = "".join(f"<dt>{escape(n)}</dt><dd>{escape(text)}</dd>" for n, text in settings(found.rates).items())
+    return "\n".join(parts) + f"<h4>Settings</h4><dl class=quiet>{words}</dl>"
 
 
 def _waits(runs: Sequence[Found]) -> str:
@@ -125,7 +155,6 @@ def _seconds(value: float) -> str:
 
 
 def _settings(rates: Rates, name: str) -> str:
-    """What an engine was set to; a value that differs between settings is given as the first and the last."""
     values: dict[str, list[str]] = {}
     for here in rates.values():
         for key, value in (here[name].settings if name in here else {}).items():
@@ -135,10 +164,6 @@ def _settings(rates: Rates, name: str) -> str:
         several = list(dict.fromkeys(found))
         texts.append(f"{key}: {' … '.join(dict.fromkeys((several[0], several[-1])))}")
     return "; ".join(texts)
-
-
-def _head(*columns: str) -> list[str]:
-    return [_line(*columns), "|---" * len(columns) + "|"]
 
 
 def _line(*texts: str) -> str:
@@ -153,7 +178,7 @@ def _sizes(rates: Rates) -> list[int]:
     return sorted({setting.rows for setting in rates})
 
 
-def draw(rates: Rates, path: Path) -> None:
+def png(rates: Rates) -> bytes:
     """Rate by batch size, a panel for each master and skew."""
     import matplotlib as mpl
 
@@ -183,9 +208,10 @@ def draw(rates: Rates, path: Path) -> None:
     figure.supylabel("stream tuples per second", fontsize=9)
     legend = 0.1 + 0.22 * -(-len(names) // (2 * len(skews)))
     figure.tight_layout(rect=(0, 0, 1, 1 - legend / figure.get_figheight()))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    held = io.BytesIO()
+    figure.savefig(held, format="png", dpi=130, metadata={"Software": None})
     plt.close(figure)
+    return held.getvalue()
 
 
 def _draw_line(axes: Any, rates: Rates, panel: tuple[int, float], name: str, colour: str) -> None:

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from millrace.bench.rivals.cell import Cell, Found, Setting
+from millrace.core.errors import ConfigError
 
 Rates = dict[Setting, dict[str, Found]]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All that was found."""
+
+    rates: Rates
+    memories: Rates
+    """The one setting that was measured with several budgets, by engines that have one."""
+    mine: tuple[str, ...]
+    """Engines that are Millrace's own."""
+
+    @classmethod
+    def of(cls, found: Iterable[tuple[Cell, Found]], mine: Iterable[str]) -> Matrix:
+        """Cells with the budget that most of them have, and those that differ in it."""
+        every = list(found)
+        if not every:
+            raise ConfigError("rivals: expected cells that were measured; there are none")
+        usual, _ = Counter(cell.memory for cell, _ in every).most_common(1)[0]
+        other = [cell for cell, _ in every if cell.memory != usual]
+        where, who = [(c.rows, c.skew, c.batch_rows) for c in other][:1], {c.engine for c in other}
+        varied = ((c, one) for c, one in every if (c.rows, c.skew, c.batch_rows) in where and c.engine in who)
+        return cls(by_setting(every, usual), by_setting(varied), tuple(mine))
 
 
 @dataclass(frozen=True)
@@ -126,7 +151,20 @@ def _text(here: dict[str, Found], engine: str, mine: Collection[str]) -> str:
     if one.failed:
         return one.failed
     times = None if engine in mine else ratio(here, engine, mine)
-    return f"{one.rate:,.0f}" + ("" if times is None else f" ({times:.2f}×)")
+    return short(one.rate) + ("" if times is None else f" ({_times(times)}×)")
+
+
+def short(rate: float) -> str:
+    """A rate in few characters.
+
+    >>> short(3_448_123), short(56_776), short(840)
+    ('3.45 M', '57 k', '840')
+    """
+    return f"{rate / 1e6:.2f} M" if rate >= 1e6 else f"{rate / 1e3:.0f} k" if rate >= 1e4 else f"{rate:,.0f}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
 
 
 def described(setting: Setting) -> str:

@@ -1,0 +1,58 @@
+"""Parts of the documentation that are made from committed results: ``python -m millrace.bench docs``.
+
+A page marks such a part with ``<!-- made: NAME -->`` and ``<!-- end -->``. A test holds the text of pages against the
+results, so that neither changes without the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from millrace.bench import results
+from millrace.bench.markdown import markdown
+from millrace.bench.rivals import page
+from millrace.bench.rivals.kept import kept
+from millrace.core.errors import one_of
+
+_PART = re.compile(r"(<!-- made: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _rivals(docs: Path, name: str) -> str:
+    return page.markdown(kept(docs / "results" / f"{name}.jsonl"), f"images/{name}.png")
+
+
+MAKERS: dict[str, Callable[[Path], str]] = {
+    "experiments": lambda docs: markdown(results.read(docs / "results" / "experiments.json")),
+    "rivals": lambda docs: _rivals(docs, "rivals"),
+    "rivals-spark": lambda docs: _rivals(docs, "rivals-spark"),
+}
+"""What can be made, from the folder of the documentation."""
+
+
+def remade(text: str, docs: Path) -> str:
+    """A page with its marked parts made anew.
+
+    >>> remade("no such part", Path("docs"))
+    'no such part'
+    """
+
+    def made(part: re.Match[str]) -> str:
+        return f"{part[1]}{MAKERS[one_of('made', part[2], MAKERS)](docs)}{part[3]}"
+
+    return _PART.sub(made, text)
+
+
+def write(docs: Path) -> list[Path]:
+    """Make the marked parts of all pages anew, and the pictures they show; the pages that changed."""
+    for name in ("rivals", "rivals-spark"):
+        (docs / "images" / f"{name}.png").write_bytes(page.png(kept(docs / "results" / f"{name}.jsonl").rates))
+    changed = []
+    for path in sorted(docs.rglob("*.md")):
+        text = path.read_text()
+        new = remade(text, docs)
+        if new != text:
+            path.write_text(new)
+            changed.append(path)
+    return changed
