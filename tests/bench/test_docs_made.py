@@ -13,13 +13,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_parts_that_are_made_from_results_are_as_the_results() -> None:
-    for page in sorted(DOCS.rglob("*.md")):
+    for page in docs.pages(DOCS):
         text = page.read_text()
         assert docs.remade(text, DOCS) == text, f"{page.name}: `python -m millrace.bench docs` makes it anew"
 
 
 def test_every_part_is_on_some_page() -> None:
-    every = "".join(page.read_text() for page in DOCS.rglob("*.md"))
+    every = "".join(page.read_text() for page in docs.pages(DOCS))
     assert all(f"<!-- made: {name} -->" in every for name in docs.MAKERS)
     assert every.count("<!-- made: ") == every.count("<!-- end -->")
 

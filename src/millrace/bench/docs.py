@@ -12,7 +12,7 @@ from pathlib import Path
 
 from millrace.bench import results
 from millrace.bench.markdown import markdown
-from millrace.bench.rivals import page
+from millrace.bench.rivals import page, ratios
 from millrace.bench.rivals.kept import kept
 from millrace.core.errors import one_of
 
@@ -23,8 +23,22 @@ def _rivals(docs: Path, name: str) -> str:
     return page.markdown(kept(docs / "results" / f"{name}.jsonl"), f"images/{name}.png")
 
 
+def _peers(docs: Path) -> str:
+    """A few of the embedded figures: one skew and one size of batches."""
+    found = kept(docs / "results" / "rivals.jsonl")
+    some = {s: here for s, here in found.rates.items() if (s.skew, s.batch_rows) == (1.0, 100_000)}
+    names = page.engines(some)
+    lines = [f"| master rows | {' | '.join(f'`{name}`' if name in found.mine else name for name in names)} |"]
+    lines.append("|---" * (1 + len(names)) + "|")
+    for rows in dict.fromkeys(setting.rows for setting in some):
+        ((_, _, texts),) = ratios.table(some, names, found.mine, rows)
+        lines.append(f"| {ratios.amount(rows)} | {' | '.join(texts)} |")
+    return "\n".join(lines) + "\n"
+
+
 MAKERS: dict[str, Callable[[Path], str]] = {
     "experiments": lambda docs: markdown(results.read(docs / "results" / "experiments.json")),
+    "peers": _peers,
     "rivals": lambda docs: _rivals(docs, "rivals"),
     "rivals-spark": lambda docs: _rivals(docs, "rivals-spark"),
 }
@@ -44,12 +58,17 @@ def remade(text: str, docs: Path) -> str:
     return _PART.sub(made, text)
 
 
+def pages(docs: Path) -> list[Path]:
+    """Where such parts may be."""
+    return [docs.parent / "README.md", *sorted(docs.rglob("*.md"))]
+
+
 def write(docs: Path) -> list[Path]:
     """Make the marked parts of all pages anew, and the pictures they show; the pages that changed."""
     for name in ("rivals", "rivals-spark"):
         (docs / "images" / f"{name}.png").write_bytes(page.png(kept(docs / "results" / f"{name}.jsonl").rates))
     changed = []
-    for path in sorted(docs.rglob("*.md")):
+    for path in pages(docs):
         text = path.read_text()
         new = remade(text, docs)
         if new != text:

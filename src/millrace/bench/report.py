@@ -188,7 +188,7 @@ def _shown(figure: dict[str, Any]) -> str:
     fixed = ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value:,}"
         for name, value in figure["fixed"].items()
-        if name not in ("rows", figure["varies"])
+        if name not in ("rows", "disk", figure["varies"])
     )
     fixed = f" Fixed, in the paper's numbers: {fixed}." if fixed else ""
     data = "; ".join(figure["data"])
