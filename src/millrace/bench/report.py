@@ -21,7 +21,8 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid #e6e9eb; vertical-align: top; }
 section { display: grid; grid-template-columns: minmax(0, 11fr) minmax(0, 10fr); gap: 1.5rem; margin: 2.2rem 0;
   break-inside: avoid; }
-img { max-width: 100%; } section img { width: 100%; } h3 { margin: 0 0 .3rem; } blockquote { margin: .2rem 0 .8rem; padding-left: .8rem;
+img { max-width: 100%; } section img { width: 100%; }
+h3 { margin: 0 0 .3rem; } blockquote { margin: .2rem 0 .8rem; padding-left: .8rem;
   border-left: 3px solid #c9d3d8; } .claim { margin-bottom: .6rem; } .because { font-size: 13px; color: #5f6f78; }
 .verdict { display: inline-block; border-radius: 3px; padding: 0 .45em; font-size: 12.5px; color: white;
   white-space: nowrap; }
