@@ -49,14 +49,13 @@ _WARM = 5.0
 _MOST = 60.0
 _LARGE = 5_000_000  # rows of a master above which micro-batches of Spark's own joins are few
 _HUGE = 20_000_000
-_FEWER = ("spark-sort-merge", "spark-cached")
 
 
 def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], batches: Sequence[int]) -> list[Cell]:
     """The matrix, an engine's cells for one master together.
 
-    With the largest masters Spark's sort-merge join, a minute and a half for a micro-batch whatever it has, is run at
-    one skew only, and a cached master does not fit in the heap.
+    With large masters Spark's sort-merge join takes from a quarter of a minute to minutes for a micro-batch, whatever it
+    has, so it is run at one skew only. The largest do not fit in the heap, so they are not cached.
     """
     for engine in engines:
         one_of("engine", engine, ENGINES)
@@ -66,7 +65,8 @@ def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], 
         for engine in engines
         for skew in skews
         for batch in batches
-        if rows <= _HUGE or engine not in _FEWER or (engine == "spark-sort-merge" and skew == max(skews))
+        if (engine != "spark-sort-merge" or rows <= _LARGE or skew == max(skews))
+        and (engine != "spark-cached" or rows <= _HUGE)
     ]
 
 
