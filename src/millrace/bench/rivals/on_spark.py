@@ -54,8 +54,8 @@ _HUGE = 20_000_000
 def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], batches: Sequence[int]) -> list[Cell]:
     """The matrix, an engine's cells for one master together.
 
-    With large masters Spark's sort-merge join takes from a quarter of a minute to minutes for a micro-batch, whatever it
-    has, so it is run at one skew only. The largest do not fit in the heap, so they are not cached.
+    With large masters Spark's sort-merge join takes from a quarter of a minute to minutes for a micro-batch, whatever
+    it has, so it is run at one skew only. The largest do not fit in the heap, so they are not cached.
     """
     for engine in engines:
         one_of("engine", engine, ENGINES)
