@@ -27,6 +27,7 @@ WARM = 3
 """Micro-batches that are never counted."""
 
 _LOOK_SECONDS = 0.25
+_BROADCAST = 256 << 20
 _JAVA = f"-XX:+UseParallelGC {JAVA}"
 
 
@@ -77,8 +78,9 @@ class Engine:
             "spark__sql__streaming__numRecentProgressUpdates": 10_000,
             "spark__sql__execution__arrow__pyspark__enabled": True,
         }
-        if setting.engine == "spark-sort-merge":
-            options["spark__sql__autoBroadcastJoinThreshold"] = -1
+        if setting.engine.startswith("spark"):  # by itself Spark broadcasts 10 MB at most: not every micro-batch
+            broadcast = -1 if setting.engine == "spark-sort-merge" else _BROADCAST
+            options["spark__sql__autoBroadcastJoinThreshold"] = broadcast
         self.spark = session("bench", master="local[2]", **options)
         self.spark.sparkContext.setLogLevel("OFF")
         self._frames = _frames(setting) if setting.engine.startswith("pandas") else None

@@ -25,8 +25,11 @@ MEMORY = "256MB"
 ENGINES: dict[str, dict[str, str]] = {
     "drain": {"join": "enrich, ssbj, pending=drain", "memory": MEMORY},
     "lookup": {"join": "enrich, lookup", "memory": MEMORY},
-    "spark": {"join": "stream-static, as Spark plans it: the micro-batch is broadcast", "master": "Parquet"},
-    "spark-cached": {"join": "stream-static, as Spark plans it", "master": "cached in the heap"},
+    "spark": {
+        "join": "stream-static, the micro-batch is broadcast (at most 256 MB, instead of 10)",
+        "master": "Parquet",
+    },
+    "spark-cached": {"join": "stream-static, the micro-batch is broadcast", "master": "cached in the heap"},
     "spark-sort-merge": {"join": "stream-static, sort-merge: broadcasts turned off", "master": "Parquet"},
     "pandas": {"join": "foreachBatch: toPandas through Arrow, get_indexer of an index built once, take"},
     "pandas-merge": {"join": "foreachBatch: toPandas through Arrow, merge"},
@@ -55,10 +58,12 @@ def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], 
     """The matrix, an engine's cells for one master together.
 
     With large masters Spark's sort-merge join takes from a quarter of a minute to minutes for a micro-batch, whatever
-    it has, so it is run at one skew only. The largest do not fit in the heap, so they are not cached.
+    it has, so it is run at one skew only, and with the largest in one setting. These do not fit in the heap either, so
+    they are not cached.
     """
     for engine in engines:
         one_of("engine", engine, ENGINES)
+    last = (max(skews), max(batches), "spark-sort-merge")
     return [
         Cell(engine, rows, skew, batch, MEMORY)
         for rows in sizes
@@ -66,7 +71,7 @@ def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], 
         for skew in skews
         for batch in batches
         if (engine != "spark-sort-merge" or rows <= _LARGE or skew == max(skews))
-        and (engine != "spark-cached" or rows <= _HUGE)
+        and (engine not in ("spark-cached", "spark-sort-merge") or rows <= _HUGE or (skew, batch, engine) == last)
     ]
 
 
