@@ -200,9 +200,9 @@ FIGURES = (
             ),
             Ratio(
                 "54 % at 10 %", "ssbj", None, (54, 54), "last", tolerance=0.15,
-                why="here tuples always come, 186,000 in a second, and the more come in a turn the more of them repeat: "
-                "with 20,000, 50,000, 100,000 and 150,000 arriving in a second the cache answers 48, 54.5, 60 and 62 % "
-                "(seed 11)",
+                why="here tuples always come, 186,000 in a second, and the more come in a turn the more of them "
+                "repeat: with 20,000, 50,000, 100,000 and 150,000 arriving in a second the cache answers 48, 54.5, 60 "
+                "and 62 % (seed 11)",
             ),
         ),
     ),
