@@ -21,7 +21,7 @@ SIZES: tuple[Size, ...] = get_args(Size)
 SEEDS: dict[Size, tuple[int, ...]] = {"small": (11,), "default": (11, 12, 13), "paper": (11, 12, 13, 14, 15)}
 """Seeds of the stream; one run for each."""
 PERIODS: dict[Size, tuple[int, int]] = {"small": (3, 1), "default": (12, 3), "paper": (24, 4)}
-"""Turns of the wheel, or rooms full of tuples, until a join with a cache has settled, and that are measured then."""
+"""Turns of the wheel, or rooms full of tuples, until a join has settled, and that are measured then."""
 
 LEAST_ROWS = 2_000
 _ON_MACHINE = "the paper's disk is the bottleneck, the processor is here; the figure on the disk model says more"
@@ -318,8 +318,6 @@ def semi_stream(experiment: Experiment, size: Size, series: Series, given: dict[
         load = None if page is None else 100 * page
     seek = factor if given.pop("scaled_seek", False) else 1.0
     settle, rooms = PERIODS[size]
-    if algorithm is not None and not algorithm.caches:
-        settle = -(-settle // 2)  # there is no cache that has to learn
     others = [name for name in given if name not in Point.__dataclass_fields__]
     options = {**experiment.source.options.get(series.algorithm, {}), **{name: given.pop(name) for name in others}}
     if algorithm is not None:  # joins of another kind know their options themselves
