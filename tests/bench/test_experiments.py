@@ -44,6 +44,7 @@ def test_every_experiment_can_be_laid_out_at_every_size() -> None:
             assert len(points) == len(experiment.series) * len(experiment.at(size))
             assert all(point.disk == "hdd-2007" for point in points if isinstance(point, Point))
         assert set(experiment.few) <= set(experiment.values) or experiment.name == "ssbj-4a"
+        assert set(experiment.some) <= set(experiment.values)
         assert experiment.claims
 
 

@@ -127,6 +127,32 @@ def test_an_exception_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_an_interrupt_while_the_file_is_made_leaves_nothing_behind(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def interrupted(path: str, mode: str) -> None:
+        Path(path).open(mode).close()
+        made.append(path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pa, "OSFile", interrupted)
+    with pytest.raises(KeyboardInterrupt), TableWriter(tmp_path / name, STREAM_SCHEMA) as writer:
+        writer.open()
+    assert made
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_no_rows_are_a_file_too(tmp_path: Path, name: str) -> None:
+    with TableWriter(tmp_path / name, STREAM_SCHEMA):
+        pass
+    form = "parquet" if name.endswith(".parquet") else "ipc"
+    assert ds.dataset(tmp_path / name, format=form).to_table().schema.equals(STREAM_SCHEMA)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
     """Files may not grow beyond a limit, which fails like a full disk."""
     batch = next(zipf_stream(10, 0.0, batch_rows=200_000))

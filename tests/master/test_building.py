@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -239,6 +240,21 @@ def test_a_changed_manifest_is_noticed(where: str, target: Path) -> None:
     manifest.write_text(json.dumps(body))
     with pytest.raises(CorruptStoreError, match="changed after it was written"):
         MasterStore.open(target)
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), OSError(errno.ENOLCK, "no locks")], ids=["interrupt", "no lock"]
+)
+def test_an_error_before_the_first_row_leaves_nothing(
+    error: BaseException, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises((KeyboardInterrupt, StoreError)):
+        built_at(target)
+    assert list(target.parent.iterdir()) == []
 
 
 def test_a_parent_that_cannot_be_made(tmp_path: Path) -> None:

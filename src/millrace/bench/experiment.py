@@ -243,6 +243,8 @@ class Experiment:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     scale: Scale | None = None
     """If not the paper's."""
+    some: tuple[float, ...] = ()
+    """The values that size default has, if not all."""
     log_x: bool = False
 
     def __post_init__(self) -> None:
@@ -263,7 +265,7 @@ class Experiment:
         return {**self.source.fixed, **self.fixed}
 
     def at(self, size: Size) -> tuple[float, ...]:
-        return self.few if size == "small" else self.values
+        return {"small": self.few, "default": self.some or self.values, "paper": self.values}[size]
 
     def factor(self, size: Size) -> float:
         return (self.scale or self.source.scale).of(size)

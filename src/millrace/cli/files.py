@@ -108,8 +108,8 @@ def _parquet_batches(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
 class TableWriter:
     """Writes a Parquet (``.parquet``) or Arrow (``.arrow``) file under a temporary name, renamed at the end.
 
-    If the ``with`` block is left by an exception, Ctrl-C included, nothing is left behind. Memory is one row
-    group of about 131 072 rows or 32 MB.
+    If the ``with`` block is left by an exception, Ctrl-C included, nothing is left behind: the file is made inside
+    of the block, by ``open`` or the first rows. Memory is one row group of about 131 072 rows or 32 MB.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, overwrite: bool = False) -> None:
@@ -119,26 +119,25 @@ class TableWriter:
         self._unfinished = path.with_name(f".{path.name}.{os.getpid()}.partial")
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
+        self._sink: Any = None
+        self._writer: Any = None
 
     def __enter__(self) -> TableWriter:
+        return self
+
+    def open(self) -> None:
+        """Make the file, if it is not there yet; an error before long work is better than one after it."""
+        if self._writer is not None:
+            return
         with self._writing():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._sink = pa.OSFile(str(self._unfinished), "wb")
-            try:
-                self._writer: Any = self._open_writer()
-            except BaseException:
-                self._sink.close()
-                self._unfinished.unlink(missing_ok=True)
-                raise
-        return self
-
-    def _open_writer(self) -> Any:
-        if self.path.suffix in PARQUET:
-            return pq.ParquetWriter(self._sink, self._schema)
-        return pa.ipc.new_file(self._sink, self._schema)
+            opened = pq.ParquetWriter if self.path.suffix in PARQUET else pa.ipc.new_file
+            self._writer = opened(self._sink, self._schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows; they reach the disk in row groups."""
+        self.open()
         self.rows += len(batch)
         if self.path.suffix not in PARQUET:
             with self._writing():
@@ -162,6 +161,7 @@ class TableWriter:
     ) -> None:
         try:
             if kind is None:
+                self.open()
                 self._write_pending()
                 with self._writing():
                     self._writer.close()
@@ -174,11 +174,13 @@ class TableWriter:
 
     def _abandon(self) -> None:
         """Close and remove whatever is still there."""
-        with suppress(OSError, pa.ArrowException):
-            self._writer.close()
-        self._writer.is_open = False  # else a failed Parquet writer tries again when it is collected
-        with suppress(OSError, pa.ArrowException):
-            self._sink.close()
+        if self._writer is not None:
+            with suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._writer.is_open = False  # else a failed Parquet writer tries again when it is collected
+        if self._sink is not None:
+            with suppress(OSError, pa.ArrowException):
+                self._sink.close()
         self._unfinished.unlink(missing_ok=True)
 
     @contextmanager

@@ -90,6 +90,8 @@ def join(
     began = time.perf_counter()
     with ExitStack() as stack:
         writer = stack.enter_context(TableWriter(target, schema, overwrite=overwrite)) if target else None
+        if writer is not None:
+            writer.open()
         for batch in watched.run(source.batches(batch_rows)):
             if writer is not None:
                 writer.write(batch)

@@ -14,8 +14,10 @@ import os
 import re
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from millrace.core.errors import StoreError, StoreExistsError
 from millrace.master.manifest import is_store
@@ -33,6 +35,7 @@ class Building:
         self.path = Path(os.path.realpath(path))
         self._overwrite = overwrite
         self.directory = self.path.parent / f"{_PREFIX}{self.path.name}-{uuid.uuid4().hex[:12]}"
+        self._lock: TextIO | None = None
 
     def __enter__(self) -> Building:
         self._check_target()
@@ -42,8 +45,11 @@ class Building:
             self._lock = _lock_of(self.directory).open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.directory.mkdir()
-        except OSError as error:
-            raise self._failure(error) from error
+        except BaseException as error:
+            self._remove()
+            if isinstance(error, OSError):
+                raise self._failure(error) from error
+            raise
         return self
 
     def commit(self) -> None:
@@ -65,11 +71,16 @@ class Building:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self.directory, ignore_errors=True)
-        _lock_of(self.directory).unlink(missing_ok=True)
-        self._lock.close()
+        self._remove()
         if isinstance(error, OSError) and not isinstance(error, StoreError):
             raise self._failure(error) from error
+
+    def _remove(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+        with suppress(OSError):
+            _lock_of(self.directory).unlink()
+        if self._lock is not None:
+            self._lock.close()
 
     def _failure(self, error: OSError) -> StoreError:
         reason = "the disk is full" if error.errno == errno.ENOSPC else str(error)

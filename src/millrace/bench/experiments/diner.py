@@ -26,6 +26,7 @@ _DATA = {
 }
 _SHARES = (5, 10, 15, 20)
 _DELAYS = (10, 20, 30, 40, 50)
+_SOME_DELAYS = (10, 30, 50)
 _SLOW = {"result_us": 10}
 _SLOW_TITLE = ", results as slow as they are many in the paper"
 _HMJ = (
@@ -137,15 +138,16 @@ def _share_online(data: str) -> Experiment:
     )
 
 
-def _over_delays(figure: str, title: str, delays: tuple[float, ...], fixed: dict[str, int]) -> Experiment:
+def _over_delays(figure: str, title: str, fixed: dict[str, int]) -> Experiment:
     return Experiment(
         PAPER,
         figure,
         f"Results over the delay{title}",
         "DINER up to 1.83 times RPJ, which runs over at the shortest delay, and up to 8.65 times HMJ.",
         varies="delay",
-        values=delays,
+        values=_DELAYS,
         few=(10, 50),
+        some=_SOME_DELAYS,
         series=_THREE,
         metric="online",
         fixed=fixed,
@@ -164,8 +166,9 @@ def _waiting(metric: str, title: str, paper: dict[str, tuple[float, ...]], slow:
         f"{title} while the disk is used{_SLOW_TITLE * slow}",
         "DINER stays near MaxNewArr; RPJ runs over at the shortest delay, 40 times MaxNewArr; HMJ has up to 8.3 times.",
         varies="delay",
-        values=(10, 30, 50) if slow else _DELAYS,
+        values=_DELAYS,
         few=(10, 50),
+        some=_SOME_DELAYS,
         series=_THREE,
         metric=metric,
         fixed=_SLOW if slow else {},
@@ -193,6 +196,7 @@ FIGURES = (
         varies="skew",
         values=(1, 2, 3, 4, 5),
         few=(1, 3),
+        some=(1, 3, 5),
         series=_THREE,
         metric="log online",
         scale=Scale(1 / 50, 1 / 20),
@@ -282,8 +286,8 @@ FIGURES = (
             Ratio("1 to 3 times HMJ", "diner", "hmj", (1, 3), tolerance=0.1, why=_HMJ),
         ),
     ),
-    _over_delays("16", "", _DELAYS, {}),
-    _over_delays("16-slow", _SLOW_TITLE, (10, 30, 50), _SLOW),
+    _over_delays("16", "", {}),
+    _over_delays("16-slow", _SLOW_TITLE, _SLOW),
     Experiment(
         PAPER,
         "17",

@@ -110,6 +110,7 @@ FIGURES = (
         varies="share",
         values=(1, 2, 5, 10),
         few=(10,),
+        some=(1, 5, 10),
         series=_ALL,
         metric="rate",
         fixed={"data": "weather", "rows": 20_000_000},
