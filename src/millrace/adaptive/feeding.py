@@ -169,5 +169,5 @@ class Feeding:
 
     def _counts(self) -> tuple[int, int, int, int]:
         m = self._metrics
-        disk = self._join.area.counts
-        return sum(m.rows_in.values()), m.rows_out, disk.blocks_read, disk.blocks_written
+        area = self._join.area
+        return sum(m.rows_in.values()), m.rows_out, area.blocks_read, area.blocks_written

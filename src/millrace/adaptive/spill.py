@@ -203,6 +203,14 @@ class SpillArea:
         return self._counts.bytes_read
 
     @property
+    def blocks_written(self) -> int:
+        return self._counts.blocks_written
+
+    @property
+    def blocks_read(self) -> int:
+        return self._counts.blocks_read
+
+    @property
     def counts(self) -> SpillCounts:
         """All counts, as they are now."""
         return replace(self._counts, blocks=self.blocks, nbytes=self.nbytes, file_bytes=self.file_bytes)

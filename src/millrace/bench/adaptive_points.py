@@ -16,7 +16,7 @@ from millrace.adaptive.arrivals import ScheduledArrivals
 from millrace.adaptive.feeding import Costs, Feeding
 from millrace.adaptive.join import StreamJoin
 from millrace.adaptive.lifecycle import AdaptiveJoin
-from millrace.bench.experiment import Experiment, Run, Series, Size
+from millrace.bench.experiment import SEEDS, Experiment, Run, Series, Size
 from millrace.bench.inputs import Inputs, open_inputs
 from millrace.core.errors import ConfigError, MillraceError
 from millrace.datasets.adaptive import TUPLE_BYTES
@@ -99,7 +99,10 @@ def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, 
 
 
 def online(directory: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
-    """What comes out while tuples come, and how many of them wait; the whole result is counted, and must be right."""
+    """What comes out while tuples come, and how many of them wait.
+
+    With the first seed the whole result is counted too, and must be right; that may take as long again.
+    """
     inputs = open_inputs(point.data, point.rows, seed, directory=directory, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)
     end = max(float(each[-1]) for each in times.values())
@@ -116,7 +119,8 @@ def online(directory: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
         came.append((arrivals.clock.now(), came[-1][1] + len(batch)))
     spilled, read = join.metrics.spilled_rows, join.metrics.bytes_read
     moments, counts = np.array([moment for moment, _ in came]), [count for _, count in came]
-    _check(inputs, point, counts[-1] + _rest(inputs, point, join, seed))
+    if seed == SEEDS["default"][0]:
+        _check(inputs, point, counts[-1] + _rest(inputs, point, join, seed))
     at = {x: counts[int(np.searchsorted(moments, end * x / 100 + WAIT, "right")) - 1] for x in READ_AT}
     metrics = join.metrics
     join.close()

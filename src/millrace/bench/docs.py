@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from millrace.bench import results
-from millrace.bench.markdown import markdown
+from millrace.bench.markdown import markdown, totals
 from millrace.bench.rivals import page, ratios
 from millrace.bench.rivals.kept import kept
 from millrace.core.errors import one_of
@@ -36,8 +37,13 @@ def _peers(docs: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _experiments(docs: Path) -> dict[str, Any]:
+    return results.read(docs / "results" / "experiments.json")
+
+
 MAKERS: dict[str, Callable[[Path], str]] = {
-    "experiments": lambda docs: markdown(results.read(docs / "results" / "experiments.json")),
+    "claims": lambda docs: totals(_experiments(docs)),
+    "experiments": lambda docs: markdown(_experiments(docs)),
     "peers": _peers,
     "rivals": lambda docs: _rivals(docs, "rivals"),
     "rivals-spark": lambda docs: _rivals(docs, "rivals-spark"),

@@ -7,8 +7,8 @@ from typing import Any
 from millrace.bench.report import EVERY, by_paper, verdicts
 
 
-def markdown(results: dict[str, Any]) -> str:
-    """The tables."""
+def totals(results: dict[str, Any]) -> str:
+    """How many claims of each paper came out."""
     figures = results["experiments"]
     lines = ["| paper | claims | " + " | ".join(EVERY) + " |", "|---|" + "---|" * (1 + len(EVERY))]
     for paper, names in by_paper(figures).items():
@@ -16,7 +16,13 @@ def markdown(results: dict[str, Any]) -> str:
         lines.append(f"| {paper} | {found.total()} | " + " | ".join(str(found[each]) for each in EVERY) + " |")
     found = verdicts(figures)
     lines.append(f"| all | {found.total()} | " + " | ".join(str(found[each]) for each in EVERY) + " |")
-    lines += ["", "| figure | the paper | measured | |", "|---|---|---|---|"]
+    return "\n".join(lines) + "\n"
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The tables."""
+    figures = results["experiments"]
+    lines = [totals(results), "| figure | the paper | measured | |", "|---|---|---|---|"]
     lines += [
         f"| {name} | {claim['says']} | {claim['measured']} | {claim['verdict']} |"
         for name, figure in figures.items()

@@ -53,6 +53,7 @@ FIGURES = (
         varies="delay",
         values=(10, 30, 50),
         few=(10, 50),
+        some=(10, 50),
         series=_CHAINS,
         metric="most waiting",
         fixed={"share": 10},
