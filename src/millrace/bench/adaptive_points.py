@@ -101,7 +101,7 @@ def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, 
 def online(directory: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
     """What comes out while tuples come, and how many of them wait.
 
-    With the first seed the whole result is counted too, and must be right; that may take as long again.
+    With seed 11, the first of every size, the whole result is counted too, and must be right.
     """
     inputs = open_inputs(point.data, point.rows, seed, directory=directory, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)

@@ -94,7 +94,7 @@ def _outcomes(asked: Sequence[_Asked], processes: int) -> Iterator[tuple[str, Ru
     if processes <= 1:
         yield from map(_outcome, asked)
         return
-    seldom = (100_000, 20, 20)  # there is little garbage, and looking for it takes a tenth of the time
+    seldom = (100_000, 20, 20)  # there is little garbage; looking for it took 8 % of the time
     with ProcessPoolExecutor(processes, get_context("spawn"), gc.set_threshold, seldom) as pool:
         waiting = [pool.submit(_outcome, one) for one in asked]
         try:

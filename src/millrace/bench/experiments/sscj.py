@@ -30,6 +30,7 @@ PAPER = Paper(
 )
 _ALL = lines("sscj", "hybridjoin", "meshjoin", "r-meshjoin")
 _SIZES = (20_000_000, 40_000_000, 60_000_000, 80_000_000, 100_000_000)
+_SOME_SIZES = (20_000_000, 60_000_000, 100_000_000)
 _BEST = (
     Ratio("SSCJ above HYBRIDJOIN", "sscj", "hybridjoin", (1, inf)),
     Ratio("SSCJ above MESHJOIN", "sscj", "meshjoin", (1, inf)),
@@ -63,7 +64,7 @@ FIGURES = (
         varies="rows",
         values=_SIZES,
         few=(20_000_000, 100_000_000),
-        some=(20_000_000, 60_000_000, 100_000_000),
+        some=_SOME_SIZES,
         series=_ALL,
         metric="log rate",
         fixed={"megabytes": 1_120},
@@ -140,7 +141,7 @@ FIGURES = (
         varies="rows",
         values=_SIZES,
         few=(20_000_000, 100_000_000),
-        some=(20_000_000, 60_000_000, 100_000_000),
+        some=_SOME_SIZES,
         series=_ALL,
         metric="processing_time",
         fixed={"megabytes": 1_120},
