@@ -46,6 +46,7 @@ class BlockIds:
     def __init__(self, area: SpillArea, page: int, levels: int = LEVELS) -> None:
         self._area, self._page, self._levels = area, page, levels
         self._tail: list[int] = []
+        self._pages = 0
         self._above: BlockIds | None = None
 
     @staticmethod
@@ -53,19 +54,16 @@ class BlockIds:
         """What a list takes, however long."""
         return BlockIds.LEVELS * 2 * page * 8
 
-    def _pages(self) -> int:
-        return 0 if self._above is None else len(self._above)
-
     def __len__(self) -> int:
-        return self._pages() * self._page + len(self._tail)
+        return self._pages * self._page + len(self._tail)
 
     def __getitem__(self, at: int) -> BlockId:
         number, inside = divmod(at, self._page)
-        return BlockId(self._tail[inside] if number == self._pages() else self._read(number)[inside])
+        return BlockId(self._tail[inside] if number == self._pages else self._read(number)[inside])
 
     def __setitem__(self, at: int, block: BlockId) -> None:
         number, inside = divmod(at, self._page)
-        if number == self._pages():
+        if number == self._pages:
             self._tail[inside] = block
             return
         assert self._above is not None
@@ -85,6 +83,7 @@ class BlockIds:
                     )
                 self._above = BlockIds(self._area, self._page, self._levels - 1)
             self._above.append(self._write(self._tail))
+            self._pages += 1
             self._tail = []
         self._tail.append(block)
 
@@ -93,7 +92,7 @@ class BlockIds:
             for at in range(len(self._above)):
                 self._area.free(self._above[at])
             self._above.clear()
-        self._tail, self._above = [], None
+        self._tail, self._pages, self._above = [], 0, None
 
     def _write(self, numbers: list[int]) -> BlockId:
         return self._area.write("directory", [np.array(numbers, np.int64)])
@@ -120,6 +119,7 @@ class BlockList:
     def __init__(self, area: SpillArea, page: int, fan: int, tracks: bool) -> None:
         self._area, self._page, self._fan, self.tracks = area, page, fan, tracks
         self._table = BlockIds(area, fan)
+        self._pages = 0
         self._tail: list[Block] = []
         self._cached: list[Block] = []
         self._number = -1
@@ -137,11 +137,11 @@ class BlockList:
         return BlockList(self._area, self._page, self._fan, self.tracks)
 
     def __len__(self) -> int:
-        return len(self._table) * self._page + len(self._tail)
+        return self._pages * self._page + len(self._tail)
 
     def __getitem__(self, at: int) -> Block:
         number, inside = divmod(at, self._page)
-        if number == len(self._table):
+        if number == self._pages:
             return self._tail[inside]
         if number != self._number:
             self._write_back()
@@ -156,6 +156,7 @@ class BlockList:
         """A block has been written."""
         if len(self._tail) == self._page:
             self._table.append(self._area.write("directory", self._packed(self._tail)))
+            self._pages += 1
             self._tail = []
         self._tail.append(block)
         self.rows += block.rows
@@ -172,7 +173,7 @@ class BlockList:
     def change(self, at: int, block: Block) -> None:
         """Something else is known of a block now."""
         number, inside = divmod(at, self._page)
-        if number == len(self._table):
+        if number == self._pages:
             self._tail[inside] = block
         else:
             self[at]  # its page is the cached one now
@@ -181,10 +182,10 @@ class BlockList:
 
     def clear(self) -> None:
         """Forget all entries; the blocks themselves are the caller's."""
-        for at in range(len(self._table)):
+        for at in range(self._pages):
             self._area.free(self._table[at])
         self._table.clear()
-        self._tail, self._cached = [], []
+        self._pages, self._tail, self._cached = 0, [], []
         self._number, self._changed, self.rows = -1, False, 0
 
     def _write_back(self) -> None:

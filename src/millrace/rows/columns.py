@@ -19,6 +19,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import count
 from typing import Any, Literal
 
 import numpy as np
@@ -128,7 +129,7 @@ def bytes_pieces(array: pa.Array) -> tuple[Bytes, Indices, npt.NDArray[np.int32]
     item = offset_item(array.type)
     offsets = np.frombuffer(offsets_buffer, item, count=len(array) + 1, offset=array.offset * item.itemsize)
     data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
-    return data, offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int32)
+    return data, offsets[:-1].astype(np.int64), (offsets[1:] - offsets[:-1]).astype(np.int32, copy=False)
 
 
 def valid_flags(array: pa.Array) -> Bytes | None:
@@ -361,12 +362,13 @@ class OpaqueColumn(OutputColumn):
 
 def output_columns(schema: pa.Schema, capacity: int) -> list[OutputColumn]:
     """Empty output columns for a schema; those of 8 bytes share one block of memory."""
-    wide = [i for i, field in enumerate(schema) if is_wide(field.type)]
-    block = _set_aside((len(wide), capacity), np.uint64)
-    columns = [output_column(field.type, 0 if i in wide else capacity) for i, field in enumerate(schema)]
-    for row, i in enumerate(wide):
-        columns[i] = FixedColumn(schema.field(i).type, capacity, block, row)
-    return columns
+    types = schema.types
+    block = _set_aside((sum(map(is_wide, types)), capacity), np.uint64)
+    row = count()
+    return [
+        FixedColumn(type_, capacity, block, next(row)) if is_wide(type_) else output_column(type_, capacity)
+        for type_ in types
+    ]
 
 
 @lru_cache(maxsize=1024)
@@ -377,10 +379,12 @@ def is_wide(type_: pa.DataType) -> bool:
 
 def output_column(type_: pa.DataType, capacity: int) -> OutputColumn:
     """An empty output column for values of a type."""
-    kinds: dict[str, type[OutputColumn]] = {
-        "fixed": FixedColumn,
-        "bits": BitsColumn,
-        "bytes": BytesColumn,
-        "opaque": OpaqueColumn,
-    }
-    return kinds[shape_of(type_)](type_, capacity)
+    return _KINDS[shape_of(type_)](type_, capacity)
+
+
+_KINDS: dict[str, type[OutputColumn]] = {
+    "fixed": FixedColumn,
+    "bits": BitsColumn,
+    "bytes": BytesColumn,
+    "opaque": OpaqueColumn,
+}
