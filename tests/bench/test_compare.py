@@ -69,3 +69,9 @@ def test_a_claim_that_no_longer_holds_is_told() -> None:
     was, now = _results({"1": [1.0]}), _results({"1": [1.0]}, verdict="not reproduced")
     assert verdicts_lost(was, now) == ["a-1: fast: not reproduced, because it is slow"]
     assert verdicts_lost(now, was) == []
+
+
+def test_what_falls_to_nothing_is_worse() -> None:
+    lost = compare(_results({"1": [100.0, 100.0], "2": [0.0, 0.0]}), _results({"1": [0.0, 90.0], "2": [0.0, 0.0]}))
+    assert [(c.regression, c.improvement) for c in lost] == [(True, False), (False, False)]
+    assert compare(_results({"1": [0.0]}), _results({"1": [1.0]}))[0].improvement

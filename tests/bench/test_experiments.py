@@ -245,6 +245,10 @@ def test_the_archives_own_weather_is_taken_where_it_is(tmp_path: Path) -> None:
     figure = results.collect([experiment], "small", tmp_path, journal)["experiments"]["meshjoin-6d"]
     assert "archive's own files" in figure["data"][0]
     assert "synthetic" not in figure["data"][0]
+    assert runner.run([experiment], "small", tmp_path, journal) == 0
+    (tmp_path / "weather" / "master" / "DEC82L").write_text(lines.replace("451212", "451213"))
+    assert runner.run([experiment], "small", tmp_path, journal) == 1, "other files, other points"
+    assert len(list(tmp_path.glob("weather-*-archive-*"))) == 2, "and another store"
 
 
 def test_own_stock_orders_are_taken_where_they_are(tmp_path: Path) -> None:

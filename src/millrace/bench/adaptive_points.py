@@ -54,6 +54,7 @@ class OnlinePoint(Run):
     options: tuple[tuple[str, Any], ...] = ()
 
     rows_of: ClassVar[str] = "The largest input"
+    whole: ClassVar[str] = "all inputs"
 
     @property
     def costs(self) -> Costs:

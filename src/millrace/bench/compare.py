@@ -84,6 +84,11 @@ def _changes(before: dict[str, Any], after: dict[str, Any], tolerance: float) ->
 
 
 def _gains(old: dict[str, float], new: dict[str, float], sign: int) -> list[float]:
-    """For every seed that both have, by what share it got better."""
-    shared = [seed for seed in new if seed in old and old[seed] > 0 and new[seed] > 0]
-    return [sign * math.log(new[seed] / old[seed]) for seed in shared]
+    """For every seed that both have, by what share it got better; what came from 0 or went there, beyond all bounds."""
+    return [sign * _log_ratio(new[seed], old[seed]) for seed in new if seed in old]
+
+
+def _log_ratio(new: float, old: float) -> float:
+    if new > 0 and old > 0:
+        return math.log(new / old)
+    return 0.0 if new == old else math.copysign(math.inf, new - old)

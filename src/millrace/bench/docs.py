@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from millrace.bench import results
+from millrace.bench.figures import sheet
 from millrace.bench.markdown import markdown, totals
+from millrace.bench.report import by_paper
 from millrace.bench.rivals import page, ratios
 from millrace.bench.rivals.kept import kept
 from millrace.core.errors import one_of
@@ -41,9 +43,22 @@ def _experiments(docs: Path) -> dict[str, Any]:
     return results.read(docs / "results" / "experiments.json")
 
 
+def _sheets(docs: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """The figures of every paper, by the name of the picture that shows them."""
+    figures = _experiments(docs)["experiments"]
+    papers = by_paper(figures).items()
+    return {f"figures-{paper.lower()}.png": {name: figures[name] for name in names} for paper, names in papers}
+
+
+def _figures(docs: Path) -> str:
+    lines = (f"![{', '.join(figures)}](images/{picture})\n" for picture, figures in _sheets(docs).items())
+    return "\n".join(lines)
+
+
 MAKERS: dict[str, Callable[[Path], str]] = {
     "claims": lambda docs: totals(_experiments(docs)),
     "experiments": lambda docs: markdown(_experiments(docs)),
+    "figures": _figures,
     "peers": _peers,
     "rivals": lambda docs: _rivals(docs, "rivals"),
     "rivals-spark": lambda docs: _rivals(docs, "rivals-spark"),
@@ -73,6 +88,8 @@ def write(docs: Path) -> list[Path]:
     """Make the marked parts of all pages anew, and the pictures they show; the pages that changed."""
     for name in ("rivals", "rivals-spark"):
         (docs / "images" / f"{name}.png").write_bytes(page.png(kept(docs / "results" / f"{name}.jsonl").rates))
+    for picture, figures in _sheets(docs).items():
+        (docs / "images" / picture).write_bytes(sheet(figures))
     changed = []
     for path in pages(docs):
         text = path.read_text()

@@ -58,7 +58,7 @@ METRICS: dict[str, Metric] = {
 }
 
 AXES: dict[str, str] = {
-    "share": "memory, % of R",
+    "share": "memory, % of {whole}",
     "megabytes": "memory, MB at the paper's size",
     "rows": "million rows of R at the paper's size",
     "skew": "skew of the stream",
@@ -182,6 +182,8 @@ class Run:
 
     rows_of: ClassVar[str] = ""
     """Whose rows they are."""
+    whole: ClassVar[str] = "R"
+    """What memory is a share of."""
 
     @property
     def conditions(self) -> str:

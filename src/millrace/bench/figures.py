@@ -1,15 +1,16 @@
-"""One experiment as a picture: its lines with their intervals, in the paper's axes."""
+"""Experiments as pictures: their lines with intervals, in the paper's axes; one alone, or all of a paper."""
 
 from __future__ import annotations
 
 import io
 import math
+from textwrap import fill
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 _COLOURS = {
     "meshjoin": "#7d8f9b",
@@ -32,14 +33,39 @@ _COLOURS = {
 }
 _OTHERS = ("#b8d8e3", "#7fb3c8", "#3f8aa8", "#0f4c63", "#e0a030")
 _PREDICTED = ", predicted"
+_DECADES = 50
+_COLUMNS, _ABOVE_NAMES, _TITLE = 3, 20, 48
 
 
 def png(figure: dict[str, Any], dpi: int = 120) -> bytes:
     """The picture of one experiment's results."""
     drawing = Figure(figsize=(5.6, 3.4))
     drawing.subplots_adjust(left=0.14, right=0.98, bottom=0.14, top=0.9)
+    _fill(drawing.add_subplot(), figure)
+    return _saved(drawing, dpi)
+
+
+def sheet(figures: dict[str, dict[str, Any]], dpi: int = 80) -> bytes:
+    """All of them side by side, with their names."""
+    rows = -(-len(figures) // _COLUMNS)
+    drawing = Figure(figsize=(5.0 * _COLUMNS, 3.4 * rows))
+    drawing.set_layout_engine("constrained", w_pad=0.15, h_pad=0.15)
+    for number, (name, figure) in enumerate(figures.items(), 1):
+        axes = drawing.add_subplot(rows, _COLUMNS, number)
+        _fill(axes, figure)
+        title = fill(f"{name}: {figure['title']}", _TITLE)
+        axes.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=_ABOVE_NAMES)
+    return _saved(drawing, dpi)
+
+
+def _saved(drawing: Figure, dpi: int) -> bytes:
     FigureCanvasAgg(drawing)
-    axes = drawing.add_subplot()
+    held = io.BytesIO()
+    drawing.savefig(held, format="png", dpi=dpi, metadata={"Software": None})
+    return held.getvalue()
+
+
+def _fill(axes: Axes, figure: dict[str, Any]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e6e9eb", linewidth=0.7)
     axes.set_axisbelow(True)
@@ -55,9 +81,6 @@ def png(figure: dict[str, Any], dpi: int = 120) -> bytes:
             axes.plot([], [], "--x", color="#3a4a52", linewidth=1.2, markersize=5, label="predicted")
         names = {"frameon": False, "fontsize": 8, "ncols": 5, "columnspacing": 1.2, "handlelength": 1.6}
         axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2, **names)
-    held = io.BytesIO()
-    drawing.savefig(held, format="png", dpi=dpi, metadata={"Software": None})
-    return held.getvalue()
 
 
 def _draw(axes: Axes, name: str, line: list[dict[str, Any]], scale: float, other: str) -> None:
@@ -89,8 +112,11 @@ def _scales(axes: Axes, figure: dict[str, Any], scale: float) -> None:
         axes.set_xticks(places, [_number(place) if place in labels else "" for place in places])
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _number(y)))
-    if figure["log_y"]:
-        axes.yaxis.set_minor_formatter(NullFormatter())
+    if axes.get_yscale() == "log":
+        low, high = axes.get_ylim()
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        few = high < _DECADES * low  # so there may be no power of ten, and hardly two
+        axes.yaxis.set_minor_formatter(FuncFormatter(lambda y, _: _number(y)) if few else NullFormatter())
 
 
 def _apart(places: list[float], log: bool) -> list[float]:

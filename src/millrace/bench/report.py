@@ -38,13 +38,24 @@ _WORDS = {
     "load": "rows of R that are read at a time",
     "turn": "one pass over all of R",
     "skew": "the exponent of a Zipf law: 0 is even, 1 is the usual one",
-    "memory, % of R": "the budget for everything the join holds",
+    "memory, % of R, of all inputs": "the budget for everything the join holds",
     "online": "before all inputs have ended",
     "MaxNewArr": "rows that may wait before a join leaves the disk for them",
     "MaxOuterMem": "blocks that DINER holds in memory while it joins blocks on disk",
 }
-
-
+_FIXED = {
+    "share": "memory {} %",
+    "megabytes": "memory {} MB",
+    "tuples": "memory of {} tuples",
+    "page": "pages of {} of R",
+    "rate": "{} tuples per second",
+    "z_R": "skew of R {}",
+    "band": "matches within a band",
+    "delay": "delays of {} %",
+    "result_us": "{} µs for a result",
+    "max_outer_blocks": "MaxOuterMem {} blocks",
+}
+"""Parameters, in words; others have their names."""
 _MODEL = (
     "Joins run on a modelled disk with a virtual clock: rates are tuples per second of device time, tuples always "
     "available unless an arrival rate is given, after the join has settled. Only the disk takes time, so these "
@@ -187,7 +198,7 @@ def _shown(figure: dict[str, Any]) -> str:
     rows = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     size = "as in the paper" if figure["factor"] == 1 else f"1/{1 / figure['factor']:,.0f} of the paper's"
     fixed = ", ".join(
-        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value:,}"
+        _FIXED.get(name, f"{name} {{}}").format(f"{value:g}" if isinstance(value, float) else f"{value:,}")
         for name, value in figure["fixed"].items()
         if name not in ("rows", "disk", figure["varies"])
     )

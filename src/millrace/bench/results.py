@@ -80,7 +80,7 @@ def _figure(
         "title": experiment.title,
         "says": experiment.says,
         "varies": experiment.varies,
-        "x_label": AXES[experiment.varies],
+        "x_label": AXES[experiment.varies].format(whole=(shown[0] if shown else Run).whole),
         "log_x": experiment.log_x,
         "metric": experiment.metric,
         "y_label": metric.label,

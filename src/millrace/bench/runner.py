@@ -24,7 +24,7 @@ from millrace.bench.experiment import SEEDS, Experiment, Point, Run, Size
 from millrace.bench.inputs import own_name, own_orders
 from millrace.bench.lines import Lines
 from millrace.bench.measures import Outcome, made, outcome
-from millrace.bench.sets import bytes_to_make, own_reports, real_name
+from millrace.bench.sets import bytes_to_make, own_reports, real_name, stamp_of
 
 _FILLED = 0.9  # of what is free on the disk, inputs may take so much
 
@@ -147,5 +147,4 @@ def on_disk(point: Run, directory: Path) -> Run:
     """The point with the data that there is: the archive's own weather, or own stock orders, if the files are there."""
     name = own_name(real_name(point.data, directory), directory)
     files = own_reports(directory) if name.endswith("-archive") else own_orders(directory, name)
-    known = " ".join(f"{file.name}:{file.stat().st_size}:{file.stat().st_mtime_ns}" for file in files)
-    return replace(point, data=name, files=known)
+    return replace(point, data=name, files=stamp_of(files))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2s
 from itertools import islice
 from pathlib import Path
 
@@ -82,7 +83,8 @@ def store_path(directory: Path, name: str, rows: int, z_R: float | None = None) 
     if name.startswith("tpch"):
         return directory / f"customers-{rows}"
     if name.startswith("weather"):
-        return directory / f"{name.replace('weather', f'weather-{rows}')}"
+        read = f"-{_digest(stamp_of(_reports(directory, 'master')))}" if name.endswith("-archive") else ""
+        return directory / f"{name.replace('weather', f'weather-{rows}')}{read}"
     return (
         directory / f"master-{rows}{'-repeats' if name == 'repeats' else f'-skew{z_R:g}' if name == 'skewed' else ''}"
     )
@@ -179,6 +181,15 @@ def _weather(directory: Path, path: Path, rows: int, *, narrow: bool, own: bool)
             yield from read_weather(_reports(directory, "stream"), narrow=narrow, batch_rows=batch_rows)
 
     return DataSet(_built(path, schema, master, "LON"), "LON", schema, stream, "_master")
+
+
+def stamp_of(files: Iterable[Path]) -> str:
+    """By which files are known: another name, size or time, and they are others."""
+    return " ".join(f"{file.name}:{file.stat().st_size}:{file.stat().st_mtime_ns}" for file in files)
+
+
+def _digest(text: str) -> str:
+    return blake2s(text.encode(), digest_size=6).hexdigest()
 
 
 def own_reports(directory: Path) -> list[Path]:

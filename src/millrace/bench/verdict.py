@@ -15,8 +15,8 @@ Verdict = Literal["reproduced", "partly", "not reproduced", "not measured"]
 Values = dict[str, dict[float, dict[int, float]]]
 """By series, by what varies, by seed."""
 
-# Student's t, 95 % of it on both sides, by degrees of freedom; the last is the normal distribution's.
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 1.960)
+# Student's t, 95 % of it on both sides, by degrees of freedom; beyond them near enough.
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 
 
 _PART = 1 / 3
@@ -41,13 +41,40 @@ class Interval:
         mean = fmean(values)
         if len(values) < 2 or not math.isfinite(mean):
             return cls(mean, None, None)
-        half = _T[min(len(values) - 2, len(_T) - 1)] * stdev(values) / math.sqrt(len(values))
+        free = len(values) - 1
+        t = _T[free - 1] if free <= len(_T) else 1.960 + 2.5 / free
+        half = t * stdev(values) / math.sqrt(len(values))
         return cls(mean, mean - half, mean + half)
+
+    @classmethod
+    def of_ratios(cls, ratios: Sequence[float]) -> Interval:
+        """The same of ratios, in logarithms: half as much is as far from 1 as twice as much, and none is below 0.
+
+        >>> str(Interval.of_ratios([1.0, 2.0, 4.0])), str(Interval.of_ratios([1000.0, 1200.0]))
+        ('2.00 (0.36 to 11.2)', '1,095 (344 to 3,488)')
+        """
+        if not all(0 < ratio < math.inf for ratio in ratios):
+            return cls.of(ratios)
+        logs = cls.of([math.log(ratio) for ratio in ratios])
+        if logs.low is None or logs.high is None:
+            return cls(ratios[0], None, None)
+        return cls(*(math.exp(end) for end in (logs.mean, logs.low, logs.high)))
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"{self.mean:.2f}"
-        return f"{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
+            return few(self.mean)
+        return f"{few(self.mean)} ({few(self.low)} to {few(self.high)})"
+
+
+def few(value: float) -> str:
+    """A number with about as many digits as mean anything.
+
+    >>> [few(value) for value in (44015.58, 387.9, 36.28, 1.554, 0.0249, 0.0)]
+    ['44,016', '388', '36.3', '1.55', '0.025', '0.00']
+    """
+    size = abs(value)
+    digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 or not size else 3
+    return f"{value:,.{digits}f}"
 
 
 @dataclass(frozen=True)
@@ -88,14 +115,15 @@ def _ratio(claim: Ratio, values: Values) -> Judgement | None:
         if not seeds:
             return None
         pairs = ((over[at][seed], under[other][seed]) for seed in seeds)
-        ratios.append((at, Interval.of([a / b if b else math.inf for a, b in pairs])))
+        quotients = [a / b if b else math.inf for a, b in pairs]
+        ratios.append((at, Interval.of_ratios(quotients) if claim.under else Interval.of(quotients)))
     held = [_verdict(claim, interval.mean) for _, interval in ratios]
     verdict: Verdict = held[0] if len(set(held)) == 1 else "partly"
     shown = [f"{interval} at {_at(at)}" if len(ratios) > 1 else str(interval) for at, interval in ratios]
     because = ""
     if verdict != "reproduced":
         means = [interval.mean for _, interval in ratios]
-        came = f"{min(means):.2f}" if len(means) == 1 else f"{min(means):.2f} to {max(means):.2f}"
+        came = few(min(means)) if len(means) == 1 else f"{few(min(means))} to {few(max(means))}"
         what = "value" if claim.under is None else "ratio"
         because = f"the {what} is {came}, the paper's {_range(claim.paper)}; " + (claim.why or "why is not known")
     return Judgement(claim.says, verdict, "; ".join(shown), because, tuple(ratios))

@@ -289,9 +289,19 @@ class LeastFrequentCache(FrequencyCache):
         heads = np.roll(heads, self._random.integers(len(heads)))  # among equals, not always the same ones
         hits = self.rows.marks["hits"][heads]
         most = min(len(wanted), len(heads))
-        least = np.argpartition(hits, most - 1)[:most]
-        least = least[np.argsort(hits[least], kind="stable")]
+        least = _least(hits, most)
         return heads[least[hits[least] < wanted[:most]]]
+
+
+def _least(values: Counts, count: int) -> Slots:
+    """Where the least of some values stand, ascending, equals in their order: `argpartition` asks the processor.
+
+    >>> _least(np.array([3, 1, 2, 1, 2]), 3)
+    array([1, 3, 2])
+    """
+    limit = np.partition(values, count - 1)[count - 1]
+    least = np.concatenate([np.flatnonzero(values < limit), np.flatnonzero(values == limit)])[:count]
+    return least[np.argsort(values[least], kind="stable")]
 
 
 class OccupancyCache(LeastFrequentCache):

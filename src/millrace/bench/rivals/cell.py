@@ -23,6 +23,8 @@ class Cell:
     round: int = 1
     seconds: float = 2.0
     """How long it is measured."""
+    warm: float = 1.5
+    """How long it is warmed up before."""
 
     @property
     def setting(self) -> Setting:

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         memory=asked.memory,
         memories=() if small else asked.memories,
         rounds=asked.rounds,
-        seconds=limits.seconds,
+        limits=limits,
     )
     journal = Journal(asked.results)
     missing = journal.missing(wanted)

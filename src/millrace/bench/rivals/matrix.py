@@ -34,6 +34,7 @@ _COSTS = {
     "pandas": (0.3, 0.0, 1.0),
     "pandas-merge": (0.05, 0.4, 1.0),
 }
+_USUAL = Limits()
 _START = 3.0  # seconds until a process has imported everything, and to end it
 _READ = 0.1  # seconds per million rows to read a file from the page cache
 
@@ -47,7 +48,7 @@ def cells(
     memory: str = "1%",
     memories: Sequence[str] = (),
     rounds: int = 1,
-    seconds: float = Limits.seconds,
+    limits: Limits = _USUAL,
 ) -> list[Cell]:
     """The matrix; with ``memories``, one setting of it again with each of them, for engines that have a budget.
 
@@ -57,7 +58,7 @@ def cells(
     for engine in engines:
         one_of("engine", engine, ENGINES)
     found = [
-        Cell(engine, rows, skew, batch, memory, number, seconds)
+        Cell(engine, rows, skew, batch, memory, number, limits.seconds, limits.warm)
         for rows in sizes
         for number in range(1, rounds + 1)
         for skew in skews
@@ -68,7 +69,7 @@ def cells(
     found.sort(key=lambda cell: (cell.rows, cell.round, order[cell.engine] if cell.rows > _CACHED else 0))
     middle, batch = (sorted(values)[len(values) // 2] for values in (sizes, batches))
     found += [
-        Cell(engine, middle, max(skews), batch, other, number, seconds)
+        Cell(engine, middle, max(skews), batch, other, number, limits.seconds, limits.warm)
         for number in range(1, rounds + 1)
         for other in memories
         for engine in engines
