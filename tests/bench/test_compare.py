@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.bench.compare import compare, verdicts_lost
+from millrace.bench.compare import compare, left_out, verdicts_lost
 from millrace.core.errors import ConfigError
 
 _SEEDS = range(11, 16)
@@ -75,3 +75,15 @@ def test_what_falls_to_nothing_is_worse() -> None:
     lost = compare(_results({"1": [100.0, 100.0], "2": [0.0, 0.0]}), _results({"1": [0.0, 90.0], "2": [0.0, 0.0]}))
     assert [(c.regression, c.improvement) for c in lost] == [(True, False), (False, False)]
     assert compare(_results({"1": [0.0]}), _results({"1": [1.0]}))[0].improvement
+
+
+def test_what_is_no_longer_there_is_told() -> None:
+    was = _results({"1": [1.0], "2": [1.0]})
+    assert left_out(was, was) == []
+    assert left_out(was, _results({"1": [1.0]})) == ["points that only the first has: a-1 (1)"]
+    assert left_out(_results({"1": [1.0]}, ""), _results({"1": [1.0]}, "")) == ["neither better nor worse: a-1"]
+
+
+def test_a_change_is_shown_as_a_share() -> None:
+    for before, after, shown in ((10.0, 9.0, "-10.0%"), (10.0, 12.0, "+20.0%"), (0.0, 1.0, "from nothing")):
+        assert compare(_results({"1": [before]}), _results({"1": [after]}))[0].factor == shown

@@ -167,6 +167,29 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(runner.Journal(tmp_path / "p.jsonl")) == 6
 
 
+def test_only_what_is_run_anew_is_forgotten(tmp_path: Path) -> None:
+    experiments = [_tiny("ssbj-5a", 1, 5), _tiny("ssbj-5c", 0)]
+    journal = runner.Journal(tmp_path / "p.jsonl")
+    runner.run(experiments, "small", tmp_path, journal, measure=_made_up)
+    journal.forget(runner.points_of(experiments[:1], "small", tmp_path))
+    again = runner.Journal(tmp_path / "p.jsonl")
+    assert len(again) == len(journal) == 2
+    assert runner.run(experiments, "small", tmp_path, again, measure=_made_up) == 4
+
+
+def test_outcomes_of_other_code_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = _tiny("ssbj-5a", 1, 5)
+    points = runner.points_of([experiment], "small", tmp_path)
+    journal = runner.Journal(tmp_path / "p.jsonl")
+    runner.run([experiment], "small", tmp_path, journal, measure=_made_up)
+    assert journal.of_other_code(points) == runner.Journal(tmp_path / "p.jsonl").of_other_code(points) == 0
+    monkeypatch.setattr(runner, "code_digest", lambda: "another")
+    changed = runner.Journal(tmp_path / "p.jsonl")
+    assert changed.of_other_code(points) == 4
+    changed.keep(*next(iter(points)), {"rate": 1.0})
+    assert changed.of_other_code(points) == 3
+
+
 def test_a_foreign_journal_is_named_and_other_versions_are_not_taken(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"something": 1}\n')
     with pytest.raises(CorruptStoreError, match=r"p\.jsonl, line 1"):
@@ -179,7 +202,7 @@ def test_what_does_not_fit_on_the_disk_is_left_out(tmp_path: Path) -> None:
     small, large = EXPERIMENTS["pq-3a"], EXPERIMENTS["sscj-4a"]  # 2 M and 100 M rows
     fits, others = runner.fitting([large, small], "paper", tmp_path, free=5_000_000_000)
     assert fits == [small]
-    assert others == {"sscj-4a": 20_000_000_000}
+    assert others == {"sscj-4a": 28_000_000_000}
     (tmp_path / "master-100000000").mkdir()
     assert runner.fitting([large], "paper", tmp_path, free=0) == ([large], {}), "what is there takes no more"
     assert runner.fitting([EXPERIMENTS["meshjoin-5a"]], "paper", tmp_path, free=0)[1] == {}, "equations take none"
@@ -308,7 +331,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "worse.json").write_text(json.dumps(worse))
     compared = shell.invoke(app, ["bench", "compare", str(file), str(tmp_path / "worse.json")])
     assert compared.exit_code == 1
-    assert "worse by" in compared.output
+    assert "worse: -" in compared.output
     stop = {**(runner.run.__kwdefaults__ or {}), "measure": _stop}
     monkeypatch.setattr(runner.run, "__kwdefaults__", stop)
     stopped = shell.invoke(app, ["bench", "run", "ssbj-5b", *where])

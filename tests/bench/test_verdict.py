@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from millrace.bench.experiment import Claim, Peak, Ratio
+from millrace.bench.experiment import Claim, Gap, Peak, Ratio
 from millrace.bench.experiments import EXPERIMENTS
 from millrace.bench.verdict import Interval, Judgement, Values, judge
 
@@ -44,7 +44,7 @@ def test_a_ratio_is_held_against_the_papers(ratio: float, verdict: str) -> None:
     if verdict == "reproduced":
         assert found.because == ""
     else:
-        assert found.because == f"the ratio is {ratio:.2f}, the paper's 5.7 to 8; of something"
+        assert found.because == f"the ratio is {ratio:.2f}, the paper's 5.7 to 8 give or take 10%; of something"
 
 
 def test_a_claim_that_fails_everywhere_is_not_reproduced_and_says_so() -> None:
@@ -112,3 +112,24 @@ def test_students_interval() -> None:
     interval = Interval.of([9.0, 10.0, 11.0, 10.0, 10.0])
     assert interval.high is not None
     assert interval.high - interval.mean == pytest.approx(2.776 * 0.7071 / 5**0.5, rel=1e-3)
+
+
+def test_a_gap_that_grows() -> None:
+    values: Lists = {"ssbj": {1: [4.0, 5.0], 10: [30.0, 40.0]}, "meshjoin": {1: [2.0, 2.0], 10: [10.0, 10.0]}}
+    found = _judged(Gap("grows", "ssbj", "meshjoin"), values)
+    assert (found.verdict, found.because) == ("reproduced", "")
+    assert found.measured.startswith("the gap at 10 is 1.55 ("), "30/10 to 4/2, and 40/10 to 5/2"
+    falls = _judged(Gap("falls", "ssbj", "meshjoin", "first", "last", why="it grows"), values)
+    assert (falls.verdict, falls.because) == ("not reproduced", "the gap is 0.65 times that at 10; it grows")
+    seen = _judged(Gap("grows", "ssbj", "meshjoin", as_="difference"), values)
+    assert seen.ratios[0][1].mean == pytest.approx(10.0), "20 to 2, and 30 to 3"
+    assert _judged(Gap("grows", "ssbj", "meshjoin"), {"ssbj": {1: [4.0]}, "meshjoin": {}}).verdict == "not measured"
+    nothing: Lists = {"ssbj": {1: [4.0], 2: [1.0]}, "meshjoin": {1: [4.0], 2: [0.0]}}
+    assert json.dumps(_judged(Gap("", "ssbj", "meshjoin", as_="difference"), nothing).as_dict(), allow_nan=False)
+
+
+def test_many_places_are_told_by_their_ends() -> None:
+    line = {float(x): [10.0 + x] for x in range(8)}
+    values: Lists = {"ssbj": line, "meshjoin": {x: [10.0] for x in line}}
+    found = _judged(Ratio("above", "ssbj", "meshjoin", (1, inf)), values)
+    assert (found.verdict, found.measured) == ("reproduced", "8 places: 1.00 at 0 to 1.70 at 7")

@@ -101,7 +101,7 @@ def test_unit_costs_of_this_machine(store: mr.MasterStore, tmp_path: Path) -> No
         assert costs.waiting + costs.c_O + costs.c_R > 0
         assert costs.hit + costs.c_L > 0
     assert found.disk.seek >= 0
-    assert "c_step" in found.explain()
+    assert "a page found through the index" in found.explain()
     assert all(spread >= 0 for spread in found.spread.values())
     small = mr.MasterStore.build(synthetic_master(100), tmp_path / "small", "key")
     with pytest.raises(ConfigError, match="has 100 rows"):

@@ -30,6 +30,7 @@ from millrace.bench import (
     streams,
 )
 from millrace.bench.rivals import command
+from millrace.semistream.calibrated import processor
 
 _SMALL: dict[str, dict[str, Any]] = {
     "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
@@ -89,7 +90,7 @@ def main() -> None:
     for name in arguments.names:
         if name not in _SMALL:
             parser.error(f"unknown name {name!r}; expected one of {', '.join(_SMALL)}")
-    here = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
+    here = {"cpu": processor(), "python": platform.python_version()}
     figures: dict[str, Any] = {"host": here}
     for name in arguments.names or list(_SMALL):
         options = _SMALL[name] if arguments.small else _FULL.get(name, {})

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
+from millrace.core.errors import ConfigError, StoreExistsError
 from millrace.datasets import STREAM_SCHEMA, synthetic_master, zipf_stream
+from millrace.datasets.synthetic import Order
 from millrace.master.store import MasterStore
 
 
@@ -17,10 +22,19 @@ def master(
     """A store of the papers' synthetic master, its keys shuffled or in order."""
     facts = (("-repeats", not unique), ("-sorted", ordered), ("-unindexed", not index))
     path = directory / f"master-{rows}{''.join(word for word, holds in facts if holds)}"
+    directory.mkdir(parents=True, exist_ok=True)
+    order: Order = "sorted" if ordered else "shuffled"
+    store = built(path, lambda: synthetic_master(rows, unique=unique, order=order), "key", index=index)
+    if store.rows != rows:
+        raise ConfigError(f"{path}: expected a store of {rows:,} rows; it has {store.rows:,}; remove it")
+    return store
+
+
+def built(path: Path, source: Callable[[], Any], key: str, **options: Any) -> MasterStore:
+    """The store at a path, made if it is not there; somebody else who makes it meanwhile is as welcome."""
     if not path.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        table = synthetic_master(rows, unique=unique, order="sorted" if ordered else "shuffled")
-        MasterStore.build(table, path, "key", index=index)
+        with suppress(StoreExistsError):
+            MasterStore.build(source(), path, key, **options)
     return MasterStore.open(path)
 
 

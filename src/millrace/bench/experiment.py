@@ -155,6 +155,19 @@ class Ratio:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """A claim that two lines are farther apart at one place than at another, as shares or as a figure shows it."""
+
+    says: str
+    over: str
+    under: str
+    at: float | str = "last"
+    than_at: float | str = "first"
+    as_: Literal["ratio", "difference"] = "ratio"
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Peak:
     """A claim about where a series is best: from one value of what varies to another; None: at neither end."""
 
@@ -166,7 +179,7 @@ class Peak:
     why: str = ""
 
 
-Claim = Ratio | Peak
+Claim = Ratio | Gap | Peak
 
 
 @dataclass(frozen=True)
@@ -254,7 +267,7 @@ class Experiment:
         one_of(f"{self.name}: metric", self.metric, METRICS)
         names = [series.name for series in self.series]
         for claim in self.claims:
-            for series in (claim.over, claim.under or claim.over) if isinstance(claim, Ratio) else (claim.series,):
+            for series in (claim.series,) if isinstance(claim, Peak) else (claim.over, claim.under or claim.over):
                 one_of(f"{self.name}: claim {claim.says!r}: series", series, names)
 
     @property

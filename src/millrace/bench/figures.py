@@ -33,14 +33,14 @@ _COLOURS = {
 }
 _OTHERS = ("#b8d8e3", "#7fb3c8", "#3f8aa8", "#0f4c63", "#e0a030")
 _PREDICTED = ", predicted"
-_DECADES = 50
-_COLUMNS, _ABOVE_NAMES, _TITLE = 3, 20, 48
+_DECADES, _APART, _BEYOND = 50, 2, 1.5
+_COLUMNS, _TITLE = 3, 48
 
 
 def png(figure: dict[str, Any], dpi: int = 120) -> bytes:
     """The picture of one experiment's results."""
     drawing = Figure(figsize=(5.6, 3.4))
-    drawing.subplots_adjust(left=0.14, right=0.98, bottom=0.14, top=0.9)
+    drawing.subplots_adjust(left=0.14, right=0.98, bottom=0.14, top=0.95 - 0.05 * _legend_rows(figure))
     _fill(drawing.add_subplot(), figure)
     return _saved(drawing, dpi)
 
@@ -54,7 +54,8 @@ def sheet(figures: dict[str, dict[str, Any]], dpi: int = 80) -> bytes:
         axes = drawing.add_subplot(rows, _COLUMNS, number)
         _fill(axes, figure)
         title = fill(f"{name}: {figure['title']}", _TITLE)
-        axes.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=_ABOVE_NAMES)
+        above = 8 + 12 * _legend_rows(figure)
+        axes.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=above)
     return _saved(drawing, dpi)
 
 
@@ -79,8 +80,20 @@ def _fill(axes: Axes, figure: dict[str, Any]) -> None:
     if len(figure["series"]) > 1:
         if any(name.endswith(_PREDICTED) for name in figure["series"]):
             axes.plot([], [], "--x", color="#3a4a52", linewidth=1.2, markersize=5, label="predicted")
-        names = {"frameon": False, "fontsize": 8, "ncols": 5, "columnspacing": 1.2, "handlelength": 1.6}
+        columns = _legend_columns(figure)
+        names = {"frameon": False, "fontsize": 8, "ncols": columns, "columnspacing": 1.2, "handlelength": 1.6}
         axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2, **names)
+
+
+def _legend_columns(figure: dict[str, Any]) -> int:
+    """As many names as there is room for beside each other."""
+    return max(1, min(5, 75 // (6 + max(map(len, figure["series"])))))
+
+
+def _legend_rows(figure: dict[str, Any]) -> int:
+    shown = [name for name in figure["series"] if not name.endswith(_PREDICTED)]
+    names = len(shown) + (len(shown) < len(figure["series"]))
+    return -(-names // _legend_columns(figure)) if names > 1 else 1
 
 
 def _draw(axes: Axes, name: str, line: list[dict[str, Any]], scale: float, other: str) -> None:
@@ -99,13 +112,16 @@ def _draw(axes: Axes, name: str, line: list[dict[str, Any]], scale: float, other
 
 
 def _scales(axes: Axes, figure: dict[str, Any], scale: float) -> None:
-    means = [p["mean"] for line in figure["series"].values() for p in line]
+    points = [p for line in figure["series"].values() for p in line]
+    means = [p["mean"] for p in points]
     if figure["log_x"]:
         axes.set_xscale("log")
-    if figure["log_y"] and all(mean > 0 for mean in means):
+    if figure["log_y"] and min(means) > 0 and max(means) > _APART * min(means):
         axes.set_yscale("log")
+        axes.set_ylim(0.7 * min(means), 1.4 * max(means))
     else:
-        axes.set_ylim(0, 1.12 * max([*means, 1e-12]))
+        highest = max([1e-12, *(p["high"] for p in points if p["high"] is not None)])
+        axes.set_ylim(0, 1.12 * max(1e-12, *means, min(highest, _BEYOND * max(means))))
     places = sorted({p["x"] * scale for line in figure["series"].values() for p in line})
     if figure["log_x"] or len(places) <= 6:
         labels = _apart(places, figure["log_x"])

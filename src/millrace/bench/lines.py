@@ -30,7 +30,7 @@ class Lines:
         for number, line in enumerate(self._whole(), 1):
             try:
                 take(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CorruptStoreError(
                     f"{self.path}, line {number}: expected {self._what}; got {line[:60].decode(errors='replace')!r}"
                 ) from error
@@ -41,10 +41,23 @@ class Lines:
         data = self.path.read_bytes()
         end = data.rfind(b"\n") + 1
         if end < len(data):
-            if data[end:][: len(_BEGIN)] != _BEGIN[: len(data) - end]:  # nothing that was written here
-                yield data[end:]
             self._torn = (end, len(data))
         yield from data[:end].splitlines()
+        if data[end:][: len(_BEGIN)] != _BEGIN[: len(data) - end]:  # nothing that was written here
+            yield data[end:]
+
+    def keep_only(self, wanted: Callable[[Any], bool]) -> None:
+        """Forget all other lines; the file is as it was or as it shall be, whatever happens."""
+        if not self.path.exists():
+            return
+        kept = [line for line in self._whole() if wanted(json.loads(line))]
+        new = self.path.with_suffix(f".{os.getpid()}")
+        try:
+            new.write_bytes(b"".join(line + b"\n" for line in kept))
+            new.replace(self.path)
+        finally:
+            new.unlink(missing_ok=True)
+        self._torn = None
 
     def append(self, value: Any) -> None:
         """Write a line; it is there whatever happens next."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.bench.figures import png
+from millrace.bench.results import write_whole
 from millrace.bench.rivals import page
 from millrace.bench.rivals.ratios import Matrix
 
@@ -99,8 +100,8 @@ def write(results: dict[str, Any], path: Path, peers: Mapping[str, Matrix] | Non
     folder = path.with_name(f"{path.stem}-figures")
     folder.mkdir(parents=True, exist_ok=True)
     for name, picture in pictures.items():
-        (folder / f"{name}.png").write_bytes(picture)
-    path.write_text(html(results, pictures, peers), encoding="utf-8")
+        write_whole(folder / f"{name}.png", picture)
+    write_whole(path, html(results, pictures, peers).encode())
     return folder
 
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
+import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from millrace.bench import inputs
 from millrace.bench.experiment import AXES, METRICS, SEEDS, Experiment, Run, Size
 from millrace.bench.runner import Journal, on_disk
 from millrace.bench.sets import DESCRIPTIONS
-from millrace.bench.verdict import Interval, Values, judge
-from millrace.core.errors import ConfigError
+from millrace.bench.verdict import Interval, Values, Verdict, judge
+from millrace.core.errors import ConfigError, StoreError
+from millrace.semistream.calibrated import processor
 
 FORMAT = 1
 _DESCRIPTIONS = DESCRIPTIONS | inputs.DESCRIPTIONS
+_NAME = re.compile(r"[\w.-]+")
+_TEXTS = ("paper", "reference", "figure", "title", "says", "varies", "x_label", "y_label", "better", "disk", "rows_of")
 _PACKAGES = ("python", "millrace", "numpy", "pyarrow", "numba")
 
 
@@ -122,7 +128,7 @@ def _described(point: Run) -> str:
 
 
 def _machine() -> dict[str, Any]:
-    return {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "system": platform.system()}
+    return {"cpu": processor(), "cores": os.cpu_count(), "system": platform.system()}
 
 
 def _version(name: str) -> str:
@@ -136,13 +142,21 @@ def _version(name: str) -> str:
 
 def write(results: dict[str, Any], path: Path) -> None:
     """Write results; the file is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}")
+    write_whole(path, json.dumps(results, indent=1, allow_nan=False).encode() + b"\n")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there whole, or as it was before; an error names it."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        unfinished.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(data)
         unfinished.replace(path)
+    except OSError as error:
+        raise StoreError(f"{path}: could not be written: {error.strerror or error}") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink()
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -158,4 +172,29 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: expected results of `millrace bench run`, format {FORMAT}")
     if not isinstance(found.get("experiments"), dict):
         raise ConfigError(f"{path}: experiments: expected figures by name")
+    for name, figure in found["experiments"].items():
+        if not _NAME.fullmatch(name) or not _sound(figure):
+            raise ConfigError(f"{path}: {name}: expected a figure as `millrace bench run` writes it")
     return found
+
+
+def _sound(figure: Any) -> bool:
+    """Whether a figure has all that is shown of it, and numbers where numbers are."""
+    try:
+        points = [point for line in figure["series"].values() for point in line]
+        numbers = [value for point in points for value in (point["x"], point["mean"], *point["values"].values())]
+        numbers += [end for point in points for end in (point["low"], point["high"]) if end is not None]
+        verdicts = {claim["verdict"] for claim in figure["claims"]}
+        texts = [claim[name] for claim in figure["claims"] for name in ("says", "measured", "because")]
+        texts += [figure[name] for name in _TEXTS]
+        low, high = figure["rows"]
+        return (
+            all(math.isfinite(number) for number in (*numbers, low, high))
+            and figure["factor"] > 0
+            and verdicts <= set(get_args(Verdict))
+            and all(isinstance(text, str) for text in (*texts, *figure["data"]))
+            and isinstance(figure["fixed"], dict)
+            and {"log_x", "log_y", "complete"} <= figure.keys()
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return False

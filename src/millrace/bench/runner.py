@@ -8,12 +8,19 @@ beside each other, once their data is there.
 from __future__ import annotations
 
 import gc
+import math
+import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from hashlib import blake2s
 from importlib.metadata import version
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +32,19 @@ from millrace.bench.inputs import own_name, own_orders
 from millrace.bench.lines import Lines
 from millrace.bench.measures import Outcome, made, outcome
 from millrace.bench.sets import bytes_to_make, own_reports, real_name, stamp_of
+from millrace.core.errors import MillraceError
 
+_NOT_MEASURED = ("bench", "cli", "spark", "testing", "worker")  # code that outcomes do not depend on, nearly
 _FILLED = 0.9  # of what is free on the disk, inputs may take so much
 
 Measure = Callable[[Path, Any, int], Outcome]
+
+
+def code_digest() -> str:
+    """By which the code of the joins is known, so that outcomes of another one can be told."""
+    root = Path(__file__).parents[1]
+    files = sorted(path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in _NOT_MEASURED)
+    return blake2s(b"".join(path.read_bytes() for path in files), digest_size=6).hexdigest()
 
 
 class Journal:
@@ -38,21 +54,38 @@ class Journal:
         self.path = path
         self._lines = Lines(path, "an outcome of `millrace bench run`")
         self._found: dict[str, Outcome] = {}
-        self._version = version("millrace")
+        self._of_other_code: set[str] = set()
+        self._version, self._code = version("millrace"), code_digest()
         self._lines.read(self._take)
 
     def _take(self, entry: Any) -> None:
         if entry["version"] == self._version:
-            self._found[entry["point"]] = entry["outcome"]
+            key, outcome = entry["point"], entry["outcome"]
+            if not all(math.isfinite(value) for value in outcome.values()):
+                raise ValueError("not an outcome")
+            self._found[key] = outcome
+            (self._of_other_code.discard if entry.get("code") == self._code else self._of_other_code.add)(key)
 
     def get(self, point: Run, seed: int) -> Outcome | None:
         return self._found.get(point.key(seed))
 
+    def of_other_code(self, points: Iterable[tuple[Run, int]]) -> int:
+        """How many of these were found by code that is not the one that is running."""
+        return sum(point.key(seed) in self._of_other_code for point, seed in points)
+
     def keep(self, point: Run, seed: int, found: Outcome) -> None:
         """Write an outcome down; it is there whatever happens next."""
         key = point.key(seed)
-        self._lines.append({"version": self._version, "point": key, "outcome": found})
+        self._lines.append({"version": self._version, "point": key, "code": self._code, "outcome": found})
         self._found[key] = found
+        self._of_other_code.discard(key)
+
+    def forget(self, points: Iterable[tuple[Run, int]]) -> None:
+        """Outcomes of these points are no longer there; those of others are."""
+        keys = {point.key(seed) for point, seed in points}
+        if keys & self._found.keys():
+            self._lines.keep_only(lambda entry: entry["point"] not in keys)
+        self._found = {key: found for key, found in self._found.items() if key not in keys}
 
     def __len__(self) -> int:
         return len(self._found)
@@ -70,7 +103,7 @@ def run(
     measure: Measure = outcome,
 ) -> int:
     """Run what is not in the journal yet; how many points that were. Stopping it loses the points being run."""
-    wanted = _wanted(experiments, size, directory, SEEDS[size] if seeds is None else seeds)
+    wanted = points_of(experiments, size, directory, seeds)
     missing = [(name, point, seed) for (point, seed), name in wanted.items() if journal.get(point, seed) is None]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -80,28 +113,63 @@ def run(
                 progress.update(task, description=f"data: {point.data}, {point.rows:,} rows")
                 made(directory, point)
         asked = [(name, directory, point, seed, measure) for name, point, seed in missing]
-        for name, point, seed, found in _outcomes(asked, min(processes, len(asked))):
-            journal.keep(point, seed, found)
-            progress.update(task, advance=1, description=f"{name}: {point.algorithm}, seed {seed}")
+        with closing(_outcomes(asked, min(processes, len(asked)))) as outcomes:
+            for name, point, seed, found in outcomes:
+                journal.keep(point, seed, found)
+                progress.update(task, advance=1, description=f"{name}: {point.algorithm}, seed {seed}")
     return len(missing)
 
 
 _Asked = tuple[str, Path, Run, int, Measure]
 
 
-def _outcomes(asked: Sequence[_Asked], processes: int) -> Iterator[tuple[str, Run, int, Outcome]]:
+def _outcomes(asked: Sequence[_Asked], processes: int) -> Generator[tuple[str, Run, int, Outcome]]:
     """The outcomes as they come about."""
     if processes <= 1:
         yield from map(_outcome, asked)
         return
     seldom = (100_000, 20, 20)  # there is little garbage; looking for it took 8 % of the time
-    with ProcessPoolExecutor(processes, get_context("spawn"), gc.set_threshold, seldom) as pool:
-        waiting = [pool.submit(_outcome, one) for one in asked]
+    with ProcessPoolExecutor(processes, get_context("spawn"), _begin, seldom) as pool:
         try:
+            with _unheard(signal.SIGINT):  # an interrupt is for this process, which ends the others
+                waiting = [pool.submit(_outcome, one) for one in asked]
             for done in as_completed(waiting):
                 yield done.result()
-        finally:  # stopped, or one failed: nobody wants the rest
-            pool.shutdown(wait=False, cancel_futures=True)
+        except BaseException as error:  # stopped, or one failed: nobody wants the rest
+            with _unheard(signal.SIGINT):
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in active_children():
+                    process.terminate()
+                pool.shutdown()
+            if isinstance(error, BrokenProcessPool):
+                raise MillraceError("run: a process that ran a point was killed; what was found is kept") from None
+            raise
+
+
+def _begin(*garbage: int) -> None:
+    """A process of the pool ends with the one that wants its points, however that ends."""
+    gc.set_threshold(*garbage)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _unheard(number: int) -> Iterator[None]:
+    """Processes that are started meanwhile do not hear a signal; this one hears it afterwards."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def _outcome(asked: _Asked) -> tuple[str, Run, int, Outcome]:
@@ -131,14 +199,14 @@ def fitting(
     return fits, others
 
 
-def _wanted(
-    experiments: Iterable[Experiment], size: Size, directory: Path, seeds: Sequence[int]
+def points_of(
+    experiments: Iterable[Experiment], size: Size, directory: Path, seeds: Sequence[int] | None = None
 ) -> dict[tuple[Run, int], str]:
     """All points with all seeds, each with the first experiment that wants it; those of one data set lie together."""
     found: dict[tuple[Run, int], str] = {}
     for experiment in experiments:
         for _, _, point in experiment.points(size):
-            for seed in seeds:
+            for seed in SEEDS[size] if seeds is None else seeds:
                 found.setdefault((on_disk(point, directory), seed), experiment.name)
     return found
 

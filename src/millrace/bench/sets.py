@@ -46,7 +46,8 @@ DESCRIPTIONS = {
 """What a figure shows, by the name that experiments use. ``-archive`` is chosen where the files are there."""
 
 _TPCH_CUSTOMERS = 150_000  # at scale 1
-_ROW_BYTES = {"tpch": 1_000, "weather-32": 80}  # on disk, with an index and the orders of a customer; else 200
+_ROW_BYTES = {"tpch": 1_000, "weather-32": 90}  # on disk, with an index and the orders of a customer
+_MOST_ROW_BYTES = 280  # of all others
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def bytes_to_make(directory: Path, name: str, rows: int, z_R: float | None = Non
     """About what a data set will take on disk; 0 if it is there."""
     if store_path(directory, name, rows, z_R).exists():
         return 0
-    return rows * _ROW_BYTES.get(name.removesuffix("-archive").removesuffix("-skewed"), 200)
+    return rows * _ROW_BYTES.get(name.removesuffix("-archive").removesuffix("-skewed"), _MOST_ROW_BYTES)
 
 
 def open_set(directory: Path, name: str, rows: int, skew: float, z_R: float | None) -> DataSet:  # noqa: N803
@@ -130,17 +131,14 @@ def _skewed(rows: int, z_R: float) -> Stream:  # noqa: N803
 
 
 def _built(path: Path, schema: pa.Schema, rows: Callable[[], Stream], key: str) -> MasterStore:
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        MasterStore.build(pa.RecordBatchReader.from_batches(schema, rows()), path, key)
-    return MasterStore.open(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return data.built(path, lambda: pa.RecordBatchReader.from_batches(schema, rows()), key)
 
 
 def _tpch(directory: Path, customers: int, skew: float | None) -> DataSet:
     scale = customers / _TPCH_CUSTOMERS
     path = store_path(directory, "tpch", customers)
-    if not path.exists():
-        MasterStore.build(ds.dataset(tpch("customer", scale, directory)), path, "c_custkey")
+    store = data.built(path, lambda: ds.dataset(tpch("customer", scale, directory)), "c_custkey")
     orders = tpch("orders", scale, directory)
 
     def once(seed: int, batch_rows: int) -> Stream:
@@ -157,7 +155,7 @@ def _tpch(directory: Path, customers: int, skew: float | None) -> DataSet:
 
     schema = next(orders_stream(orders, 1)).schema
     known = None if skew is None else Frequencies.zipf(skew, customers)
-    return DataSet(MasterStore.open(path), {"o_custkey": "c_custkey"}, schema, stream, None, known)
+    return DataSet(store, {"o_custkey": "c_custkey"}, schema, stream, None, known)
 
 
 def _weather(directory: Path, path: Path, rows: int, *, narrow: bool, own: bool) -> DataSet:
@@ -173,12 +171,19 @@ def _weather(directory: Path, path: Path, rows: int, *, narrow: bool, own: bool)
             left -= len(batch)
             if left <= 0:
                 return
+        folder = directory / "weather" / "master"
+        raise ConfigError(f"{folder}: expected at least {rows:,} reports; there are {rows - left:,}")
 
     def stream(seed: int, batch_rows: int) -> Stream:
         if not own:
             yield from synthetic_weather(seed=seed, narrow=narrow, batch_rows=batch_rows)
-        while True:
-            yield from read_weather(_reports(directory, "stream"), narrow=narrow, batch_rows=batch_rows)
+        came = True
+        while came:
+            came = False
+            for batch in read_weather(_reports(directory, "stream"), narrow=narrow, batch_rows=batch_rows):
+                came = True
+                yield batch
+        raise ConfigError(f"{directory / 'weather' / 'stream'}: expected reports; there are none in its files")
 
     return DataSet(_built(path, schema, master, "LON"), "LON", schema, stream, "_master")
 

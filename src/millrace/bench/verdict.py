@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from millrace.bench.experiment import METRICS, Claim, Experiment, Peak, Ratio
+from millrace.bench.experiment import METRICS, Claim, Experiment, Gap, Peak, Ratio
 
 Verdict = Literal["reproduced", "partly", "not reproduced", "not measured"]
 
@@ -21,6 +21,10 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.2
 
 _PART = 1 / 3
 """What share of the paper's effect, in logarithms, is a part of it; and three times it is the most."""
+
+
+_UNKNOWN = "why is not known"
+_MOST_PLACES = 6
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,13 @@ class Judgement:
 
 def judge(experiment: Experiment, claim: Claim, values: Values) -> Judgement:
     """Hold a claim against what was measured."""
-    found = _ratio(claim, values) if isinstance(claim, Ratio) else _peak(experiment, claim, values)
+    match claim:
+        case Ratio():
+            found = _ratio(claim, values)
+        case Gap():
+            found = _gap(claim, values)
+        case Peak():
+            found = _peak(experiment, claim, values)
     return found if found is not None else Judgement(claim.says, "not measured", "", "its points have not been run")
 
 
@@ -111,22 +121,54 @@ def _ratio(claim: Ratio, values: Values) -> Judgement | None:
     ratios: list[tuple[float, Interval]] = []
     for at in places:
         other = at if claim.under_at is None else _place(claim.under_at, shared)
-        seeds = [seed for seed in over.get(at, {}) if seed in under.get(other, {})]
+        seeds = [seed for seed in over.get(at, {}) if over[at][seed] or under.get(other, {}).get(seed)]
+        seeds = [seed for seed in seeds if seed in under.get(other, {})]  # nothing beside nothing says nothing
         if not seeds:
             return None
         pairs = ((over[at][seed], under[other][seed]) for seed in seeds)
         quotients = [a / b if b else math.inf for a, b in pairs]
         ratios.append((at, Interval.of_ratios(quotients) if claim.under else Interval.of(quotients)))
     held = [_verdict(claim, interval.mean) for _, interval in ratios]
-    verdict: Verdict = held[0] if len(set(held)) == 1 else "partly"
-    shown = [f"{interval} at {_at(at)}" if len(ratios) > 1 else str(interval) for at, interval in ratios]
+    mixed: Verdict = "partly" if "reproduced" in held else "not reproduced"
+    verdict = held[0] if len(set(held)) == 1 else mixed
     because = ""
     if verdict != "reproduced":
         means = [interval.mean for _, interval in ratios]
         came = few(min(means)) if len(means) == 1 else f"{few(min(means))} to {few(max(means))}"
         what = "value" if claim.under is None else "ratio"
-        because = f"the {what} is {came}, the paper's {_range(claim.paper)}; " + (claim.why or "why is not known")
-    return Judgement(claim.says, verdict, "; ".join(shown), because, tuple(ratios))
+        about = f" give or take {claim.tolerance:.0%}" if claim.tolerance else ""
+        because = f"the {what} is {came}, the paper's {_range(claim.paper)}{about}; {claim.why or _UNKNOWN}"
+    return Judgement(claim.says, verdict, _shown(ratios), because, tuple(ratios))
+
+
+def _shown(ratios: Sequence[tuple[float, Interval]]) -> str:
+    """The ratios at their places; where there are many, the least and the greatest."""
+    if len(ratios) == 1:
+        return str(ratios[0][1])
+    by_mean = sorted(ratios, key=lambda one: one[1].mean)
+    some = ratios if len(ratios) <= _MOST_PLACES else (by_mean[0], by_mean[-1])
+    shown = [f"{interval} at {_at(at)}" for at, interval in some]
+    return "; ".join(shown) if some is ratios else f"{len(ratios)} places: {' to '.join(shown)}"
+
+
+def _gap(claim: Gap, values: Values) -> Judgement | None:
+    over, under = values.get(claim.over, {}), values.get(claim.under, {})
+    shared = sorted(over.keys() & under.keys())
+    if len(shared) < 2:
+        return None
+    at, other = _place(claim.at, shared), _place(claim.than_at, shared)
+    lines = [line.get(x, {}) for x in (at, other) for line in (over, under)]
+    seeds = set(lines[0]).intersection(*lines[1:])
+    if not seeds or at == other:
+        return None
+    by_seed = ([line[seed] for line in lines] for seed in sorted(seeds))
+    gaps = ((_apart(claim, a, b), _apart(claim, c, d)) for a, b, c, d in by_seed)
+    interval = Interval.of_ratios([here / there if there else math.inf for here, there in gaps])
+    grown = interval.mean > 1
+    because = "" if grown else f"the gap is {few(interval.mean)} times that at {_at(other)}; {claim.why or _UNKNOWN}"
+    verdict: Verdict = "reproduced" if grown else "not reproduced"
+    measured = f"the gap at {_at(at)} is {interval} times that at {_at(other)}"
+    return Judgement(claim.says, verdict, measured, because, ((at, interval),))
 
 
 def _verdict(claim: Ratio, ratio: float) -> Verdict:
@@ -137,6 +179,12 @@ def _verdict(claim: Ratio, ratio: float) -> Verdict:
     if claim.under is None or ratio <= 0 or nearest <= 0 or math.log(nearest) * math.log(ratio) <= 0:
         return "not reproduced"  # on the other side of 1, or not a ratio at all
     return "partly" if _PART <= math.log(ratio) / math.log(nearest) <= 1 / _PART else "not reproduced"
+
+
+def _apart(claim: Gap, over: float, under: float) -> float:
+    if claim.as_ == "difference":
+        return over - under
+    return over / under if under else math.inf
 
 
 def _peak(experiment: Experiment, claim: Peak, values: Values) -> Judgement | None:
@@ -161,7 +209,7 @@ def _peak(experiment: Experiment, claim: Peak, values: Values) -> Judgement | No
     because = ""
     if verdict != "reproduced":
         because = f"the best is at {best:g}, the paper's {wanted}, where it is {off:.1%} off; " + (
-            claim.why or "why is not known"
+            claim.why or _UNKNOWN
         )
     return Judgement(claim.says, verdict, f"best at {_at(best)}", because)
 

@@ -54,7 +54,7 @@ def run(
     processes: Annotated[
         int | None, typer.Option(min=1, help="How many points to run at a time; by default as many as there are cores.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what was run before.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run these anew, whatever was found before.")] = False,
     machine: Annotated[
         bool,
         typer.Option("--machine", help="On this machine as it is, by the clock on the wall; one point at a time."),
@@ -80,11 +80,19 @@ def run(
     wanted, too_large = runner.fitting(wanted, chosen_size, directory)
     for name, nbytes in too_large.items():
         say(f"left out: {name}: its data takes about {format_size(nbytes)}, more than the disk of {directory} has")
+    if not wanted:
+        raise ConfigError(f"directory: none of the experiments has room for its data in {directory}")
+    for name, folder in (("directory", directory), ("to", to)):
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"{name}: expected a directory; {folder} is a file")
     kind = f"{chosen_size}-machine" if machine else chosen_size
     kept = to / f"points-{kind}.jsonl"
-    if fresh:
-        kept.unlink(missing_ok=True)
     journal = runner.Journal(kept)
+    points = runner.points_of(wanted, chosen_size, directory, numbers)
+    if fresh:
+        journal.forget(points)
+    elif old := journal.of_other_code(points):
+        say(f"{old} of {len(points)} points were found by other code than this and are kept; --fresh runs them anew")
     try:
         at_a_time = 1 if machine else processes or os.cpu_count() or 1
         done = runner.run(wanted, chosen_size, directory, journal, seeds=numbers, processes=at_a_time, console=err())
@@ -96,6 +104,8 @@ def run(
     results.write(found, path)
     pictures = page.write(found, html)
     _claims(found, [experiment.name for experiment in wanted])
+    if chosen_size == "small":
+        say("size small shows that everything runs; it is too small to be held against a paper")
     say(f"{done} points were run; results: {path}; report: {html}; pictures: {pictures}")
 
 
@@ -124,6 +134,8 @@ def report(
         typer.echo(markdown(results.read(results_file)), nl=False)
         return
     target = to or results_file.with_name(results_file.stem.replace("results", "report") + ".html")
+    if target.suffix != ".html":
+        raise ConfigError(f"to: expected a name that ends in .html; got {target}")
     pictures = page.write(results.read(results_file), target, {str(path): kept(path) for path in peers or []})
     say(f"report: {target}; pictures: {pictures}")
 
@@ -142,12 +154,13 @@ def compare(
     after: Annotated[Path, typer.Argument(metavar="B.json", help="Results to hold against them.")],
     tolerance: Annotated[float, typer.Option(help="A change below this share is none.")] = 0.03,
 ) -> None:
-    """Say what got better or worse by more than seeds explain; code 1 if anything got worse."""
+    """Say what got better or worse by more than seeds explain; code 1 if a point or a claim got worse."""
     from rich.table import Table
 
     from millrace.bench import results
     from millrace.bench.compare import compare as compared
-    from millrace.bench.compare import verdicts_lost
+    from millrace.bench.compare import left_out, verdicts_lost
+    from millrace.bench.verdict import few
 
     old, new = results.read(before), results.read(after)
     changes = compared(old, new, tolerance)
@@ -158,16 +171,18 @@ def compare(
     for change in changes:
         if change.regression or change.improvement:
             word = "[red]worse" if change.regression else "[green]better"
-            values = (f"{change.x:g}", f"{change.before:,.4g}", f"{change.after:,.4g}")
-            share = f"{word} by {abs(change.change.mean):.1%}"
-            table.add_row(change.experiment, change.series, *values, share)
+            values = (f"{change.x:g}", few(change.before), few(change.after))
+            table.add_row(change.experiment, change.series, *values, f"{word}: {change.factor}")
     if table.row_count:
         out().print(table)
-    for line in verdicts_lost(old, new):
+    lost = verdicts_lost(old, new)
+    for line in lost:
         say(f"no longer reproduced: {line}")
+    for line in left_out(old, new):
+        say(line)
     better = sum(change.improvement for change in changes)
     say(f"{len(changes)} points: {len(worse)} worse, {better} better, the others as before")
-    if worse:
+    if worse or lost:
         raise typer.Exit(1)
 
 

@@ -8,6 +8,7 @@ many. What is generated is called synthetic wherever it is shown.
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, cast
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.core.errors import ConfigError, SchemaError
+from millrace.core.errors import ConfigError, SchemaError, SourceError
 from millrace.core.jit import kernel
 from millrace.datasets.zipf import MAX_DOMAIN, Permutation, ZipfSampler, mix, random_words, whole_number
 
@@ -144,7 +145,10 @@ def read_weather(
             raise ConfigError(f"weather: expected a file of cloud reports; got {path}")
         with path.open("rb") as plain:
             file = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if path.suffix == ".gz" else plain
-            yield from _records(file, path, narrow, step)
+            try:
+                yield from _records(file, path, narrow, step)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise SourceError(f"{path}: expected a whole gzipped file; {error}") from error
 
 
 def _records(file: IO[bytes], path: Path, narrow: bool, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -50,7 +50,7 @@ def remembered_at(master: MasterStore, directory: Path | None = None) -> Path:
     if directory is None:
         directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace"
     like = [
-        _FORM, _processor(), os.cpu_count(), platform.python_version(),
+        _FORM, processor(), os.cpu_count(), platform.python_version(),
         *(version(name) for name in ("millrace", "numpy", "numba", "pyarrow")),
         str(master.schema), list(master.key), master.indexed, master.unique, master.shards, master.rows.bit_length(),
     ]  # fmt: skip
@@ -58,7 +58,8 @@ def remembered_at(master: MasterStore, directory: Path | None = None) -> Path:
     return directory / f"costs-{name}.json"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """What the processor calls itself."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

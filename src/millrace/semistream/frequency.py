@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from millrace.core.errors import ConfigError
 from millrace.kernels import groups, multimap
+from millrace.kernels.ordering import least_of
 from millrace.master.wheel import Load
 from millrace.rows import keepsake
 from millrace.rows.arena import Arena, Slots
@@ -285,23 +286,11 @@ class LeastFrequentCache(FrequencyCache):
     """SSCJ's: the least used keys go, and only for keys that are wanted more."""
 
     def victims(self, wanted: Counts) -> Slots:
-        heads = self.heads()
-        heads = np.roll(heads, self._random.integers(len(heads)))  # among equals, not always the same ones
+        heads: Slots = self._random.permutation(self.heads())  # among equals, not always the same ones
         hits = self.rows.marks["hits"][heads]
         most = min(len(wanted), len(heads))
-        least = _least(hits, most)
+        least = least_of(hits, most)
         return heads[least[hits[least] < wanted[:most]]]
-
-
-def _least(values: Counts, count: int) -> Slots:
-    """Where the least of some values stand, ascending, equals in their order: `argpartition` asks the processor.
-
-    >>> _least(np.array([3, 1, 2, 1, 2]), 3)
-    array([1, 3, 2])
-    """
-    limit = np.partition(values, count - 1)[count - 1]
-    least = np.concatenate([np.flatnonzero(values < limit), np.flatnonzero(values == limit)])[:count]
-    return least[np.argsort(values[least], kind="stable")]
 
 
 class OccupancyCache(LeastFrequentCache):

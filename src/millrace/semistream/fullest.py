@@ -17,6 +17,7 @@ import numpy as np
 
 from millrace.core.errors import BudgetTooSmallError, ConfigError
 from millrace.core.sizes import format_size
+from millrace.kernels.ordering import least_of
 from millrace.rows.keyed import Codes
 from millrace.semistream.access import Surroundings
 from millrace.semistream.indexed import Oldest
@@ -65,9 +66,7 @@ class Fullest(Oldest):
         self._absent = []
         overdue = self._overdue(most)
         wanted = np.flatnonzero(self.waiting_for)
-        if len(wanted) > most:
-            wanted = wanted[np.argpartition(-self.waiting_for[wanted], most)[:most]]
-        fullest = wanted[np.argsort(-self.waiting_for[wanted], kind="stable")]
+        fullest = wanted[least_of(-self.waiting_for[wanted], most)]
         return np.concatenate([overdue, fullest[~np.isin(fullest, overdue)]])[:most]
 
     def _overdue(self, most: int) -> PageNumbers:

@@ -21,12 +21,13 @@ def chosen(names: Iterable[str]) -> list[Experiment]:
     ['ssbj-4a', 'meshjoin-5a']
     """
     found: dict[str, Experiment] = {}
-    for name in names:
-        of_paper = {e.name: e for e in EXPERIMENTS.values() if e.source.name.lower() == name.lower()}
+    for given in names:
+        name = given.lower()
+        of_paper = {e.name: e for e in EXPERIMENTS.values() if e.source.name.lower() == name}
         if not of_paper and name not in EXPERIMENTS:
             papers = ", ".join(dict.fromkeys(e.source.name.lower() for e in EXPERIMENTS.values()))
             raise ConfigError(
-                f"experiment: expected a paper ({papers}) or one of {', '.join(EXPERIMENTS)}; got {name!r}"
+                f"experiment: expected a paper ({papers}) or one of {', '.join(EXPERIMENTS)}; got {given!r}"
             )
         found |= of_paper or {name: EXPERIMENTS[name]}
     return list((found or EXPERIMENTS).values())

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from millrace.bench.rivals.cell import Cell, Found, Journal
 from millrace.bench.rivals.engines import BUDGETED, ENGINES
 from millrace.bench.rivals.worker import Limits
-from millrace.core.errors import one_of
+from millrace.core.errors import MillraceError, one_of
 
 _MOST_SECONDS = 600.0  # for one process, whatever it does
 _CACHED = 10_000_000  # master rows up to which the files of all engines together stay in the page cache
@@ -122,7 +122,7 @@ def prepare(wanted: Iterable[Cell], directory: Path, limits: Limits, console: Co
         asked = {"prepare": [asdict(cell) for cell in some.values()]}
         done = _process(asked, directory, limits)
         if done.returncode:
-            raise RuntimeError(f"inputs, {rows:,} rows: {_last_line(done.stderr)}")
+            raise MillraceError(f"inputs, {rows:,} rows: {_last_line(done.stderr)}")
         console.print(f"inputs of {rows:,} rows: {time.perf_counter() - began:.0f} s")
 
 
