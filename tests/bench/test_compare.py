@@ -61,6 +61,8 @@ def test_what_cannot_be_compared_is_an_error() -> None:
     one = _results({"1": [1.0]})
     with pytest.raises(ConfigError, match="of one size; got 'small' and 'paper'"):
         compare(one, {**one, "size": "paper"})
+    with pytest.raises(ConfigError, match="tolerance: expected a share"):
+        compare(one, one, float("nan"))
     with pytest.raises(ConfigError, match="no point in common"):
         compare(one, {**one, "experiments": {}})
 
@@ -69,6 +71,11 @@ def test_a_claim_that_no_longer_holds_is_told() -> None:
     was, now = _results({"1": [1.0]}), _results({"1": [1.0]}, verdict="not reproduced")
     assert verdicts_lost(was, now) == ["a-1: fast: not reproduced, because it is slow"]
     assert verdicts_lost(now, was) == []
+
+
+def test_one_run_on_a_machine_is_not_judged() -> None:
+    before, after = ({**_results({"1": [value]}), "on": "machine"} for value in (100.0, 50.0))
+    assert not compare(before, after)[0].regression
 
 
 def test_what_falls_to_nothing_is_worse() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -272,6 +273,53 @@ def test_the_archives_own_weather_is_taken_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "weather" / "master" / "DEC82L").write_text(lines.replace("451212", "451213"))
     assert runner.run([experiment], "small", tmp_path, journal) == 1, "other files, other points"
     assert len(list(tmp_path.glob("weather-*-archive-*"))) == 2, "and another store"
+
+
+def test_too_little_weather_of_ones_own_is_an_error(tmp_path: Path) -> None:
+    line = "821218031-451212345037721-18 7 5 6-1 280090009 3-450 -12\n"
+    for side, count in (("master", 10), ("stream", 1)):
+        (tmp_path / "weather" / side).mkdir(parents=True)
+        (tmp_path / "weather" / side / "DEC82L").write_text(line * count)
+    experiment = replace(_tiny("meshjoin-6d", 20), series=EXPERIMENTS["meshjoin-6d"].series[:1], claims=())
+    journal = runner.Journal(tmp_path / "p.jsonl")
+    with pytest.raises(ConfigError, match=r"master: expected at least [\d,]+ reports; there are 10"):
+        runner.run([experiment], "small", tmp_path, journal)
+    (tmp_path / "weather" / "master" / "DEC82L").write_text(line * 60_000)
+    (tmp_path / "weather" / "stream" / "DEC82L").write_text("")
+    with pytest.raises(ConfigError, match="stream: expected reports; there are none"):
+        runner.run([experiment], "small", tmp_path, journal)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda figure: figure.clear(),
+        lambda figure: figure.update(rows=[]),
+        lambda figure: figure.update(factor=0),
+        lambda figure: figure["series"]["ssbj"][0].update(mean="fast"),
+        lambda figure: figure["series"]["ssbj"][0]["values"].update({"11": float("nan")}),
+        lambda figure: figure["claims"][0].update(verdict="fine"),
+    ],
+)
+def test_results_that_were_edited_are_refused(tmp_path: Path, spoil: Callable[[dict[str, Any]], None]) -> None:
+    experiment = _tiny("ssbj-5a", 1, 10)
+    journal = runner.Journal(tmp_path / "p.jsonl")
+    runner.run([experiment], "small", tmp_path, journal, measure=_made_up)
+    found = results.collect([experiment], "small", tmp_path, journal)
+    results.write(found, tmp_path / "r.json")
+    assert results.read(tmp_path / "r.json")
+    spoil(found["experiments"]["ssbj-5a"])
+    (tmp_path / "r.json").write_text(json.dumps(found))
+    with pytest.raises(ConfigError, match="ssbj-5a: expected a figure as"):
+        results.read(tmp_path / "r.json")
+
+
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(
+        '{"format": 1, "size": "small", "seeds": [], "machine": {}, "versions": {}, "experiments": {"../x": {}}}'
+    )
+    with pytest.raises(ConfigError, match=r"\.\./x: expected a figure"):
+        results.read(tmp_path / "r.json")
 
 
 def test_own_stock_orders_are_taken_where_they_are(tmp_path: Path) -> None:

@@ -119,6 +119,9 @@ def test_a_gap_that_grows() -> None:
     found = _judged(Gap("grows", "ssbj", "meshjoin"), values)
     assert (found.verdict, found.because) == ("reproduced", "")
     assert found.measured.startswith("the gap at 10 is 1.55 ("), "30/10 to 4/2, and 40/10 to 5/2"
+    assert _judged(Gap("grows", "ssbj", "meshjoin"), values | {"ssbj": {1: [4.0, 5.0], 10: [12.0, 90.0]}}).because == (
+        "the gap is 1.47 (0.000 to 129,069) times that at 1; seeds differ by as much"
+    )
     falls = _judged(Gap("falls", "ssbj", "meshjoin", "first", "last", why="it grows"), values)
     assert (falls.verdict, falls.because) == ("not reproduced", "the gap is 0.65 times that at 10; it grows")
     seen = _judged(Gap("grows", "ssbj", "meshjoin", as_="difference"), values)
@@ -126,6 +129,19 @@ def test_a_gap_that_grows() -> None:
     assert _judged(Gap("grows", "ssbj", "meshjoin"), {"ssbj": {1: [4.0]}, "meshjoin": {}}).verdict == "not measured"
     nothing: Lists = {"ssbj": {1: [4.0], 2: [1.0]}, "meshjoin": {1: [4.0], 2: [0.0]}}
     assert json.dumps(_judged(Gap("", "ssbj", "meshjoin", as_="difference"), nothing).as_dict(), allow_nan=False)
+
+
+def test_nothing_beside_nothing_is_not_measured() -> None:
+    claim = Ratio("above", "ssbj", "meshjoin", (1, inf), 1)
+    assert _judged(claim, {"ssbj": {1: [0.0, 0.0]}, "meshjoin": {1: [0.0, 0.0]}}).verdict == "not measured"
+    assert _judged(claim, {"ssbj": {1: [1.0]}, "meshjoin": {1: [0.0]}}).verdict == "reproduced"
+
+
+def test_parts_without_a_right_place_are_no_part() -> None:
+    claim = Ratio("7 times", "ssbj", "meshjoin", (7, 7))
+    values: Lists = {"ssbj": {1: [1.5], 2: [2.5]}, "meshjoin": {1: [1.0], 2: [1.0]}}
+    assert _judged(claim, values).verdict == "not reproduced", "not at 1, partly at 2"
+    assert _judged(claim, values | {"ssbj": {1: [1.5], 2: [7.0]}}).verdict == "partly"
 
 
 def test_many_places_are_told_by_their_ends() -> None:

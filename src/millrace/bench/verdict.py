@@ -164,9 +164,13 @@ def _gap(claim: Gap, values: Values) -> Judgement | None:
     by_seed = ([line[seed] for line in lines] for seed in sorted(seeds))
     gaps = ((_apart(claim, a, b), _apart(claim, c, d)) for a, b, c, d in by_seed)
     interval = Interval.of_ratios([here / there if there else math.inf for here, there in gaps])
-    grown = interval.mean > 1
-    because = "" if grown else f"the gap is {few(interval.mean)} times that at {_at(other)}; {claim.why or _UNKNOWN}"
-    verdict: Verdict = "reproduced" if grown else "not reproduced"
+    grown, sure = interval.mean > 1, interval.low is None or interval.low > 1
+    verdict: Verdict = "not reproduced" if not grown else "reproduced" if sure else "partly"
+    because = ""
+    if not grown:
+        because = f"the gap is {few(interval.mean)} times that at {_at(other)}; {claim.why or _UNKNOWN}"
+    elif not sure:
+        because = f"the gap is {interval} times that at {_at(other)}; seeds differ by as much"
     measured = f"the gap at {_at(at)} is {interval} times that at {_at(other)}"
     return Judgement(claim.says, verdict, measured, because, ((at, interval),))
 

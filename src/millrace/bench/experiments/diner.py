@@ -23,8 +23,8 @@ _RPJ_RISES = "; RPJ begins low and reaches XJoin at the end."
 _RPJ_OVER_TIME = (
     Ratio(
         "RPJ below XJOIN at the beginning", "rpj", "xjoin", (0, 1), "first",
-        why="it is ahead from the first tenth on, and has 1.21 times XJoin's results at the end: prices here are a "
-        "walk, so what came last says at once which buckets will have partners",
+        why="it is ahead from the first tenth on, and has 1.21 times XJoin's results at the end: prices here are "
+        "a walk, so what came last should say early on which buckets will have partners",
     ),
     Ratio("RPJ has reached XJOIN at the end", "rpj", "xjoin", (1, inf), "last"),
 )  # fmt: skip
