@@ -87,13 +87,13 @@ def _fill(axes: Axes, figure: dict[str, Any]) -> None:
 
 def _legend_columns(figure: dict[str, Any]) -> int:
     """As many names as there is room for beside each other."""
-    return max(1, min(5, 75 // (6 + max(map(len, figure["series"])))))
+    longest = max(len(name.removesuffix(_PREDICTED)) for name in figure["series"])
+    return max(1, min(5, 75 // (6 + longest)))
 
 
 def _legend_rows(figure: dict[str, Any]) -> int:
-    shown = [name for name in figure["series"] if not name.endswith(_PREDICTED)]
-    names = len(shown) + (len(shown) < len(figure["series"]))
-    return -(-names // _legend_columns(figure)) if names > 1 else 1
+    names = {name if not name.endswith(_PREDICTED) else _PREDICTED for name in figure["series"]}
+    return -(-len(names) // _legend_columns(figure))
 
 
 def _draw(axes: Axes, name: str, line: list[dict[str, Any]], scale: float, other: str) -> None:
