@@ -121,11 +121,11 @@ def _ratio(claim: Ratio, values: Values) -> Judgement | None:
     ratios: list[tuple[float, Interval]] = []
     for at in places:
         other = at if claim.under_at is None else _place(claim.under_at, shared)
-        seeds = [seed for seed in over.get(at, {}) if over[at][seed] or under.get(other, {}).get(seed)]
-        seeds = [seed for seed in seeds if seed in under.get(other, {})]  # nothing beside nothing says nothing
-        if not seeds:
+        here, there = over.get(at, {}), under.get(other, {})
+        pairs = [(here[seed], there[seed]) for seed in here if seed in there]
+        pairs = [(a, b) for a, b in pairs if a or b]  # nothing beside nothing says nothing
+        if not pairs:
             return None
-        pairs = ((over[at][seed], under[other][seed]) for seed in seeds)
         quotients = [a / b if b else math.inf for a, b in pairs]
         ratios.append((at, Interval.of_ratios(quotients) if claim.under else Interval.of(quotients)))
     held = [_verdict(claim, interval.mean) for _, interval in ratios]
