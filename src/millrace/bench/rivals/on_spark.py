@@ -9,6 +9,7 @@ import argparse
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -35,18 +36,18 @@ ENGINES: dict[str, dict[str, str]] = {
     "pandas-merge": {"join": "foreachBatch: toPandas through Arrow, merge"},
 }
 USUAL = ("drain", "lookup", "spark", "spark-cached", "spark-sort-merge", "pandas")
-_COMMON = {"Spark": "local[2], 2 shuffle partitions, driver 6 GB, parallel collector, no-op sink"}
 
 _COSTS = {
     # seconds of a micro-batch, and per million master rows; microseconds per tuple
     "drain": (0.5, 0.03, 1.0),
     "lookup": (0.4, 0.0, 1.0),
     "spark": (0.6, 0.4, 1.0),
-    "spark-cached": (0.6, 0.2, 1.0),
-    "spark-sort-merge": (0.8, 1.5, 1.5),
+    "spark-cached": (0.6, 0.3, 1.0),
+    "spark-sort-merge": (0.8, 1.8, 1.5),
     "pandas": (0.4, 0.0, 2.0),
     "pandas-merge": (0.4, 0.5, 2.0),
 }
+_OPENING = {"spark-cached": 2.5, "pandas": 0.3}  # seconds per million master rows, once
 _START, _QUERY = 12.0, 1.0
 _WARM = 5.0
 _MOST = 60.0
@@ -55,23 +56,15 @@ _HUGE = 20_000_000
 
 
 def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], batches: Sequence[int]) -> list[Cell]:
-    """The matrix, an engine's cells for one master together.
-
-    With large masters Spark's sort-merge join takes from a quarter of a minute to minutes for a micro-batch, whatever
-    it has, so it is run at one skew only, and with the largest in one setting. These do not fit in the heap either, so
-    they are not cached.
-    """
+    """The matrix, an engine's cells for one master together."""
     for engine in engines:
         one_of("engine", engine, ENGINES)
-    last = (max(skews), max(batches), "spark-sort-merge")
     return [
         Cell(engine, rows, skew, batch, MEMORY)
         for rows in sizes
         for engine in engines
         for skew in skews
         for batch in batches
-        if (engine != "spark-sort-merge" or rows <= _LARGE or skew == max(skews))
-        and (engine not in ("spark-cached", "spark-sort-merge") or rows <= _HUGE or (skew, batch, engine) == last)
     ]
 
 
@@ -83,7 +76,7 @@ def expected(wanted: Iterable[Cell]) -> float:
     total = 0.0
     for (engine, rows), group in groups.items():
         fixed, per_row, per_tuple = _COSTS[engine]
-        total += _START + _WARM + (0.3e-6 * rows if engine == "pandas" else 0)
+        total += _START + _WARM + _OPENING.get(engine, 0.0) * rows / 1e6
         for cell in group:
             one = fixed + per_row * rows / 1e6 + per_tuple * 1e-6 * cell.batch_rows
             warm, count = _counts(cell)
@@ -102,7 +95,23 @@ def _checks(cell: Cell) -> bool:
     """Whether rows are compared: where one more micro-batch would take long, only some are."""
     if not cell.engine.startswith("spark") or cell.rows <= _LARGE:
         return True
-    return cell.engine == "spark" and (cell.rows <= _HUGE or cell.skew == 1)
+    return cell.engine != "spark-sort-merge" and (cell.rows <= _HUGE or cell.skew == 1)
+
+
+def _heap(cell: Cell) -> str:
+    """Java's heap: the largest masters can be cached whole."""
+    return "12g" if cell.engine == "spark-cached" and cell.rows > _HUGE else "6g"
+
+
+def _partitions(cell: Cell) -> int:
+    """Of a shuffle: what is sorted fits in memory."""
+    return 16 if cell.engine == "spark-sort-merge" and cell.rows > _HUGE else 2
+
+
+def _settings(cell: Cell) -> dict[str, str]:
+    heap, partitions = _heap(cell).replace("g", " GB"), f"{_partitions(cell)} shuffle partitions"
+    spark = f"{version('pyspark')}, local[2], {partitions}, driver {heap}, parallel collector, no-op sink"
+    return {**ENGINES[cell.engine], "Spark": spark}
 
 
 def prepare(wanted: Sequence[Cell], directory: Path) -> None:
@@ -130,10 +139,12 @@ def run(wanted: Sequence[Cell], directory: Path, journal: Journal, console: Cons
                 try:
                     settings = [_setting(cell, directory, warm, first=i == 0) for i, cell in enumerate(left)]
                     for one in _measured(settings):
-                        journal.keep(left[0], _found(one, engine, left.popleft()))
+                        cell = left.popleft()
+                        journal.keep(cell, _found(one, cell))
                         progress.advance(task)
                 except RuntimeError as error:  # the others have another process
-                    journal.keep(left.popleft(), Found(failed=_short(error), settings=ENGINES[engine] | _COMMON))
+                    cell = left.popleft()
+                    journal.keep(cell, Found(failed=_short(error), settings=_settings(cell)))
                     progress.advance(task)
 
 
@@ -154,10 +165,12 @@ def _setting(cell: Cell, directory: Path, warm: float, first: bool) -> SparkSett
         warm_batches=warm_batches,
         most_seconds=_MOST,
         check=_checks(cell),
+        heap=_heap(cell),
+        partitions=_partitions(cell),
     )
 
 
-def _found(one: dict[str, object], engine: str, cell: Cell) -> Found:
+def _found(one: dict[str, object], cell: Cell) -> Found:
     durations = np.array(one["durations"], np.float64)
     growth = one["memory_growth"]
     assert isinstance(growth, int)
@@ -168,7 +181,7 @@ def _found(one: dict[str, object], engine: str, cell: Cell) -> Found:
         batches=len(durations),
         memory_growth=growth,
         checksum=str(one["checksum"]),
-        settings=ENGINES[engine] | _COMMON,
+        settings=_settings(cell),
     )
 
 
