@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import pyarrow as pa
 from millrace.bench.memory import PeakMemory, tree_anonymous_bytes
 from millrace.bench.rivals.on_pandas import Pandas
 from millrace.bench.rivals.rival import Place
+from millrace.spark.pipeline import readable
 from millrace.spark.session import JAVA
 
 WARM = 3
@@ -61,8 +63,13 @@ def main() -> None:
     with PeakMemory(every=0.1, of=tree_anonymous_bytes) as memory, tempfile.TemporaryDirectory() as place:
         for line in sys.stdin:
             setting = SparkSetting(**json.loads(line))
-            engine = engine or Engine(setting, Path(place))
-            print(json.dumps(engine.measured(setting) | {"memory_growth": memory.growth}), file=replies, flush=True)
+            try:
+                engine = engine or Engine(setting, Path(place))
+                found = engine.measured(setting) | {"memory_growth": memory.growth}
+            except Exception as error:
+                traceback.print_exc()
+                sys.exit(readable(error))  # the last line that is said
+            print(json.dumps(found), file=replies, flush=True)
         if engine is not None:
             engine.spark.stop()
 
@@ -101,6 +108,9 @@ class Engine:
         )
         schema = self.spark.read.parquet(str(folder)).schema
         mine = self._place / folder.name
+        jvm = self.spark.sparkContext._jvm
+        assert jvm is not None
+        jvm.System.gc()  # shuffles of the query before are on disk for as long as Java has not missed them
         reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 2)
         stream = reader.parquet(str(_endless(folder, mine / "in")))
         if self._frames is not None:

@@ -187,7 +187,7 @@ def _found(one: dict[str, object], cell: Cell) -> Found:
 
 def _short(error: RuntimeError) -> str:
     text = str(error)
-    return "out of memory" if "OutOfMemory" in text or "MemoryError" in text else text.splitlines()[-1][:80]
+    return "out of memory" if "OutOfMemory" in text or "MemoryError" in text else text.splitlines()[-1][:160]
 
 
 def main(asked: argparse.Namespace, console: Console) -> None:

@@ -17,7 +17,7 @@ from millrace.bench.rivals.cell import Found
 from millrace.bench.rivals.ratios import Matrix, Rates
 from millrace.core.sizes import format_size, parse_size
 
-_MOST_WINS = 12
+_MOST_WINS = 20
 _ROW = 120  # bytes of a master row, about
 _COLOURS = {
     "ssbj": "#1f6f8b",
@@ -28,6 +28,7 @@ _COLOURS = {
     "sqlite": "#5b8c3a",
     "pandas": "#b08fbf",
     "spark": "#e0a030",
+    "spark-cached": "#5b8c3a",
     "spark-sort-merge": "#b5651d",
     "drain": "#1f6f8b",
 }
