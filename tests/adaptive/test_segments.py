@@ -51,10 +51,10 @@ def test_the_best_merge_promises_most_for_a_block() -> None:
 @pytest.mark.parametrize("fan_in", [2, 3, 10])
 def test_merges_between_arrivals_give_exactly_the_join(algorithm: str, fan_in: int) -> None:
     random = np.random.default_rng(fan_in)
-    left, right = (np.minimum(random.zipf(1.4, 3_000), 400) for _ in range(2))
-    join = mr.StreamJoin("k", algorithm, memory=60_000, block=1_000, fan_in=fan_in)
+    left, right = (np.minimum(random.zipf(1.4, 1_500), 400) for _ in range(2))
+    join = mr.StreamJoin("k", algorithm, memory=30_000, block=500, fan_in=fan_in)
     found: list[pa.RecordBatch] = []
-    for start in range(0, 3_000, 100):
+    for start in range(0, 1_500, 100):
         rows = np.arange(start, start + 100)
         found += join.push("left", pa.record_batch({"k": left[rows], "l": rows}))
         found += join.push("right", pa.record_batch({"k": right[rows], "r": rows}))
@@ -78,7 +78,7 @@ def test_a_unit_is_a_part_of_a_partition() -> None:
     for fan_in in (2, 1_000):
         random = np.random.default_rng(5)
         join = mr.StreamJoin("k", "hmj", memory=60_000, block=1_000, fan_in=fan_in)
-        for start in range(0, 6_000, 100):
+        for start in range(0, 2_500, 100):
             for side in ("left", "right"):
                 rows = {"k": random.integers(0, 50, 100), side[0]: np.arange(start, start + 100)}
                 for _ in join.push(side, pa.record_batch(rows)):

@@ -30,6 +30,8 @@ extra_memory = st.one_of(st.just(0), st.integers(0, 500), st.integers(500, 6_000
 """Bytes above the least: from hardly a tuple at a time to a master that fits as a whole."""
 
 
+_PAIRS = 3_000
+"""Of a case, about as many at most: with one row to a batch of output, ten times as many take half a minute."""
 _MORE = int(os.environ.get("MILLRACE_EXAMPLES", "1"))
 
 
@@ -71,7 +73,11 @@ def join_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
         "output_rows": st.sampled_from([1, 7, 65_536]),
         "seed": st.integers(0, 2**16),
     }
-    return JoinCase(**{name: draw(values) for name, values in drawn.items() if name not in fixed}, **fixed)
+    found = {**{name: draw(values) for name, values in drawn.items() if name not in fixed}, **fixed}
+    if "stream_rows" not in fixed and not found["unique"]:
+        partners = found["master_rows"] // (1 if found["spread"] == "equal" else found["domain"])
+        found["stream_rows"] = min(found["stream_rows"], _PAIRS // max(1, partners))
+    return JoinCase(**found)
 
 
 COMPARED: tuple[Payload, ...] = ("int", "float", "bool", "string", "decimal")
