@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.millrace-setup
 
-.PHONY: setup demo test check torture bench clean
+.PHONY: setup demo test thorough check torture bench clean
 
 setup: $(STAMP)
 
@@ -34,8 +34,11 @@ check: setup           ## style, types, layers: everything that does not run the
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check            ## check, then every test, docstring and example
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+test: check            ## check, then tests, docstrings and examples
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not thorough and not torture'
+
+thorough: setup        ## the tests that take longer, and every combination of types, algorithms and kinds of join
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'thorough and not torture'
 
 torture: setup         ## long crash campaigns: queries killed over and over, every row checked
 	$(BIN)/python -m pytest -m torture tests/spark

@@ -13,6 +13,8 @@ import pytest
 
 import millrace as mr
 
+pytestmark = pytest.mark.sampled(4)
+
 SLACK = 48_000_000
 BUDGET = 6_000_000
 

@@ -18,6 +18,8 @@ from millrace.adaptive.join import StreamJoin
 from millrace.core.errors import BudgetExceededError, BudgetTooSmallError
 from millrace.testing.strategies import examples
 
+pytestmark = pytest.mark.sampled(4)
+
 LEFT = pa.schema([("k", pa.int64()), ("l", pa.int32()), ("text", pa.string())])
 RIGHT = pa.schema([("k", pa.int64()), ("r", pa.int32())])
 SPILLING = [name for name, algorithm in ALGORITHMS.items() if algorithm.spills]

@@ -30,6 +30,8 @@ from millrace.testing.faults import failing, spill_room
 from millrace.testing.oracle import assert_same_rows
 from millrace.testing.pair_oracle import PairHow, equal_keys, oracle_pair
 
+pytestmark = pytest.mark.sampled(4)
+
 _LONG = 30
 _LITTLE = 40_000
 
@@ -92,6 +94,7 @@ def test_live_arrivals(algorithm: str) -> None:
     assert "input buffer" not in join.metrics.parts
 
 
+@pytest.mark.thorough
 def test_the_same_scheduled_run_twice() -> None:
     def once() -> tuple[pa.Table, dict[str, object]]:
         join = mr.StreamJoin(on="k", memory=_LITTLE)

@@ -21,6 +21,8 @@ from millrace.testing.pair_oracle import Equal, Link, Near, oracle_multi
 from millrace.testing.schedules import End, Idle, Push, Snapshot, schedules
 from millrace.testing.strategies import examples
 
+pytestmark = pytest.mark.sampled(4)
+
 
 @dataclass(frozen=True)
 class Shape:

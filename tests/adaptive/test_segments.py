@@ -13,6 +13,8 @@ from millrace.adaptive.partitioned import Merging
 from millrace.adaptive.segments import Merge, Segment, Segments
 from millrace.core.errors import ConfigError
 
+pytestmark = pytest.mark.sampled(4)
+
 
 class _Block:
     def __init__(self, left: int, rows: int) -> None:

@@ -30,6 +30,8 @@ from millrace.datasets.arrival_times import exponential, with_stalls
 from millrace.testing.faults import failing, spill_room
 from millrace.testing.pair_oracle import Equal, oracle_multi
 
+pytestmark = pytest.mark.sampled(4)
+
 _LONG = 30
 _LITTLE = 60_000
 CHAIN: list[Any] = [("a.x", "b.x"), ("b.y", "c.y")]

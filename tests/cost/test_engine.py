@@ -24,6 +24,8 @@ from millrace.semistream import indexed, waiting
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.situation import situation_of
 
+pytestmark = pytest.mark.sampled(4)
+
 ROWS = 50_000
 DISK = Disk(0.006, 120e6)
 

@@ -21,6 +21,8 @@ from millrace.testing.cases import JoinCase
 from millrace.testing.conformance import Subject
 from millrace.testing.strategies import examples, join_cases
 
+pytestmark = pytest.mark.sampled(4)
+
 ROWS = 20_000
 
 
@@ -116,6 +118,7 @@ def test_without_a_key_all_rows_pass(store: mr.MasterStore) -> None:
     assert join.algorithm.name == "meshjoin"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ordered", [False, True], ids=["any order", "ordered"])
 def test_a_stream_that_turns_out_to_be_skewed_gets_a_cache(
     tmp_path: Path, ordered: bool, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,8 @@ from millrace.testing.collisions import colliding_pair
 from millrace.testing.conformance import Subject, subjects
 from millrace.testing.oracle import assert_same_rows, oracle_join
 
+pytestmark = pytest.mark.sampled(4)
+
 
 def colliding_keys(count: int) -> list[tuple[int, int]]:
     """Keys ``(a, b)`` that all have one hash."""

@@ -18,6 +18,8 @@ from millrace.testing.cases import HOWS, KEY_KINDS, PAYLOADS, JoinCase, KeyKind
 from millrace.testing.conformance import Subject, subjects
 from millrace.testing.strategies import examples, join_cases
 
+pytestmark = pytest.mark.sampled(4)
+
 every_subject = pytest.mark.parametrize("subject", subjects(), ids=str)
 
 

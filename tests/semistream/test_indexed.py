@@ -16,6 +16,8 @@ from millrace.semistream.indexed import Oldest
 from millrace.semistream.page_queue import PageQueue
 from millrace.semistream.position import Position
 
+pytestmark = pytest.mark.sampled(4)
+
 ROWS, PAGE = 20_000, 50
 
 
@@ -168,6 +170,7 @@ def test_the_least_used_key_makes_room(store: mr.MasterStore) -> None:
     assert least.evicted_keys < random.evicted_keys
 
 
+@pytest.mark.thorough
 def test_keys_that_come_and_go_do_not_crowd_the_directory(store: mr.MasterStore) -> None:
     join = mr.SemiStreamJoin(store, on="key", algorithm="sscj", memory="200kB", cache_share=0.6)
     for batch in zipf_stream(ROWS, 0.0, batch_rows=1_000, batches=240, seed=7):

@@ -23,6 +23,8 @@ from millrace.testing.conformance import Subject
 from millrace.testing.oracle import assert_same_rows
 from millrace.testing.strategies import examples, join_cases
 
+pytestmark = pytest.mark.sampled(4)
+
 SUBJECTS = [Subject(name, {"ordered": True}) for name in mr.ALGORITHMS]
 SUBJECTS += [
     Subject("meshjoin", {"ordered": True, "leave_early": False}),

@@ -20,6 +20,8 @@ from millrace.testing.conformance import Subject
 from millrace.testing.oracle import assert_same_rows, oracle_join
 from millrace.testing.strategies import join_cases
 
+pytestmark = pytest.mark.sampled(4)
+
 KEYS = 2_000
 
 

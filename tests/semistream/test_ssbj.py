@@ -18,6 +18,8 @@ from millrace.rows.builder import BATCH_BYTES, BATCH_ROWS
 from millrace.semistream.balanced import BalancedCache
 from millrace.testing.oracle import assert_same_rows, oracle_join
 
+pytestmark = pytest.mark.sampled(4)
+
 MIGRATIONS = ["rolling", "three-cycle"]
 both = pytest.mark.parametrize("migration", MIGRATIONS)
 

@@ -27,6 +27,8 @@ from millrace.testing.cases import HOWS
 from millrace.testing.oracle import assert_same_rows, oracle_join
 from millrace.testing.strategies import examples
 
+pytestmark = pytest.mark.sampled(4)
+
 ALGORITHMS = ("ssbj", "meshjoin", "lookup", "sscj", "auto")
 ROOMY = 3_000
 """Bytes for the strings of a tuple, beside the least an arm starts with."""

@@ -26,6 +26,8 @@ from millrace.testing.conformance import Subject, refused, subjects
 from millrace.testing.oracle import assert_same_rows, oracle_join
 from millrace.testing.strategies import COMPARED, conditional_cases, examples, third_of_pairs
 
+pytestmark = pytest.mark.sampled(4)
+
 KEYLESS = [name for name, algorithm in mr.ALGORITHMS.items() if algorithm.keyless]
 
 

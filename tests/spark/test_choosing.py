@@ -52,6 +52,7 @@ def test_the_store_and_pending_decide(tmp_path: Path) -> None:
         decided("automatic", stores[True], "drain", {})
 
 
+@pytest.mark.thorough
 def test_a_drained_query_goes_on_with_the_index_its_store_has_got(
     spark: SparkSession, place: Path, tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_drained_query_goes_on_with_the_index_its_store_has_got(
     same_rows(spark.read.parquet(str(tmp_path / "out")), expected)
 
 
+@pytest.mark.thorough
 def test_carried_tuples_are_answered_after_their_store_has_got_an_index(
     spark: SparkSession, place: Path, tmp_path: Path
 ) -> None:
@@ -92,6 +94,7 @@ def test_carried_tuples_are_answered_after_their_store_has_got_an_index(
     same_rows(spark.read.parquet(str(tmp_path / "out")), expected)
 
 
+@pytest.mark.thorough
 def test_arms_decide_for_themselves(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     frame = master_frame(spark, 3_000)
     build_master(frame.selectExpr("key", "name"), tmp_path / "names", "key", shards=2)

@@ -24,6 +24,8 @@ from millrace.spark import build_master, enrich
 from millrace.spark.carry import spread
 from millrace.spark.watch import observed
 
+pytestmark = pytest.mark.sampled(4)
+
 ROWS, FILES, DOMAIN = 2_000, 4, 3_500
 
 
@@ -225,6 +227,7 @@ def test_settings_views_and_cache_are_left_alone(spark: SparkSession, place: Pat
     assert spark.catalog.listTables() == []
 
 
+@pytest.mark.thorough
 def test_keys_of_many_types(spark: SparkSession, tmp_path: Path) -> None:
     rows = [(datetime(2020, 1, i % 28 + 1), Decimal(i) / 4, f"k{i}", bytes([i]), i % 2 == 0, i) for i in range(90)]
     frame = spark.createDataFrame(rows, "t timestamp, d decimal(10,2), s string, b binary, f boolean, v int")
@@ -349,6 +352,7 @@ def test_a_master_replaced_under_a_running_query(spark: SparkSession, place: Pat
     same_rows(spark.read.parquet(str(tmp_path / "out")), expected)
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_of_another_join(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     first = enrich(streamed(spark, place / "in"), place / "store-1-3", "key", pending="carry", memory="600kB")
     run_to_parquet(first, tmp_path / "out", tmp_path / "check", carry=True, rows=ROWS * FILES)

@@ -18,6 +18,8 @@ from millrace.master.store import MasterStore
 from millrace.spark import enrich, enrich_star
 from millrace.spark.watch import observed
 
+pytestmark = pytest.mark.sampled(4)
+
 ROWS, FILES = 1_000, 2
 STREAM = "cust long, part int, supplier string, sid long"
 MEMORY = "2MB"
@@ -139,6 +141,7 @@ def _total(told: list[dict[str, dict[str, Any]]], arm: str, number: str) -> int:
     return sum(each[f"millrace {arm}"][number] or 0 for each in told if f"millrace {arm}" in each)
 
 
+@pytest.mark.thorough
 def test_tuples_wait_across_micro_batches_in_every_arm(spark: SparkSession, place: Path, tmp_path: Path) -> None:
     """Two arms carry, one shard and several; the third looks up, where nobody waits."""
     arms = _arms(place, ("inner", "left", "anti"), (3, 1, 3))

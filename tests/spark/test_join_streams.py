@@ -74,6 +74,7 @@ def finish(out: DataFrame, root: Path) -> StreamingQuery:
     return query
 
 
+@pytest.mark.thorough
 def test_equal_keys_and_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     write_sides(tmp_path, 3)
 
@@ -151,6 +152,7 @@ def test_streams_with_names_meet_in_the_cells_of_a_grid(spark: SparkSession, tmp
 
 
 @pytest.mark.parametrize("mode", ["cube"])
+@pytest.mark.thorough
 def test_a_killed_query_goes_on_exactly(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     stream_joins.prepare(tmp_path, files=4)
     assert campaign.survive(tmp_path, mode, campaign.kill_driver, times=1, seed=1) == 1

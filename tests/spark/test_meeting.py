@@ -25,6 +25,8 @@ from millrace.spark.meeting import SIDES, Meeting, numbers, pack
 from millrace.spark.meeting_plan import MeetingPlan
 from millrace.worker.handover import read_again
 
+pytestmark = pytest.mark.sampled(4)
+
 Matches = Callable[[Any, Any], bool]
 
 

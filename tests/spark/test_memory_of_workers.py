@@ -52,6 +52,7 @@ def _warm(spark: SparkSession, store: MasterStore, place: Path, pending: str) ->
     query.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pending", ["drain", "carry"])
 def test_workers_keep_to_the_budget(spark: SparkSession, tmp_path: Path, pending: str) -> None:
     store = MasterStore.build(synthetic_master(ROWS), tmp_path / "store", key="key", shards=2)

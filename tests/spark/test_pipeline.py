@@ -612,6 +612,7 @@ def _millrace(*arguments: object) -> list[object]:
     return [sys.executable, "-c", "from millrace.cli.main import app; app()", *arguments]
 
 
+@pytest.mark.thorough
 def test_ctrl_c_and_on_again(spark: SparkSession, place: Path, write: Write, tmp_path: Path) -> None:
     (tmp_path / "many").mkdir()
     for number in range(12):
@@ -645,6 +646,7 @@ def test_ctrl_c_and_on_again(spark: SparkSession, place: Path, write: Write, tmp
     assert _got(spark, tmp_path / "out") == _expected(spark, place, spark.read.parquet(str(tmp_path / "many")))
 
 
+@pytest.mark.thorough
 def test_spark_submit_of_the_example(spark: SparkSession, tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "pipeline.toml", tmp_path)
     cli = CliRunner()

@@ -85,6 +85,7 @@ def test_two_who_write_to_one_map_take_turns(spark: SparkSession, tmp_path: Path
     assert set(key_map(tmp_path / "keys")) == set(range(750))
 
 
+@pytest.mark.thorough
 def test_a_stream_that_fails_after_the_keys_were_written(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     options = {"rowsPerBatch": 1_000, "rows": 3_000, "domain": 2_000, "skew": 0.7, "seed": 6}

@@ -251,6 +251,7 @@ def test_the_fingerprint_sees_every_change(spark: SparkSession) -> None:
         assert fingerprint(spark.createDataFrame(other, columns)) != right
 
 
+@pytest.mark.thorough
 def test_the_check_finds_a_row_that_is_missing_or_strange(spark: SparkSession, tiny: Warehouse) -> None:
     right = tiny._joined(spark, tiny._orders(spark))
     target = str(tiny.place / "warehouse")

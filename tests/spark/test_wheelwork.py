@@ -26,6 +26,8 @@ from millrace.spark.plan import JoinPlan
 from millrace.testing.oracle import assert_same_rows, oracle_join
 from millrace.worker.handover import read_again
 
+pytestmark = pytest.mark.sampled(4)
+
 ROWS = 4_000
 
 
