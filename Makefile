@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.millrace-setup
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml src/millrace_bench/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "millrace needs Python 3.11 or later, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1)."; \
 	  echo "Install it (Debian, Ubuntu: apt install python3 python3-venv) or say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -19,10 +19,10 @@ $(STAMP): pyproject.toml constraints.txt
 	  sys.exit(0 if v and int(v[1]) >= 17 else "millrace needs Java 17 or later; found: " + t.strip().splitlines()[0])'
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
-	  uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev,bench,tpch,spark]'; \
+	  uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev,plot,tpch,spark]' -e src/millrace_bench; \
 	else \
 	  $(PYTHON) -m venv $(VENV) && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench,tpch,spark]'; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,plot,tpch,spark]' -e src/millrace_bench; \
 	fi
 	@touch $@
 

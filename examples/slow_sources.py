@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 import millrace as mr
-from millrace.adaptive.sources import ipc_http
+from millrace.adaptive.arrivals.ipc_sources import ipc_http
 
 ROWS, BATCH = 6_000, 100
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from millrace.master.device import Device
     from millrace.master.store import MasterStore
     from millrace.semistream.algorithms import ALGORITHMS
-    from millrace.semistream.arms import Arm
-    from millrace.semistream.conditions import Condition, band, between, compare, predicate
+    from millrace.semistream.conditions.condition import Condition, band, between, compare, predicate
     from millrace.semistream.join import SemiStreamJoin
     from millrace.semistream.shedding import Shedding
-    from millrace.semistream.star import StarJoin
+    from millrace.semistream.star.arms import Arm
+    from millrace.semistream.star.star_join import StarJoin
 
 __all__ = [
     "ALGORITHMS",
@@ -56,14 +56,14 @@ _HOMES = {
     "Device": "millrace.master.device",
     "MasterStore": "millrace.master.store",
     "ALGORITHMS": "millrace.semistream.algorithms",
-    "Arm": "millrace.semistream.arms",
-    "Condition": "millrace.semistream.conditions",
-    "band": "millrace.semistream.conditions",
-    "between": "millrace.semistream.conditions",
-    "compare": "millrace.semistream.conditions",
-    "predicate": "millrace.semistream.conditions",
+    "Arm": "millrace.semistream.star.arms",
+    "Condition": "millrace.semistream.conditions.condition",
+    "band": "millrace.semistream.conditions.condition",
+    "between": "millrace.semistream.conditions.condition",
+    "compare": "millrace.semistream.conditions.condition",
+    "predicate": "millrace.semistream.conditions.condition",
     "SemiStreamJoin": "millrace.semistream.join",
-    "StarJoin": "millrace.semistream.star",
+    "StarJoin": "millrace.semistream.star.star_join",
     "Shedding": "millrace.semistream.shedding",
 }
 

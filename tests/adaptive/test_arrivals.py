@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.adaptive.arrivals import Arrivals, Arrived, Ended, ScheduledArrivals, Silent
+from millrace.adaptive.arrivals.events import Arrivals, Arrived, Ended, ScheduledArrivals, Silent
 from millrace.core.clock import VirtualClock
 from millrace.core.errors import ConfigError
 from millrace.testing.strategies import examples

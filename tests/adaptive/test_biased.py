@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.adaptive.buckets import BiasedBuckets
-from millrace.adaptive.memory import LAST
-from millrace.adaptive.output import Batches
+from millrace.adaptive.flush.buckets import BiasedBuckets
+from millrace.adaptive.memory.pair_output import Batches
+from millrace.adaptive.memory.sorted_rows import LAST
 from millrace.core.errors import ConfigError
 
 _ROWS = 90

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.adaptive.algorithms import ALGORITHMS
 from millrace.adaptive.join import StreamJoin
+from millrace.adaptive.pair.pair_algorithms import ALGORITHMS
 from millrace.core.errors import BudgetExceededError, BudgetTooSmallError
 from millrace.testing.strategies import examples
 

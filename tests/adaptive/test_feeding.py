@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.adaptive.algorithms import ALGORITHMS
-from millrace.adaptive.arrivals import ScheduledArrivals
-from millrace.adaptive.feeding import Costs
-from millrace.adaptive.live import LiveArrivals
-from millrace.adaptive.metrics import MOST_POINTS, AdaptiveMetrics
+from millrace.adaptive.adaptive_metrics import MOST_POINTS, AdaptiveMetrics
+from millrace.adaptive.arrivals.events import ScheduledArrivals
+from millrace.adaptive.arrivals.feeding import Costs
+from millrace.adaptive.arrivals.live import LiveArrivals
+from millrace.adaptive.pair.pair_algorithms import ALGORITHMS
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, SourceError, SpillError
 from millrace.datasets.adaptive import zipf_values
 from millrace.datasets.arrival_times import exponential, steady, with_stalls

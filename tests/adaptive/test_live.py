@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace.adaptive import live
-from millrace.adaptive.arrivals import Arrivals, Arrived, Ended, Silent
-from millrace.adaptive.live import LiveArrivals
+from millrace.adaptive.arrivals import live
+from millrace.adaptive.arrivals.events import Arrivals, Arrived, Ended, Silent
+from millrace.adaptive.arrivals.live import LiveArrivals
 from millrace.core.budget import MemoryBudget
 from millrace.core.errors import BudgetExceededError, ConfigError, SchemaError, SourceError
 from millrace.testing.faults import failing

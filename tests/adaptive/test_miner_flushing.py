@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from millrace.adaptive.flush.miner_regions import RegionsOfAll
 from millrace.adaptive.join import StreamJoin
-from millrace.adaptive.miner import RegionsOfAll
 
 
 def _took(rows: int) -> StreamJoin:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.adaptive.join import StreamJoin
-from millrace.adaptive.multiway import MULTIWAY, MultiwayJoin
+from millrace.adaptive.multiway.multiway_join import MULTIWAY, MultiwayJoin
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, StateError
-from millrace.rows.keys import KeyCoder
+from millrace.rows.key_codes import KeyCoder
 from millrace.testing.pair_oracle import Equal, Link, Near, oracle_multi
 from millrace.testing.schedules import End, Idle, Push, Snapshot, schedules
 from millrace.testing.strategies import examples

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from millrace.adaptive.arrivals import Arrivals, Arrived, Ended, ScheduledArrivals, Silent
-from millrace.adaptive.live import LiveArrivals
-from millrace.adaptive.spill import SpillArea
+from millrace.adaptive.arrivals.events import Arrivals, Arrived, Ended, ScheduledArrivals, Silent
+from millrace.adaptive.arrivals.live import LiveArrivals
+from millrace.adaptive.disk.spill_files import SpillArea
 from millrace.datasets.adaptive import chain_inputs, stock_orders, wide_tuples, zipf_values
 from millrace.datasets.arrival_times import bursts, exponential, with_stalls
 from millrace.testing.oracle import assert_same_rows

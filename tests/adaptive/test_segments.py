@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.adaptive.partitioned import Merging
-from millrace.adaptive.segments import Merge, Segment, Segments
+from millrace.adaptive.disk.segments import Merge, Segment, Segments
+from millrace.adaptive.reactive.partitioned import Merging
 from millrace.core.errors import ConfigError
 
 pytestmark = pytest.mark.sampled(4)

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.adaptive.arrivals import ScheduledArrivals
-from millrace.adaptive.feeding import Costs, arrivals_of
-from millrace.adaptive.live import LiveArrivals
+from millrace.adaptive.arrivals.events import ScheduledArrivals
+from millrace.adaptive.arrivals.feeding import Costs, arrivals_of
+from millrace.adaptive.arrivals.live import LiveArrivals
 from millrace.core.errors import (
     BudgetExceededError,
     BudgetTooSmallError,

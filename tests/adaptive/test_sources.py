@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace.adaptive.arrivals import Arrived
+from millrace.adaptive.arrivals.events import Arrived
+from millrace.adaptive.arrivals.ipc_sources import ipc_http, ipc_socket
+from millrace.adaptive.arrivals.live import LiveArrivals
 from millrace.adaptive.join import StreamJoin
-from millrace.adaptive.live import LiveArrivals
-from millrace.adaptive.sources import ipc_http, ipc_socket
 from millrace.core.errors import ConfigError, SourceError
 
 BATCHES = [

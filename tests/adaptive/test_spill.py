@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.adaptive.spill import ENTRY_BYTES, SpillArea
+from millrace.adaptive.disk.spill_files import ENTRY_BYTES, SpillArea
 from millrace.core.errors import SpillError, StateError
 from millrace.testing.faults import files_of, flip_byte, in_child, largest_file, spill_room, truncate
 from millrace.testing.strategies import examples

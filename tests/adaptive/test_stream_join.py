@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.adaptive.algorithms import ALGORITHMS
-from millrace.adaptive.buckets import choose_pair
-from millrace.adaptive.machinery import LogicalClock, Machinery, Past
-from millrace.adaptive.regions import ThreeRegions
+from millrace.adaptive.flush.buckets import choose_pair
+from millrace.adaptive.flush.regions import ThreeRegions
+from millrace.adaptive.pair.pair_algorithms import ALGORITHMS
+from millrace.adaptive.pair.pair_state import LogicalClock, Machinery, Past
 from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, ConfigError, SchemaError, StateError
-from millrace.rows.keys import KeyCoder
+from millrace.rows.key_codes import KeyCoder
 
 
 def run(join: mr.StreamJoin, left: pa.RecordBatch, right: pa.RecordBatch, rows: int = 17) -> Counter[tuple[Any, ...]]:

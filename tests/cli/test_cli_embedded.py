@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import Result
 
-from millrace.cli.embedded import Oracle, WrongResultError, anonymous_bytes
+from millrace_bench.demo.embedded_demo import Oracle, WrongResultError, anonymous_bytes
 
 Cli = Callable[..., Result]
 

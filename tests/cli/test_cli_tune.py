@@ -11,10 +11,10 @@ import millrace as mr
 from millrace.core.errors import ConfigError
 from millrace.cost.frequencies import Frequencies
 from millrace.datasets import synthetic_master
-from millrace.semistream import calibration
-from millrace.semistream.calibrated import calibrated, remembered, remembered_at
-from millrace.semistream.calibration import calibrate
-from millrace.semistream.choice import choose
+from millrace.semistream.choose import calibration
+from millrace.semistream.choose.calibration import calibrate
+from millrace.semistream.choose.choice import choose
+from millrace.semistream.choose.unit_cost_file import calibrated, remembered, remembered_at
 
 ROWS = 50_000
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.bench.cost import Setting, measured, situation
 from millrace.core.errors import BudgetTooSmallError, ConfigError
 from millrace.cost import engine, engine_paged, plan
 from millrace.cost.engine import PREDICTED, Situation, filter_bytes, least_memory, predict
@@ -16,13 +15,15 @@ from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import MeasuredCosts
 from millrace.cost.symbols import Disk, UnitCosts
 from millrace.datasets import STREAM_SCHEMA, synthetic_master
-from millrace.kernels import index
+from millrace.kernels import code_index as index
 from millrace.kernels.bitfilter import filter_words
 from millrace.master.device import Device
-from millrace.rows.sieve import LEAST_MATCHES
-from millrace.semistream import indexed, waiting
+from millrace.rows.code_filter import LEAST_MATCHES
+from millrace.semistream.access import oldest as indexed
 from millrace.semistream.algorithms import ALGORITHMS
-from millrace.semistream.situation import situation_of
+from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.waiting import waiting_room as waiting
+from millrace_bench.benchmarks.cost import Setting, measured, situation
 
 pytestmark = pytest.mark.sampled(4)
 

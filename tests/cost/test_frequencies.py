@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace.core.bisection import increasing_root
 from millrace.core.errors import ConfigError
-from millrace.core.search import increasing_root
 from millrace.cost.frequencies import Frequencies, at_least
 from millrace.cost.page_loads import PageLoads
 from millrace.cost.symbols import Disk, Sizes, UnitCosts

@@ -7,10 +7,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.adaptive.memory import FIRST, LAST, SortedRows, Workspace
+from millrace.adaptive.memory.sorted_rows import FIRST, LAST, SortedRows, Workspace
 from millrace.core.budget import MemoryBudget
 from millrace.core.space import HeapSpace
-from millrace.kernels.ordering import order_of
+from millrace.kernels.radix_sort import order_of
 from millrace.testing.strategies import examples
 
 SCHEMA = pa.schema([("v", pa.int64())])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from millrace.kernels import ranges
+from millrace.kernels import index_ranges as ranges
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 7, 100])

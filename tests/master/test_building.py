@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 from millrace.core.errors import CorruptStoreError, StoreError, StoreExistsError
-from millrace.master import building
 from millrace.master.store import MasterStore
+from millrace.master.write import staging_directory as building
 from millrace.testing.faults import Interrupting, failing, files_of, full_disk, in_child, largest_file
 
 TABLE = pa.table({"k": [i % 40 for i in range(100)], "s": [f"text {i}" for i in range(100)]})

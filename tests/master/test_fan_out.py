@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from millrace.core.errors import ConfigError
 from millrace.datasets import ZipfSampler
-from millrace.master.fan_out import FanOut, Matches, fan_out, matches
+from millrace.master.read.fan_out import FanOut, Matches, fan_out, matches
 from millrace.master.store import MasterStore
-from millrace.rows.statistics import StreamStatistics
+from millrace.rows.stream_statistics import StreamStatistics
 
 
 def build(keys: object, path: Path, **options: object) -> MasterStore:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.core.errors import ConfigError, CorruptStoreError, StoreError
-from millrace.master import index as index_module
-from millrace.master.index import ENTRIES, STARTS, ShardIndex, build_index
+from millrace.master.read import shard_index as index_module
+from millrace.master.read.shard_index import ENTRIES, STARTS, ShardIndex, build_index
 from millrace.master.store import MasterStore
 
 KEYS = st.lists(st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1), max_size=300)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import millrace as mr
 from millrace.core.errors import CorruptStoreError
-from millrace.master import records
-from millrace.master.records import FILE, Layout
+from millrace.master.read import record_file as records
+from millrace.master.read.record_file import FILE, Layout
 from millrace.master.store import MasterStore
 from millrace.testing.oracle import assert_same_rows
 

@@ -25,7 +25,7 @@ from millrace.core.errors import (
     StoreVersionError,
 )
 from millrace.master.store import MasterStore
-from millrace.rows.keys import KeyCoder
+from millrace.rows.key_codes import KeyCoder
 from millrace.testing.cases import KEY_KINDS, PAYLOADS, JoinCase, KeyKind
 from millrace.testing.conformance import built
 from millrace.testing.faults import (

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from millrace.core.clock import VirtualClock
 from millrace.core.errors import ConfigError
 from millrace.master.device import DISKS, Device, DiskModel
+from millrace.master.read.wheel import Wheel
 from millrace.master.store import MasterStore
-from millrace.master.wheel import Wheel
 from millrace.testing.cases import JoinCase
 from millrace.testing.conformance import built
 

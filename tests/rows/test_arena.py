@@ -17,7 +17,7 @@ from millrace.core.budget import MemoryBudget
 from millrace.core.space import FileSpace, HeapSpace
 from millrace.rows.arena import Arena
 from millrace.rows.columns import output_column
-from millrace.rows.keyed import KeyedRows
+from millrace.rows.keyed_rows import KeyedRows
 
 SAMPLES: dict[pa.DataType, list[Any]] = {
     pa.int8(): [1, None, -3, 4, 5, 6, None],

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.rows.builder import BATCH_BYTES, BATCH_ROWS, BatchBuilder
+from millrace.rows.batch_builder import BATCH_BYTES, BATCH_ROWS, BatchBuilder
 
 LONG = 200_000
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.core.errors import ConfigError, SchemaError
-from millrace.rows.keys import KeyCoder
+from millrace.rows.key_codes import KeyCoder
 from millrace.testing.collisions import colliding_pair
 
 quick = settings(max_examples=40, deadline=None)

@@ -16,9 +16,9 @@ from millrace.core.budget import MemoryBudget
 from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, ConfigError, SchemaError
 from millrace.datasets import ZipfSampler
 from millrace.datasets.zipf import harmonic
-from millrace.rows import statistics as statistics_module
+from millrace.rows import stream_statistics as statistics_module
 from millrace.rows.rank_curve import RankCurve
-from millrace.rows.statistics import LEAST_BYTES, StreamStatistics
+from millrace.rows.stream_statistics import LEAST_BYTES, StreamStatistics
 
 Codes = npt.NDArray[np.int64]
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.core.errors import BudgetTooSmallError, ConfigError, StateError
 from millrace.datasets import synthetic_master, zipf_stream
-from millrace.semistream import auto
-from millrace.semistream.auto import Auto, Decision
+from millrace.semistream.choose import auto
+from millrace.semistream.choose.auto import Auto, Decision
 from millrace.testing import conformance
 from millrace.testing.cases import JoinCase
 from millrace.testing.conformance import Subject

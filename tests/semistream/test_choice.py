@@ -13,7 +13,7 @@ from millrace.core.errors import BudgetTooSmallError, ConfigError, MillraceError
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.symbols import Disk, UnitCosts
 from millrace.datasets import synthetic_master
-from millrace.semistream.choice import Choice, choose
+from millrace.semistream.choose.choice import Choice, choose
 
 ROWS = 20_000
 ZIPF, DISK = Frequencies.zipf(1.0, ROWS), mr.Device("hdd-2013")

@@ -10,7 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.core.spec import JoinSpec
-from millrace.rows.keys import KeyCoder
+from millrace.rows.key_codes import KeyCoder
 from millrace.testing.cases import HOWS
 from millrace.testing.collisions import colliding_pair
 from millrace.testing.conformance import Subject, subjects

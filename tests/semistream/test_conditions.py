@@ -13,8 +13,8 @@ import pytest
 
 import millrace as mr
 from millrace.core.errors import ConfigError, SchemaError
-from millrace.semistream.conditions import Together
-from millrace.semistream.open_room import Search
+from millrace.semistream.conditions.condition import Together
+from millrace.semistream.waiting.condition_room import Search
 from millrace.testing.strategies import third_of_pairs
 
 MOST, LEAST = 2**63 - 1, -(2**63)

@@ -12,9 +12,9 @@ import pytest
 import millrace as mr
 from millrace.core.errors import ConfigError
 from millrace.datasets import zipf_stream
-from millrace.semistream.indexed import Oldest
-from millrace.semistream.page_queue import PageQueue
-from millrace.semistream.position import Position
+from millrace.semistream.access.oldest import Oldest
+from millrace.semistream.access.page_queue import PageQueue
+from millrace.semistream.access.position import Position
 
 pytestmark = pytest.mark.sampled(4)
 

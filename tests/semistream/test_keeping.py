@@ -12,7 +12,7 @@ import pytest
 from millrace.core.spec import JoinSpec
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
-from millrace.rows import keepsake
+from millrace.rows import keyed_rows_file as keepsake
 from millrace.semistream.join import SemiStreamJoin
 from millrace.testing.oracle import assert_same_rows, oracle_join
 

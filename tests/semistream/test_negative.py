@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from millrace.kernels.groups import ABSENT, COLLECTING, EMPTY, MISS
-from millrace.master.wheel import Load
-from millrace.rows.keyed import Codes
-from millrace.rows.keys import KeyCoder
-from millrace.rows.sieve import Sieve
-from millrace.semistream.balanced import BalancedCache
-from millrace.semistream.three_cycle import ThreeCycle
-from millrace.semistream.waiting import WaitingRoom
+from millrace.master.read.wheel import Load
+from millrace.rows.code_filter import Sieve
+from millrace.rows.key_codes import KeyCoder
+from millrace.rows.keyed_rows import Codes
+from millrace.semistream.cache.balanced import BalancedCache
+from millrace.semistream.cache.three_cycle import ThreeCycle
+from millrace.semistream.waiting.waiting_room import WaitingRoom
 from millrace.testing.cases import JoinCase
 from millrace.testing.collisions import colliding_pair
 from millrace.testing.conformance import Subject, check_exact

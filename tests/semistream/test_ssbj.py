@@ -14,8 +14,8 @@ import pytest
 import millrace as mr
 from millrace.core.spec import JoinSpec
 from millrace.kernels.groups import COLLECTING
-from millrace.rows.builder import BATCH_BYTES, BATCH_ROWS
-from millrace.semistream.balanced import BalancedCache
+from millrace.rows.batch_builder import BATCH_BYTES, BATCH_ROWS
+from millrace.semistream.cache.balanced import BalancedCache
 from millrace.testing.oracle import assert_same_rows, oracle_join
 
 pytestmark = pytest.mark.sampled(4)

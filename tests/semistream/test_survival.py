@@ -10,7 +10,7 @@ import pytest
 
 from millrace.core.errors import BudgetExceededError, ConfigError, StateError
 from millrace.master.store import MasterStore
-from millrace.rows.builder import BATCH_BYTES
+from millrace.rows.batch_builder import BATCH_BYTES
 from millrace.semistream.join import SemiStreamJoin
 
 BATCH = pa.record_batch({"a": [i % 50 for i in range(900)], "b": [i % 7 for i in range(900)]})

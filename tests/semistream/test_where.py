@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.core.errors import ConfigError, SchemaError, StateError
 from millrace.core.spec import How, JoinSpec
-from millrace.master.wheel import Load
-from millrace.semistream.open_room import OpenRoom
+from millrace.master.read.wheel import Load
+from millrace.semistream.waiting.condition_room import OpenRoom
 from millrace.testing import conformance
 from millrace.testing.cases import HOWS, JoinCase, KeyKind
 from millrace.testing.conformance import Subject, refused, subjects

@@ -21,14 +21,14 @@ from pyspark.sql.types import StructType
 from test_meeting import OnDisk
 from test_wheelwork import FakeHandle
 
-from millrace.adaptive.tree import JoinTree
+from millrace.adaptive.multiway.join_tree import JoinTree
 from millrace.core.errors import SchemaError, StateError
-from millrace.spark.hypercube import Cell
-from millrace.spark.hypercube_plan import HypercubePlan
-from millrace.spark.leaving import WayOut
-from millrace.spark.meeting import numbers, pack
-from millrace.spark.several import planned
-from millrace.spark.shares import grid
+from millrace.spark.streams.hypercube import Cell
+from millrace.spark.streams.hypercube_plan import HypercubePlan
+from millrace.spark.streams.hypercube_shares import grid
+from millrace.spark.streams.named_inputs import planned
+from millrace.spark.streams.stateful_join import numbers, pack
+from millrace.spark.transport.output_files import WayOut
 from millrace.worker.handover import read_again
 
 CHAIN = [("a.x", "b.x"), ("b.y", "c.y")]
@@ -173,7 +173,7 @@ def test_integers_of_different_widths_meet() -> None:
 
 
 def test_keys_that_share_a_code_do_not_match(monkeypatch: pytest.MonkeyPatch) -> None:
-    from millrace.rows.keys import KeyCoder
+    from millrace.rows.key_codes import KeyCoder
 
     real = KeyCoder.codes
     monkeypatch.setattr(KeyCoder, "codes", lambda self, columns: (real(self, columns)[0] % 3, None))

@@ -20,7 +20,7 @@ from streams import same_rows
 
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError
 from millrace.spark import join_streams
-from millrace.spark.errors import readable
+from millrace.spark.error_messages import readable
 
 LEFT = "k long, n string, t timestamp, lid long, tags array<long>"
 RIGHT = "k int, n string, t timestamp, rid long"

@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from millrace.core.errors import SpillError, StateError
-from millrace.spark.copies import LocalCopies, digest_of
-from millrace.spark.leaving import WayOut
+from millrace.spark.state.local_copies import LocalCopies, digest_of
+from millrace.spark.transport.output_files import WayOut
 from millrace.worker import handover, shipping
 from millrace.worker.handover import read_again
 

@@ -18,11 +18,11 @@ from pyspark.sql.types import StructType
 from test_wheelwork import FakeHandle
 
 from millrace.core.errors import StateError
-from millrace.spark.bands import Band
-from millrace.spark.blobs import from_blob
-from millrace.spark.leaving import WayOut
-from millrace.spark.meeting import SIDES, Meeting, numbers, pack
-from millrace.spark.meeting_plan import MeetingPlan
+from millrace.spark.streams.band_buckets import Band
+from millrace.spark.streams.pair_plan import MeetingPlan
+from millrace.spark.streams.stateful_join import SIDES, Meeting, numbers, pack
+from millrace.spark.transport.batch_bytes import from_blob
+from millrace.spark.transport.output_files import WayOut
 from millrace.worker.handover import read_again
 
 pytestmark = pytest.mark.sampled(4)

@@ -27,8 +27,8 @@ from millrace.core.errors import ConfigError, StateError
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.spark import enrich
-from millrace.spark import pipeline as pipelines
-from millrace.spark.pipeline import Lines, Pipeline, PipelineError, readable
+from millrace.spark.pipeline import pipeline as pipelines
+from millrace.spark.pipeline.pipeline import Lines, Pipeline, PipelineError, readable
 
 ROOT = Path(__file__).parents[2]
 BRIEFLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for a Java that does not live long
@@ -666,7 +666,7 @@ def test_spark_submit_of_the_example(spark: SparkSession, tmp_path: Path) -> Non
 
 def test_a_module_run_with_faults(write: Write) -> None:
     file = write(_changed(("how", "hwo")))
-    command = [sys.executable, "-W", "error", "-m", "millrace.spark.pipeline"]
+    command = [sys.executable, "-W", "error", "-m", "millrace.spark.pipeline.pipeline"]
     code, out, err = Process(*command, file, folder=file.parent).end()
     assert (code, out) == (1, "")
     assert err == f"error: {file}:12: [join] hwo: unknown key; did you mean how?\n"

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from millrace.core.errors import ConfigError, SchemaError, StoreExistsError
 from millrace.master.store import MasterStore
 from millrace.spark import assign_keys, build_master, find_duplicates, find_new, merge_keys
-from millrace.spark.zipf import register
+from millrace.spark.zipf_source import register
 
 
 def key_map(path: Path) -> dict[Any, int]:

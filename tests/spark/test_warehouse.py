@@ -23,14 +23,13 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from typer.testing import CliRunner
 
-from millrace.cli import demo
 from millrace.cli.main import app
 from millrace.core.errors import ConfigError
-from millrace.spark.fingerprint import fingerprint
-from millrace.spark.metrics import NAMES
-from millrace.spark.quiet import check_java
-from millrace.spark.report import facts, story, verdict
-from millrace.spark.warehouse import (
+from millrace.spark.quiet_session import check_java
+from millrace.spark.task_metrics import NAMES
+from millrace_bench.demo import demo_command as demo
+from millrace_bench.demo.fingerprint import fingerprint
+from millrace_bench.demo.warehouse import (
     Comparison,
     Moment,
     Result,
@@ -38,6 +37,7 @@ from millrace.spark.warehouse import (
     Warehouse,
     WrongResultError,
 )
+from millrace_bench.demo.warehouse_report import facts, story, verdict
 
 TINY = Setting(scale=0.01, orders=12_000, memory="60kB", batches=4)
 MOMENT = Moment(
@@ -215,7 +215,7 @@ def test_settings_that_cannot_work(options: dict[str, Any], message: str) -> Non
 
 
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, extra in (("pyspark", "spark"), ("matplotlib", "bench")):
+    for module, extra in (("pyspark", "spark"), ("matplotlib", "plot")):
         monkeypatch.setattr(demo, "find_spec", lambda name, missing=module: None if name == missing else True)
         done = CliRunner().invoke(app, ["demo", "--directory", str(tmp_path / "demo")])
         assert done.exit_code == 1

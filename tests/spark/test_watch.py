@@ -13,7 +13,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from millrace.spark.metrics import NAMES
+from millrace.spark.task_metrics import NAMES
 from millrace.spark.watch import FACTS, Board, observed, watch
 
 IDLE: dict[str, Any] = dict.fromkeys(NAMES)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.rows.keys import KeyCoder
+from millrace.rows.key_codes import KeyCoder
 
 SCHEMA = (
     "tiny byte, small short, whole int, big long, flag boolean, day date, moment timestamp, "

@@ -18,7 +18,15 @@ from pyspark.sql.types import LongType, StructField, StructType
 from millrace.core.clock import VirtualClock
 from millrace.core.errors import ConfigError, SchemaError
 from millrace.datasets import ZipfSampler
-from millrace.spark.zipf import SCHEMA, ZipfOptions, ZipfSource, ZipfStreamReader, register, row_ranges, zipf_rows
+from millrace.spark.zipf_source import (
+    SCHEMA,
+    ZipfOptions,
+    ZipfSource,
+    ZipfStreamReader,
+    register,
+    row_ranges,
+    zipf_rows,
+)
 
 EVERYTHING = ReadAllAvailable()
 

@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millrace.adaptive.algorithms import Algorithm
-from millrace.adaptive.algorithms import algorithm as named
-from millrace.adaptive.arriving import Arriving
-from millrace.adaptive.blocks import Disk
+from millrace.adaptive.disk.blocks import Disk
 from millrace.adaptive.lifecycle import NOTHING, AdaptiveJoin, Schemas
-from millrace.adaptive.machinery import LogicalClock, Machinery
-from millrace.adaptive.matching import Band, Matching
-from millrace.adaptive.memory import MATCHED, SortedRows, Workspace
-from millrace.adaptive.output import Batches, BatchSource, PairOutput
-from millrace.adaptive.partitions import Partitions
-from millrace.adaptive.side import Side
-from millrace.adaptive.sizing import Sizes
-from millrace.adaptive.spec import SIDES, On, PairSpec
-from millrace.adaptive.tree import is_tree
+from millrace.adaptive.memory.code_ranges import Partitions
+from millrace.adaptive.memory.pair_codes import Band, Matching
+from millrace.adaptive.memory.pair_output import Batches, BatchSource, PairOutput
+from millrace.adaptive.memory.side import Side
+from millrace.adaptive.memory.sorted_rows import MATCHED, SortedRows, Workspace
+from millrace.adaptive.memory_split import Sizes
+from millrace.adaptive.multiway.join_tree import is_tree
+from millrace.adaptive.pair.arriving_pair import Arriving
+from millrace.adaptive.pair.pair_algorithms import Algorithm
+from millrace.adaptive.pair.pair_algorithms import algorithm as named
+from millrace.adaptive.pair.pair_spec import SIDES, On, PairSpec
+from millrace.adaptive.pair.pair_state import LogicalClock, Machinery
 from millrace.core.budget import Reservation
 from millrace.core.clock import Clock
 from millrace.core.errors import SchemaError
 from millrace.core.space import Space
-from millrace.rows.builder import BATCH_ROWS
+from millrace.rows.batch_builder import BATCH_ROWS
 
 
 class StreamJoin(AdaptiveJoin):
@@ -36,7 +36,8 @@ class StreamJoin(AdaptiveJoin):
     ----------
     on
         Key column of both inputs; a list of them; or a pair ``(left name, right name)``. For several inputs a list of
-        conditions ``("input.column", "input.column")``: see :class:`~millrace.adaptive.multiway.MultiwayJoin`.
+        conditions ``("input.column", "input.column")``: see
+        :class:`~millrace.adaptive.multiway.multiway_join.MultiwayJoin`.
     algorithm
         A name from the table of algorithms, or an ``Algorithm`` of your own.
     memory
@@ -80,7 +81,7 @@ class StreamJoin(AdaptiveJoin):
 
     def __new__(cls, on: Any = None, algorithm: Any = "diner", *_: Any, **__: Any) -> StreamJoin:
         if cls is StreamJoin and (is_tree(on) or getattr(algorithm, "name", algorithm) in ("miner", "mjoin")):
-            from millrace.adaptive.multiway import MultiwayJoin
+            from millrace.adaptive.multiway.multiway_join import MultiwayJoin
 
             return super().__new__(MultiwayJoin)
         return super().__new__(cls)

@@ -18,19 +18,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.adaptive import snapshots
-from millrace.adaptive.algorithms import Algorithm
-from millrace.adaptive.arrivals import Arrivals
-from millrace.adaptive.arriving import Arriving
-from millrace.adaptive.explain import explained, listed
-from millrace.adaptive.feeding import BUFFER_SHARE, Costs, Feeding, arrivals_of, at_rest, checked_inputs, schemas_of
-from millrace.adaptive.machinery import Machinery
-from millrace.adaptive.metrics import AdaptiveMetrics
-from millrace.adaptive.output import Batches, Output
-from millrace.adaptive.side import Side
-from millrace.adaptive.sizing import Sizes
-from millrace.adaptive.spec import schema_difference
-from millrace.adaptive.spill import SpillArea
+from millrace.adaptive import adaptive_snapshot as snapshots
+from millrace.adaptive.adaptive_metrics import AdaptiveMetrics
+from millrace.adaptive.arrivals.events import Arrivals
+from millrace.adaptive.arrivals.feeding import (
+    BUFFER_SHARE,
+    Costs,
+    Feeding,
+    arrivals_of,
+    at_rest,
+    checked_inputs,
+    schemas_of,
+)
+from millrace.adaptive.disk.spill_files import SpillArea
+from millrace.adaptive.explain_adaptive import explained, listed
+from millrace.adaptive.memory.pair_output import Batches, Output
+from millrace.adaptive.memory.side import Side
+from millrace.adaptive.memory_split import Sizes
+from millrace.adaptive.pair.arriving_pair import Arriving
+from millrace.adaptive.pair.pair_algorithms import Algorithm
+from millrace.adaptive.pair.pair_spec import schema_difference
+from millrace.adaptive.pair.pair_state import Machinery
 from millrace.core.budget import MemoryBudget, Reservation
 from millrace.core.clock import Clock, RealClock
 from millrace.core.errors import (
@@ -306,8 +314,8 @@ class AdaptiveJoin(OneCallAtATime, ABC):
         inputs
             By name: ``left=`` and ``right=``, or as the conditions name them. Lists of record batches, tables and
             datasets are read in turns. If one of them is something else, such as a source of
-            ``millrace.adaptive.sources``, an iterator, a reader, or a function that returns one, each is read in a
-            thread of its own, and a sixteenth of the memory holds rows that have come and wait for their turn.
+            ``millrace.adaptive.arrivals.ipc_sources``, an iterator, a reader, or a function that returns one, each is
+            read in a thread of its own, and a sixteenth of the memory holds rows that wait for their turn.
         arrivals
             Events of inputs of these names, instead of them.
         costs

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
-from millrace.cli import algorithms, bench, demo, embedded, generate, join, master, run, tune
+from millrace.cli import algorithms, generate, join, master, run, tune
 from millrace.cli.display import ErrorsInOneLine, out
 
 _EXAMPLE = """From nothing to an enriched stream:
@@ -53,12 +54,15 @@ def millrace(
     """
 
 
-app.command("demo")(demo.demo)
-app.command("embedded-demo")(embedded.embedded_demo)
 app.add_typer(generate.app, name="generate")
 app.add_typer(master.app, name="master")
 app.command("join")(join.join)
 app.command("run")(run.run)
 app.command("tune")(tune.tune)
 app.command("algorithms")(algorithms.algorithms)
-app.add_typer(bench.app, name="bench")
+for plugin in entry_points(group="millrace.commands"):
+    command = plugin.load()
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=plugin.name)
+    else:
+        app.command(plugin.name)(command)

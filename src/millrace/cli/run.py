@@ -18,7 +18,7 @@ from millrace.core.sizes import format_size
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from millrace.spark.pipeline import Pipeline
+    from millrace.spark.pipeline.pipeline import Pipeline
 
 _LOOK_SECONDS = 2.0
 
@@ -39,7 +39,7 @@ def run(
     Example: millrace run pipeline.toml --available-now
     """
     try:
-        from millrace.spark import pipeline as pipelines
+        from millrace.spark.pipeline import pipeline as pipelines
     except ModuleNotFoundError as error:
         raise ConfigError(f"run: needs Spark, and there is no {error.name}: pip install 'millrace[spark]'") from None
     try:
@@ -71,7 +71,7 @@ def _failed(problems: list[str]) -> typer.Exit:
 
 def _run(pipeline: Pipeline, shown: bool) -> tuple[Tally, bool]:
     """Run a query to its end or to Ctrl-C; what it did, and whether it was interrupted."""
-    from millrace.spark.quiet import hush
+    from millrace.spark.quiet_session import hush
     from millrace.spark.watch import watch
 
     hush()
@@ -219,7 +219,7 @@ def _tell_plan(pipeline: Pipeline, as_json: bool) -> None:
 
 def _plan(pipeline: Pipeline) -> list[tuple[str, str]]:
     """What the pipeline will do: a name and a sentence for each of its parts."""
-    from millrace.spark.pipeline import listed
+    from millrace.spark.pipeline.pipeline import listed
 
     tables = pipeline.tables
     source, sink = tables["source"], tables["sink"]
@@ -243,7 +243,7 @@ def _at(table: dict[str, Any]) -> str:
 def _master(master: dict[str, Any]) -> str:
     from millrace.master.manifest import is_store
     from millrace.master.store import MasterStore
-    from millrace.spark.pipeline import listed
+    from millrace.spark.pipeline.pipeline import listed
 
     path, build = master["store"], master.get("build")
     if build is None or is_store(Path(path)):
@@ -254,8 +254,8 @@ def _master(master: dict[str, Any]) -> str:
 
 
 def _join(join: dict[str, Any], store: str) -> str:
-    from millrace.semistream.auto import AUTO
-    from millrace.spark.pipeline import listed
+    from millrace.semistream.choose.auto import AUTO
+    from millrace.spark.pipeline.pipeline import listed
 
     on = join["on"]
     pairs = on if isinstance(on, dict) else {name: name for name in listed(on)}
@@ -276,8 +276,8 @@ def _by(path: str, pending: str) -> str:
     """What is chosen for a store, and why, as far as it is there to look at."""
     from millrace.master.manifest import is_store
     from millrace.master.store import MasterStore
-    from millrace.semistream.auto import AUTO
-    from millrace.spark.choosing import decided
+    from millrace.semistream.choose.auto import AUTO
+    from millrace.spark.enrich.auto_algorithm import decided
 
     if not is_store(Path(path)):
         return "what suits the master once it is built"

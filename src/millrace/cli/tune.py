@@ -39,9 +39,9 @@ def tune(
     from millrace.cost.symbols import Disk
     from millrace.master.device import Device
     from millrace.master.store import MasterStore
-    from millrace.semistream.asked import check_goal, check_master
-    from millrace.semistream.calibrated import calibrated
-    from millrace.semistream.choice import choose
+    from millrace.semistream.choose.choice import choose
+    from millrace.semistream.choose.unit_cost_file import calibrated
+    from millrace.semistream.choose.validate import check_goal, check_master
 
     if (memory is None) == (rate is None):
         raise ConfigError("tune: expected --memory (for the highest rate) or --rate (for the least memory)")

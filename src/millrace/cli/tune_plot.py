@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from millrace.core.errors import BudgetTooSmallError, ConfigError
-from millrace.semistream.choice import Choice
+from millrace.semistream.choose.choice import Choice
 
 _DECADES = 1.0  # to both sides of the chosen memory
 _PLACES = 13
@@ -19,7 +19,7 @@ def draw(path: Path, chosen: Choice, at: Callable[[int], Choice]) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError("plot: needs matplotlib; pip install 'millrace[bench]'") from None
+        raise ConfigError("plot: needs matplotlib; pip install 'millrace[plot]'") from None
 
     lines: dict[str, list[tuple[float, float]]] = {}
     for memory in np.geomspace(chosen.best.memory / 10**_DECADES, chosen.best.memory * 10**_DECADES, _PLACES):

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from millrace.core.bisection import increasing_root
 from millrace.core.errors import BudgetTooSmallError, ConfigError, one_of
-from millrace.core.search import increasing_root
 from millrace.core.sizes import format_size
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import MeasuredCosts

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from millrace.core.evidence import MARGIN, count_for
-from millrace.core.search import increasing_root
+from millrace.core.bisection import increasing_root
+from millrace.core.significance import MARGIN, count_for
 from millrace.cost.crowding import filled
 from millrace.cost.engine import Prediction, Room, Situation
 from millrace.cost.frequencies import Floats, Frequencies, at_least

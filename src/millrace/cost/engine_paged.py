@@ -17,8 +17,8 @@ import math
 
 import numpy as np
 
+from millrace.core.bisection import increasing_root
 from millrace.core.errors import ConfigError
-from millrace.core.search import increasing_root
 from millrace.cost.engine import Prediction, Room, Situation
 from millrace.cost.frequencies import Floats, Frequencies, at_least
 from millrace.cost.page_loads import PageLoads

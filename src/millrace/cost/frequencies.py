@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from millrace.core.bisection import increasing_root
 from millrace.core.errors import ConfigError
-from millrace.core.figures import is_number, is_whole
-from millrace.core.search import increasing_root
+from millrace.core.numeric import is_number, is_whole
 
 Floats = npt.NDArray[np.float64]
 RowsPerKey = Sequence[tuple[int, float]]

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from millrace.core.search import increasing_root
+from millrace.core.bisection import increasing_root
 from millrace.cost.frequencies import Frequencies
 
 _NODES, _LENGTHS = np.polynomial.legendre.leggauss(24)

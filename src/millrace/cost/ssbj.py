@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millrace.core.bisection import increasing_root
 from millrace.core.errors import BudgetTooSmallError, OutOfReachError
-from millrace.core.search import increasing_root
 from millrace.cost.frequencies import ONE_ROW, Frequencies, RowsPerKey
 from millrace.cost.symbols import Disk, Sizes, UnitCosts
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace.core.errors import ConfigError
-from millrace.core.figures import is_number
+from millrace.core.numeric import is_number
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from millrace.core.bisection import increasing_root
 from millrace.core.errors import BudgetTooSmallError, OutOfReachError
-from millrace.core.search import increasing_root
 from millrace.core.sizes import format_size
 from millrace.cost.engine import Prediction, Situation, least_memory, predict
 

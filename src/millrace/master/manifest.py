@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.core.errors import CorruptStoreError, StoreError, StoreNotFoundError, StoreVersionError
-from millrace.master.records import Layout
+from millrace.master.read.record_file import Layout
 
 FORMAT = 2
 MANIFEST = "manifest.json"

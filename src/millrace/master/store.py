@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from millrace.core.errors import CorruptStoreError, StoreError
 from millrace.core.sizes import format_size
-from millrace.master.index import ShardIndex
 from millrace.master.manifest import FileEntry, Manifest
-from millrace.master.pages import MappedRows
-from millrace.master.records import Records
-from millrace.rows.keys import KeyCoder
+from millrace.master.read.mapped_rows import MappedRows
+from millrace.master.read.record_file import Records
+from millrace.master.read.shard_index import ShardIndex
+from millrace.rows.key_codes import KeyCoder
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -94,7 +94,7 @@ class MasterStore:
         progress
             Called with the number of rows written so far.
         """
-        from millrace.master.build import build_store
+        from millrace.master.write.build_store import build_store
 
         build_store(
             source,
@@ -116,7 +116,7 @@ class MasterStore:
 
         Records, if wanted, are written with it.
         """
-        from millrace.master.build import add_index
+        from millrace.master.write.build_store import add_index
 
         add_index(Path(path), records)
         return MasterStore.open(path)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from millrace.core.search import lowest
+from millrace.core.bisection import lowest
 from millrace.datasets.zipf import harmonic
 
 Floats = npt.NDArray[np.float64]

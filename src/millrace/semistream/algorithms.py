@@ -9,20 +9,20 @@ from typing import Any
 from millrace.core.errors import ConfigError, one_of
 from millrace.core.options import check_known, options_of
 from millrace.master.store import MasterStore
-from millrace.semistream.access import Access, Surroundings
-from millrace.semistream.balanced import BalancedCache
-from millrace.semistream.batched import Batched
-from millrace.semistream.cache import Cache, NoCache
-from millrace.semistream.cyclic import Cyclic, Repeated
-from millrace.semistream.direct import Direct, PerTuple
-from millrace.semistream.frequency import FrequencyCache, LeastFrequentCache, OccupancyCache, TurnCache
-from millrace.semistream.fullest import Fullest
-from millrace.semistream.indexed import Oldest
-from millrace.semistream.page_cache import RecentPages, UsefulPages
-from millrace.semistream.page_queue import PageQueue
-from millrace.semistream.planned import Planned
-from millrace.semistream.position import Position
-from millrace.semistream.recent import RecentCache
+from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.batched import Batched
+from millrace.semistream.access.cyclic import Cyclic, Repeated
+from millrace.semistream.access.direct import Direct, PerTuple
+from millrace.semistream.access.fullest import Fullest
+from millrace.semistream.access.oldest import Oldest
+from millrace.semistream.access.page_queue import PageQueue
+from millrace.semistream.access.planned import Planned
+from millrace.semistream.access.position import Position
+from millrace.semistream.cache.balanced import BalancedCache
+from millrace.semistream.cache.cache_policy import Cache, NoCache
+from millrace.semistream.cache.frequency import FrequencyCache, LeastFrequentCache, OccupancyCache, TurnCache
+from millrace.semistream.cache.page_cache import RecentPages, UsefulPages
+from millrace.semistream.cache.recent import RecentCache
 
 
 @dataclass(frozen=True)

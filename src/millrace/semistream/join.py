@@ -25,26 +25,26 @@ from millrace.core.spec import JoinSpec, On
 from millrace.cost.plan import LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, plan, rows_by_share
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
-from millrace.rows.builder import BATCH_ROWS
+from millrace.rows.batch_builder import BATCH_ROWS
+from millrace.rows.code_filter import LEAST_MATCHES, Sieve
 from millrace.rows.columns import plain_batch, plain_schema
-from millrace.rows.keyed import holds_its_code
-from millrace.rows.sieve import LEAST_MATCHES, Sieve
-from millrace.semistream.access import Access, Surroundings
+from millrace.rows.keyed_rows import holds_its_code
+from millrace.semistream.access.access_policy import Access, Surroundings
 from millrace.semistream.algorithms import Algorithm
 from millrace.semistream.algorithms import algorithm as named
-from millrace.semistream.auto import AUTO, Auto, Decision, Past, check_free
-from millrace.semistream.cache import Cache
-from millrace.semistream.conditions import Condition
-from millrace.semistream.explain import explained
+from millrace.semistream.cache.cache_policy import Cache
+from millrace.semistream.choose.auto import AUTO, Auto, Decision, Past, check_free
+from millrace.semistream.choose.explain_join import explained
+from millrace.semistream.conditions.condition import Condition
+from millrace.semistream.conditions.residual import Residual
 from millrace.semistream.loop import PIECE
-from millrace.semistream.numbered import NumberedRows
-from millrace.semistream.open_room import OpenRoom, Search
-from millrace.semistream.order import WAITING, OrderBuffer
-from millrace.semistream.output import Batches, Output
-from millrace.semistream.residual import Residual
+from millrace.semistream.output.order_buffer import WAITING, OrderBuffer
+from millrace.semistream.output.output_columns import Batches, Output
+from millrace.semistream.output.row_numbers import NumberedRows
+from millrace.semistream.resumable import Surviving
 from millrace.semistream.shedding import Shedding
-from millrace.semistream.surviving import Surviving
-from millrace.semistream.waiting import WaitingRoom
+from millrace.semistream.waiting.condition_room import OpenRoom, Search
+from millrace.semistream.waiting.waiting_room import WaitingRoom
 
 
 class Unchanged(Enum):
@@ -74,7 +74,7 @@ class SemiStreamJoin(Surviving):
     algorithm
         A name from the table of algorithms, or an ``Algorithm`` of your own; by default ``"ssbj"``, or ``"meshjoin"``
         without ``on``. ``"auto"``: the join chooses, and chooses again when the stream turns out to be different; see
-        :mod:`millrace.semistream.auto`.
+        :mod:`millrace.semistream.choose.auto`.
     memory
         The budget: bytes, ``"64MB"``, or ``"1%"`` of the master. It covers the cache, the waiting tuples, their index
         and queue, and the buffer of a load. Batches on their way in and out (at most about 8 MB each) are not in it.

@@ -26,20 +26,20 @@ from millrace.core.sizes import format_size
 from millrace.core.spec import JoinSpec
 from millrace.kernels import multimap
 from millrace.kernels.groups import ABSENT, MISS
+from millrace.master.read.wheel import Load
 from millrace.master.store import MasterStore
-from millrace.master.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices, shape_of
-from millrace.rows.keyed import Codes, KeyedRows
-from millrace.semistream.access import Access
-from millrace.semistream.auto import Auto
-from millrace.semistream.cache import Cache
-from millrace.semistream.direct import Direct
-from millrace.semistream.open_room import OpenRoom
-from millrace.semistream.output import Batches, Output, as_indices
-from millrace.semistream.residual import Residual
+from millrace.rows.keyed_rows import Codes, KeyedRows
+from millrace.semistream.access.access_policy import Access
+from millrace.semistream.access.direct import Direct
+from millrace.semistream.cache.cache_policy import Cache
+from millrace.semistream.choose.auto import Auto
+from millrace.semistream.conditions.residual import Residual
+from millrace.semistream.output.output_columns import Batches, Output, as_indices
 from millrace.semistream.shedding import Shedding
-from millrace.semistream.waiting import WaitingRoom
+from millrace.semistream.waiting.condition_room import OpenRoom
+from millrace.semistream.waiting.waiting_room import WaitingRoom
 
 PIECE = 65_536  # stream rows handled at a time
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from millrace.core.clock import Clock, RealClock
 from millrace.core.errors import ConfigError, one_of
 from millrace.kernels.sampling import sampled
-from millrace.rows.keyed import Codes
+from millrace.rows.keyed_rows import Codes
 
 Sampling = Literal["random", "key"]
 _ALL = 2**64

@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame
 from millrace.core.sizes import format_size, parse_size
 from millrace.core.spec import On
 from millrace.master.store import MasterStore
-from millrace.semistream.auto import AUTO
-from millrace.semistream.conditions import Condition
-from millrace.spark.carry import check_turns
-from millrace.spark.choosing import decided
-from millrace.spark.enrich import opened, planned, with_condition
+from millrace.semistream.choose.auto import AUTO
+from millrace.semistream.conditions.condition import Condition
+from millrace.spark.enrich.auto_algorithm import decided
+from millrace.spark.enrich.carry import check_turns
+from millrace.spark.enrich.single import opened, planned, with_condition
 
 
 def explain(

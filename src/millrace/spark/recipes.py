@@ -26,9 +26,10 @@ from millrace.core.errors import ConfigError, SchemaError
 from millrace.core.spec import JoinSpec, On
 from millrace.master.manifest import is_store
 from millrace.master.store import MasterStore
-from millrace.spark import metrics, types
-from millrace.spark.enrich import enrich
-from millrace.spark.routing import quoted
+from millrace.spark import arrow_types as types
+from millrace.spark import task_metrics as metrics
+from millrace.spark.enrich.single import enrich
+from millrace.spark.transport.routing import quoted
 
 _NUMBER = "__millrace_number"
 

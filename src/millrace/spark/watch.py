@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from millrace.core.sizes import format_size
-from millrace.spark.metrics import PREFIX, told
+from millrace.spark.task_metrics import PREFIX, told
 
 WAITING = "waiting for input"
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.spec import How, JoinSpec
-from millrace.semistream.conditions import Condition
+from millrace.semistream.conditions.condition import Condition
 from millrace.testing.oracle import oracle_join
 
 KeyKind = Literal[

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millrace.adaptive import spill
+from millrace.adaptive.disk import spill_files as spill
 from millrace.core.clock import VirtualClock
-from millrace.master.build import ShardWriter
+from millrace.master.write.build_store import ShardWriter
 
 __all__ = [
     "Interrupting",

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from millrace.core.spec import JoinSpec
 from millrace.rows.columns import plain_schema
-from millrace.semistream.conditions import Band, Between, Compare, Condition, Predicate
+from millrace.semistream.conditions.condition import Band, Between, Compare, Condition, Predicate
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 _SHOWN = 5
@@ -53,7 +53,7 @@ def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec, where: Condi
     [{'k': 3, 'total': 30, 'name': 'Cy'}, {'k': 3, 'total': 30, 'name': 'Di'}]
     >>> oracle_join(stream, master, JoinSpec.of("k", "anti")).column("total").to_pylist()
     [10, 20]
-    >>> from millrace.semistream.conditions import compare
+    >>> from millrace.semistream.conditions.condition import compare
     >>> oracle_join(stream, master, JoinSpec.without_key(columns=["name"]), compare("k", "<", "k")).to_pylist()
     [{'k': 1, 'total': 10, 'name': 'Cy'}, {'k': 1, 'total': 10, 'name': 'Di'}]
     """

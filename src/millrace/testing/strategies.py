@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from millrace.semistream.conditions import Condition, Inclusive, Sign, band, between, compare, predicate
+from millrace.semistream.conditions.condition import Condition, Inclusive, Sign, band, between, compare, predicate
 from millrace.testing.cases import HOWS, KEY_KINDS, PAYLOADS, SPREADS, JoinCase, KeyKind, Payload
 
 small = st.integers(1, 25)

@@ -1,0 +1,330 @@
+"""Real sources on the real clock: a thread for each, and one bounded buffer between them and the consumer."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from millrace.adaptive.arrivals.events import (
+    WAIT,
+    Arrived,
+    Batches,
+    Ended,
+    Event,
+    Silent,
+    batches_of,
+    broken_off,
+    check_inputs,
+    checked_wait,
+)
+from millrace.core.budget import MemoryBudget
+from millrace.core.clock import Clock, RealClock
+from millrace.core.errors import BudgetExceededError, ConfigError, SchemaError, SourceError
+from millrace.core.sizes import format_size, parse_size
+
+Source: TypeAlias = "Batches | Callable[[], Batches]"
+
+_GRACE = 2.0
+
+
+class LiveArrivals:
+    """Inputs that are read from real sources as they come. Use as a context, or call :meth:`close`.
+
+    Parameters
+    ----------
+    inputs
+        For each input an iterable of record batches, a table, or a function that returns one; it is called, and read,
+        in a thread of its own. A source that may block should have a method ``cancel()``, which is called from another
+        thread and ends the blocking; those of ``millrace.adaptive.arrivals.ipc_sources`` do.
+    buffer
+        Bytes of tuples that have arrived and were not asked for yet, shared equally by the inputs. A source that is
+        ahead is not read further until there is room. Batches larger than an input's share come in pieces.
+    budget
+        The budget that the buffer is reserved in, as ``"input buffer"``; as long as the arrivals are open.
+    wait
+        Seconds without a tuple after which all inputs count as silent.
+    clock
+        What silence is measured with; the machine's by default.
+
+    Notes
+    -----
+    Tuples count until the consumer asks for the next event: while it works on a batch, the batch is still in the
+    buffer. What a source holds before it is in the buffer is the source's memory, at most one batch for each.
+
+    Tuples of one input stay in order; inputs follow each other as they arrived. If a source fails, what it had given
+    comes first, then a :class:`SourceError`, and everything is closed.
+
+    :meth:`close`, the end of a ``with``, an error, Ctrl-C while waiting, and the end of the object all stop the
+    threads. A source that neither returns nor can be cancelled is left behind after two seconds, ``abandoned`` names
+    it, and its thread does not hold up the end of the process.
+
+    Examples
+    --------
+    >>> with LiveArrivals({"left": pa.table({"k": [1, 2]}), "right": lambda: iter([])}) as arrivals:
+    ...     sorted(type(event).__name__ for event in arrivals)
+    ['Arrived', 'Ended', 'Ended']
+    """
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Source],
+        *,
+        buffer: str | int = "1MB",
+        budget: MemoryBudget | None = None,
+        wait: float = WAIT,
+        clock: Clock | None = None,
+    ) -> None:
+        check_inputs(inputs)
+        self.inputs = tuple(inputs)
+        self.clock: Clock = clock or RealClock()
+        self.wait = checked_wait(wait)
+        nbytes = parse_size(buffer)
+        if nbytes < len(inputs):
+            raise ConfigError(f"buffer: expected at least a byte for each of {len(inputs)} inputs; got {nbytes}")
+        self.abandoned: tuple[str, ...] = ()
+        self._reservation = (budget or MemoryBudget(nbytes)).reserve("input buffer", nbytes)
+        self._buffer = _Buffer(self.inputs, nbytes // len(inputs), self.clock)
+        self._readers = {name: _Reader(name, source, self._buffer) for name, source in inputs.items()}
+        self._events = self._arrive()
+        self._stop = weakref.finalize(self, _stop, self._buffer, self._readers)
+
+    @property
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return dict(self._buffer.schemas)
+
+    @property
+    def buffered(self) -> int:
+        return self._buffer.tuples
+
+    @property
+    def most_buffered(self) -> int:
+        return self._buffer.most_tuples
+
+    @property
+    def held_up(self) -> bool:
+        return self._buffer.held_up > 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the buffer, never more than it was given."""
+        return self._buffer.nbytes
+
+    @property
+    def most_nbytes(self) -> int:
+        return self._buffer.most_nbytes
+
+    def spend(self, seconds: float) -> None:
+        """Nothing to do: on the real clock, work takes its time by itself."""
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def __enter__(self) -> LiveArrivals:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the threads, close the sources, give the buffer back. Can be called again."""
+        self._events.close()
+        self._end()
+
+    def _end(self) -> None:
+        if self._stop.alive:
+            self.abandoned = self._stop() or ()
+            self._reservation.release()
+
+    def _arrive(self) -> Generator[Event, None, None]:
+        buffer = self._buffer
+        try:
+            buffer.last_arrival = self.clock.now()
+            for reader in self._readers.values():
+                reader.thread.start()
+            left = len(self.inputs)
+            while left:
+                event = buffer.next_event(self.wait)
+                if isinstance(event, SourceError):
+                    raise event
+                left -= isinstance(event, Ended)
+                yield event
+                buffer.forget(event)
+        finally:
+            self._end()
+
+
+class _Buffer:
+    """What readers have put in and the consumer has not yet taken out, under one lock."""
+
+    def __init__(self, inputs: tuple[str, ...], share: int, clock: Clock) -> None:
+        self.share = share
+        self.schemas: dict[str, pa.Schema] = {}
+        self.tuples = self.most_tuples = self.nbytes = self.most_nbytes = 0
+        self.held_up = 0
+        """Readers that wait for room."""
+        self.stopped = False
+        self.last_arrival = 0.0
+        self._clock = clock
+        self._held = dict.fromkeys(inputs, 0)
+        self._queue: deque[Arrived | Ended | SourceError] = deque()
+        self._changed = threading.Condition()
+        self._told_silence = False
+
+    # readers
+
+    def put(self, name: str, piece: pa.RecordBatch, nbytes: int) -> bool:
+        """Add tuples as soon as there is room for them; whether somebody still wants them."""
+        with self._changed:
+            self.held_up += 1
+            self._changed.wait_for(lambda: self.stopped or self._held[name] + nbytes <= self.share)
+            self.held_up -= 1
+            if self.stopped:
+                return False
+            self._held[name] += nbytes
+            self.nbytes += nbytes
+            self.most_nbytes = max(self.most_nbytes, self.nbytes)
+            self.tuples += piece.num_rows
+            self.most_tuples = max(self.most_tuples, self.tuples)
+            self.last_arrival = self._clock.now()
+            self._told_silence = False
+            self._queue.append(Arrived(name, piece))
+            self._changed.notify_all()
+        return True
+
+    def put_end(self, end: Ended | SourceError) -> None:
+        with self._changed:
+            self._queue.append(end)
+            self._changed.notify_all()
+
+    # the consumer
+
+    def next_event(self, wait: float) -> Event | SourceError:
+        """The next event, waited for."""
+        with self._changed:
+            while not self._queue:
+                left = None if self._told_silence else self.last_arrival + wait - self._clock.now()
+                if left is not None and left <= 0:
+                    self._told_silence = True
+                    return Silent()
+                self._changed.wait(left)
+            event = self._queue.popleft()
+            if isinstance(event, Arrived):
+                self.tuples -= event.batch.num_rows
+            return event
+
+    def forget(self, event: Event) -> None:
+        """The consumer is done with an event: its bytes are free again."""
+        if isinstance(event, Arrived):
+            with self._changed:
+                nbytes = _nbytes(event.batch)
+                self._held[event.input] -= nbytes
+                self.nbytes -= nbytes
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        with self._changed:
+            self.stopped = True
+            self._queue.clear()
+            self._changed.notify_all()
+
+
+class _Reader:
+    """The thread that reads one source. It knows the buffer, not the arrivals, which can thus go out of use."""
+
+    def __init__(self, name: str, source: Source, buffer: _Buffer) -> None:
+        self.name = name
+        self.source = source
+        self.tuples = self.batches = 0
+        self._buffer = buffer
+        self._opened: Any = None
+        self.thread = threading.Thread(target=self._read, name=f"millrace-{name}", daemon=True)
+
+    def cancel(self) -> None:
+        """Ask the source to stop blocking; from another thread than its own."""
+        for source in (self.source, self._opened):
+            cancel = getattr(source, "cancel", None)
+            if callable(cancel):
+                with suppress(Exception):
+                    cancel()
+
+    def _read(self) -> None:
+        end: Ended | SourceError = Ended(self.name)
+        try:
+            self._opened = self.source() if callable(self.source) else self.source
+            batches = iter(batches_of(self.name, self._opened))
+            try:
+                for batch in batches:
+                    if not self._put(batch):
+                        break
+            finally:
+                close = getattr(batches, "close", None)
+                if callable(close):
+                    close()
+        except BaseException as error:  # whatever it is, the consumer has to hear of it
+            end = broken_off(self.name, self.tuples, self.batches, error)
+            end.__cause__ = error
+        self._buffer.put_end(end)
+
+    def _put(self, batch: object) -> bool:
+        if not isinstance(batch, pa.RecordBatch):
+            raise SchemaError(f"expected record batches; got {type(batch).__name__}")
+        schema = self._buffer.schemas.setdefault(self.name, batch.schema)
+        if not batch.schema.equals(schema):
+            raise SchemaError(f"expected batches with columns {_listed(schema)}; got {_listed(batch.schema)}")
+        for piece in _pieces(batch, self._buffer.share):
+            if not self._buffer.put(self.name, piece, _nbytes(piece)):
+                return False
+            self.tuples += piece.num_rows
+        self.batches += 1
+        return not self._buffer.stopped
+
+
+def _stop(buffer: _Buffer, readers: dict[str, _Reader]) -> tuple[str, ...]:
+    """Stop all readers; returns the names of those that would not."""
+    buffer.stop()
+    here = threading.current_thread()
+    started = [reader for reader in readers.values() if reader.thread.is_alive() and reader.thread is not here]
+    for reader in started:
+        reader.cancel()
+    deadline = time.monotonic() + _GRACE
+    for reader in started:
+        reader.thread.join(max(0.0, deadline - time.monotonic()))
+    return tuple(reader.name for reader in started if reader.thread.is_alive())
+
+
+def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """A batch in pieces of at most so many bytes; none if it is empty."""
+    if batch.num_rows == 0:
+        return
+    nbytes = _nbytes(batch)
+    if nbytes <= most:
+        yield batch
+        return
+    if batch.num_rows == 1:
+        raise BudgetExceededError(
+            f"a tuple of {format_size(nbytes)} does not fit in the input's {format_size(most)} of the buffer"
+        )
+    rows = math.ceil(batch.num_rows / math.ceil(nbytes / most))
+    for start in range(0, batch.num_rows, rows):
+        yield from _pieces(batch.slice(start, rows), most)
+
+
+def _nbytes(batch: pa.RecordBatch) -> int:
+    """Bytes to charge for a batch: something for every tuple, also where no column takes memory."""
+    nbytes: int = batch.nbytes
+    return max(nbytes, int(batch.num_rows))
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in schema)

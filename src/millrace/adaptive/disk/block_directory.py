@@ -1,0 +1,218 @@
+"""What is known of the blocks on disk, itself mostly on disk: pages of entries, of which two are in memory.
+
+However much is spilled, the directory takes the memory that was reserved for it at the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.adaptive.disk.spill_files import BlockId, SpillArea
+from millrace.core.errors import BudgetExceededError
+
+Spans = npt.NDArray[np.int64]
+
+ENTRY_BYTES = 96
+"""What an entry takes in memory, without the bits of its rows."""
+
+_FIELDS = ("id", "rows", "nbytes", "low", "high", "left")
+
+
+@dataclass(slots=True)
+class Block:
+    """What is known of a block without reading it."""
+
+    id: BlockId
+    rows: int
+    nbytes: int
+    low: int
+    high: int
+    left: int
+    """When the last of its rows left memory."""
+    matched: npt.NDArray[np.uint8]
+    """One bit per row that has found a partner; empty where nobody asks."""
+
+
+class BlockIds:
+    """A list of blocks in little memory, however long: pages of numbers on disk, and where they are in another."""
+
+    LEVELS = 4
+
+    def __init__(self, area: SpillArea, page: int, levels: int = LEVELS) -> None:
+        self._area, self._page, self._levels = area, page, levels
+        self._tail: list[int] = []
+        self._pages = 0
+        self._above: BlockIds | None = None
+
+    @staticmethod
+    def least_bytes(page: int) -> int:
+        """What a list takes, however long."""
+        return BlockIds.LEVELS * 2 * page * 8
+
+    def __len__(self) -> int:
+        return self._pages * self._page + len(self._tail)
+
+    def __getitem__(self, at: int) -> BlockId:
+        number, inside = divmod(at, self._page)
+        return BlockId(self._tail[inside] if number == self._pages else self._read(number)[inside])
+
+    def __setitem__(self, at: int, block: BlockId) -> None:
+        number, inside = divmod(at, self._page)
+        if number == self._pages:
+            self._tail[inside] = block
+            return
+        assert self._above is not None
+        numbers = self._read(number)
+        numbers[inside] = block
+        old = self._above[number]
+        self._above[number] = self._write(numbers)
+        self._area.free(old)
+
+    def append(self, block: BlockId) -> None:
+        if len(self._tail) == self._page:
+            if self._above is None:
+                if self._levels == 1:
+                    raise BudgetExceededError(
+                        "directory: there are more blocks on disk than there is memory to know of; larger ones are "
+                        "fewer: block="
+                    )
+                self._above = BlockIds(self._area, self._page, self._levels - 1)
+            self._above.append(self._write(self._tail))
+            self._pages += 1
+            self._tail = []
+        self._tail.append(block)
+
+    def clear(self) -> None:
+        if self._above is not None:
+            for at in range(len(self._above)):
+                self._area.free(self._above[at])
+            self._above.clear()
+        self._tail, self._pages, self._above = [], 0, None
+
+    def _write(self, numbers: list[int]) -> BlockId:
+        return self._area.write("directory", [np.array(numbers, np.int64)])
+
+    def _read(self, number: int) -> list[int]:
+        assert self._above is not None
+        numbers: list[int] = np.frombuffer(self._area.read(self._above[number]), np.int64).tolist()
+        return numbers
+
+
+class BlockList:
+    """Entries of blocks in the order they were written.
+
+    Parameters
+    ----------
+    page
+        Entries of a page.
+    fan
+        Numbers of a page that says where pages are.
+    tracks
+        Whether entries have bits.
+    """
+
+    def __init__(self, area: SpillArea, page: int, fan: int, tracks: bool) -> None:
+        self._area, self._page, self._fan, self.tracks = area, page, fan, tracks
+        self._table = BlockIds(area, fan)
+        self._pages = 0
+        self._tail: list[Block] = []
+        self._cached: list[Block] = []
+        self._number = -1
+        self._changed = False
+        self.rows = 0
+        """Rows of all blocks."""
+
+    @staticmethod
+    def least_bytes(page: int, fan: int, block_rows: int) -> int:
+        """What a list takes: the last page, one other, and where all are."""
+        return 2 * page * (ENTRY_BYTES + -(-block_rows // 8)) + BlockIds.least_bytes(fan)
+
+    def fresh(self) -> BlockList:
+        """An empty list of the same kind."""
+        return BlockList(self._area, self._page, self._fan, self.tracks)
+
+    def __len__(self) -> int:
+        return self._pages * self._page + len(self._tail)
+
+    def __getitem__(self, at: int) -> Block:
+        number, inside = divmod(at, self._page)
+        if number == self._pages:
+            return self._tail[inside]
+        if number != self._number:
+            self._write_back()
+            self._cached, self._number = self._read(number), number
+        return self._cached[inside]
+
+    def __iter__(self) -> Iterator[Block]:
+        for at in range(len(self)):
+            yield self[at]
+
+    def append(self, block: Block) -> None:
+        """A block has been written."""
+        if len(self._tail) == self._page:
+            self._table.append(self._area.write("directory", self._packed(self._tail)))
+            self._pages += 1
+            self._tail = []
+        self._tail.append(block)
+        self.rows += block.rows
+
+    def spans(self, since: int = 0, until: int = 2**63 - 1) -> Spans:
+        """Least code, greatest code, bytes, number, rows and place of every block that left memory then, a row each."""
+        known = [
+            (block.low, block.high, block.nbytes, block.id, block.rows, at)
+            for at, block in enumerate(self)
+            if since < block.left <= until
+        ]
+        return np.array(known, np.int64).reshape(-1, 6)
+
+    def change(self, at: int, block: Block) -> None:
+        """Something else is known of a block now."""
+        number, inside = divmod(at, self._page)
+        if number == self._pages:
+            self._tail[inside] = block
+        else:
+            self[at]  # its page is the cached one now
+            self._cached[inside] = block
+            self._changed = True
+
+    def clear(self) -> None:
+        """Forget all entries; the blocks themselves are the caller's."""
+        for at in range(self._pages):
+            self._area.free(self._table[at])
+        self._table.clear()
+        self._pages, self._tail, self._cached = 0, [], []
+        self._number, self._changed, self.rows = -1, False, 0
+
+    def _write_back(self) -> None:
+        if self._changed:
+            page = self._area.write("directory", self._packed(self._cached))
+            old = self._table[self._number]
+            self._table[self._number] = page
+            self._area.free(old)
+            self._changed = False
+
+    def _packed(self, blocks: list[Block]) -> list[Any]:
+        fields = np.array([[getattr(block, name) for name in _FIELDS] for block in blocks], np.int64)
+        return [fields, np.concatenate([block.matched for block in blocks])]
+
+    def _read(self, number: int) -> list[Block]:
+        data = self._area.read(self._table[number])
+        size = self._page * len(_FIELDS) * 8
+        fields = np.frombuffer(data, np.int64, size // 8).reshape(-1, len(_FIELDS))
+        bits = np.frombuffer(data, np.uint8, offset=size)
+        blocks, start = [], 0
+        for values in fields.tolist():
+            length = -(-values[1] // 8) if self.tracks else 0
+            blocks.append(_block(values, bits[start : start + length]))
+            start += length
+        return blocks
+
+
+def _block(values: list[int], bits: npt.NDArray[np.uint8]) -> Block:
+    made, rows, nbytes, low, high, left = values
+    return Block(BlockId(made), rows, nbytes, low, high, left, bits)

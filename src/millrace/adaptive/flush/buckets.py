@@ -1,0 +1,222 @@
+"""Flushing policies that choose among hash buckets.
+
+A bucket is a range of mixed codes; several buckets may share a partition on disk. A *frozen* bucket is written as soon
+as it fills a block: its rows in memory are only the buffer of the next block.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.adaptive.flush.flush_policy import Flushing
+from millrace.adaptive.memory.code_ranges import Partitions
+from millrace.adaptive.memory.pair_output import Batches
+from millrace.adaptive.memory.sorted_rows import LAST, Codes
+from millrace.adaptive.pair.pair_state import Machinery
+from millrace.core.errors import one_of
+
+Counts = npt.NDArray[np.int64]
+_PARTITIONS = 8
+
+
+class Buckets(Flushing):
+    """Counts rows in memory by side and bucket."""
+
+    partitions = _PARTITIONS
+    buckets = _PARTITIONS
+
+    def __init__(self, machinery: Machinery) -> None:
+        super().__init__(machinery)
+        self.ranges = Partitions(self.buckets)
+        self.counts: Counts = np.zeros((2, self.buckets), np.int64)
+        """Rows in memory."""
+        self.frozen: npt.NDArray[np.bool_] = np.zeros((2, self.buckets), np.bool_)
+
+    def arrived(self, side: int, codes: Codes) -> None:
+        self.counts[side] += self.ranges.counts(codes)
+
+    def settle(self) -> None:
+        for number, bucket in np.argwhere(self.frozen):
+            if self.counts[number, bucket] >= self._m.sides[number].block_rows:
+                self.send(int(number), int(bucket))
+
+    def send(self, number: int, bucket: int, rows: int | None = None, latest: int = int(LAST)) -> None:
+        """Write a bucket of one side, or some of its rows, to disk."""
+        side = self._m.sides[number]
+        low, high = self.ranges.bounds(bucket)
+        limit = int(self.counts[number, bucket]) if rows is None else rows
+        codes, slots = side.memory.take_out(low, high, limit, latest=latest)
+        self._m.spill(side, codes, slots, bucket * self.partitions // self.buckets)
+        self.counts[number, bucket] -= len(codes)
+
+    def send_frozen(self) -> bool:
+        """Write the fullest buffer of a frozen bucket, if there is one."""
+        waiting = np.where(self.frozen, self.counts, 0)
+        if not waiting.any():
+            return False
+        number, bucket = np.unravel_index(int(waiting.argmax()), waiting.shape)
+        self.send(int(number), int(bucket))
+        return True
+
+    def state(self) -> dict[str, Any]:
+        return {"frozen": self.frozen.tolist()}
+
+    def accept(self, state: dict[str, Any]) -> None:
+        self.frozen[:] = state["frozen"]
+        for number, side in enumerate(self._m.sides):
+            self.counts[number] = self.ranges.counts(side.memory.entries()[0])
+
+    def check_invariants(self) -> None:
+        for number, side in enumerate(self._m.sides):
+            counted = self.ranges.counts(side.memory.entries()[0])
+            assert (self.counts[number] == counted).all(), "buckets do not add up"
+
+
+class LargestPartition(Buckets):
+    """XJoin: the largest partition of one side goes, its counterpart stays."""
+
+    def flush(self) -> Batches:
+        number, bucket = np.unravel_index(int(self.counts.argmax()), self.counts.shape)
+        self.send(int(number), int(bucket))
+        return iter(())
+
+
+class SymmetricBuckets(Buckets):
+    """DPHJ: the largest bucket goes, both sides of it, and stays on disk from then on."""
+
+    def flush(self) -> Batches:
+        both = np.where(self.frozen[0], 0, self.counts.sum(axis=0))
+        if both.any():
+            bucket = int(both.argmax())
+            self.frozen[:, bucket] = True
+            for number in (0, 1):
+                self.send(number, bucket)
+        else:
+            self.send_frozen()
+        return iter(())
+
+
+class BiasedBuckets(Buckets):
+    """EHJ: the other side's buckets go first, the largest of them; then those of the build side, the smallest first.
+
+    Parameters
+    ----------
+    build
+        The side that is kept in memory longer: the smaller one.
+    """
+
+    def __init__(self, machinery: Machinery, *, build: str = "left") -> None:
+        super().__init__(machinery)
+        self._build = ("left", "right").index(one_of("build", build, ("left", "right")))
+
+    def flush(self) -> Batches:
+        build, other = self._build, 1 - self._build
+        if self.send_frozen():
+            return iter(())
+        open_others = np.where(self.frozen[other], 0, self.counts[other])
+        if open_others.any():
+            number, bucket = other, int(open_others.argmax())
+        else:
+            left = np.where(self.frozen[build] | (self.counts[build] == 0), LAST, self.counts[build])
+            number, bucket = build, int(left.argmin())
+            self.frozen[other, bucket] = True  # the build side never leaves before the other
+        self.frozen[number, bucket] = True
+        self.send(number, bucket)
+        return iter(())
+
+    def check_invariants(self) -> None:
+        super().check_invariants()
+        before = self.frozen[self._build] & ~self.frozen[1 - self._build]
+        assert not before.any(), "a bucket of the build side has left before the other's"
+
+
+class AdaptivePairs(Buckets):
+    """HMJ: a pair of buckets goes, chosen so that memory stays balanced and segments do not become too small.
+
+    Parameters
+    ----------
+    smallest
+        Share of a bucket's fair part of the memory below which it is not worth writing (the paper's a).
+    imbalance
+        Share of all rows by which one side may have more (the paper's b).
+    """
+
+    buckets = 4 * _PARTITIONS
+
+    def __init__(self, machinery: Machinery, *, smallest: float = 0.5, imbalance: float = 0.25) -> None:
+        super().__init__(machinery)
+        self._smallest, self._imbalance = smallest, imbalance
+
+    def flush(self) -> Batches:
+        least = self._smallest * self.counts.sum() / (2 * self.buckets)
+        bucket = choose_pair(self.counts[0], self.counts[1], least, self._imbalance)
+        for number in (0, 1):
+            if self.counts[number, bucket]:
+                self.send(number, bucket)
+        return iter(())
+
+
+def choose_pair(left: Counts, right: Counts, smallest: float, imbalance: float) -> int:
+    """HMJ's adaptive flushing policy.
+
+    >>> pairs = np.array([(4, 12), (11, 13), (13, 10), (6, 4), (25, 2)])
+    >>> [choose_pair(*pairs.T, a, b) for a, b in ((10, 0.25), (10, 0.10), (1, 0.10))]
+    [1, 2, 4]
+    """
+    total = left.sum() + right.sum()
+    size = left + right
+    big = (left >= smallest) & (right >= smallest)
+    if abs(left.sum() - right.sum()) < imbalance * total:
+        candidates = big if big.any() else size > 0
+        after = np.abs((left.sum() - left) - (right.sum() - right)) < imbalance * total
+        chosen = candidates & after if (candidates & after).any() else candidates
+    else:
+        more, fewer = (left, right) if left.sum() >= right.sum() else (right, left)
+        candidates = (more >= fewer) & (size > 0)
+        chosen = candidates & big if (candidates & big).any() else candidates
+    return int(np.where(chosen, size, -1).argmax())
+
+
+class LeastLikely(Buckets):
+    """RPJ: rows whose partners are least likely to come next go first, the oldest of them, a block at a time."""
+
+    def __init__(self, machinery: Machinery) -> None:
+        super().__init__(machinery)
+        self._recent = np.ones((2, self.buckets))
+        """Arrivals by side and bucket; old ones count less."""
+
+    def arrived(self, side: int, codes: Codes) -> None:
+        came = self.ranges.counts(codes)
+        self.counts[side] += came
+        self._recent[side] += came
+        if self._recent.sum() > 2 * max(int(self.counts.sum()), 2 * self.buckets):
+            self._recent /= 2
+
+    def flush(self) -> Batches:
+        left = 1.0  # of a block
+        block_rows = [side.block_rows for side in self._m.sides]
+        for at in np.argsort(self._recent, axis=None, kind="stable"):
+            number, bucket = 1 - int(at) // self.buckets, int(at) % self.buckets
+            rows = min(int(self.counts[number, bucket]), math.ceil(left * block_rows[number]))
+            if rows:
+                self.send(number, bucket, rows, self._oldest(number, bucket, rows))
+                left -= rows / block_rows[number]
+                if left <= 0:
+                    break
+        return iter(())
+
+    def _oldest(self, number: int, bucket: int, rows: int) -> int:
+        """When the so many oldest rows of a bucket had come."""
+        stamps = self._m.sides[number].memory.stamps_between(*self.ranges.bounds(bucket))
+        return int(np.partition(stamps, rows - 1)[rows - 1]) if rows < len(stamps) else int(LAST)
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "recent": self._recent.tolist()}
+
+    def accept(self, state: dict[str, Any]) -> None:
+        super().accept(state)
+        self._recent[:] = state["recent"]

@@ -1,0 +1,258 @@
+"""Which inputs are joined on what: conditions between columns that tie all inputs together without a cycle.
+
+::
+
+    orders ──custkey── customers ──nationkey── nations          a chain
+                            └──────segment──── segments         with a branch: a snowflake
+
+Conditions between the same two inputs are one, on several columns. An input's *attributes* are the columns, or groups
+of columns, that it is joined on, each once, however many conditions use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.adaptive.memory.pair_codes import Band, Matching
+from millrace.adaptive.pair.pair_spec import PairSpec
+from millrace.core.errors import ConfigError, SchemaError
+
+_TAKEN = ("self", "arrivals", "costs")
+
+Columns = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a condition: an input, and which of its attributes."""
+
+    relation: int
+    attribute: int
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One condition, or all that there are between two inputs."""
+
+    number: int
+    ends: tuple[End, End]
+    columns: tuple[Columns, Columns]
+    band: Band | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A way along a condition: from an input whose rows are known to one whose rows are looked for."""
+
+    edge: int
+    side: int
+    """Which end of the condition the known rows are at."""
+    origin: End
+    target: End
+
+
+@dataclass(frozen=True)
+class JoinTree:
+    """Inputs, their attributes, and the conditions between them."""
+
+    names: tuple[str, ...]
+    attributes: tuple[tuple[Columns, ...], ...]
+    """By input, what it is joined on."""
+    edges: tuple[Edge, ...]
+
+    @staticmethod
+    def of(on: Sequence[Any], band: Band | None = None) -> JoinTree:
+        """Read conditions as users write them: pairs of ``"input.column"``, with a band as a third part if wanted.
+
+        >>> tree = JoinTree.of([("a.x", "b.x"), ("b.y", "c.y", (-1, 1)), ("d.day", "b.day"), ("d.shop", "b.shop")])
+        >>> tree.names, tree.attributes[1], tree.edges[1].band
+        (('a', 'b', 'c', 'd'), (('x',), ('y',), ('day', 'shop')), (-1, 1))
+        """
+        if band is not None:
+            raise ConfigError("band: with several conditions each has its own, as their third part; got band=")
+        attributes: dict[str, list[Columns]] = {}
+        edges: list[Edge] = []
+        groups: dict[str, str] = {}
+        for number, tie in enumerate(_ties(on)):
+            for name in tie.names:
+                attributes.setdefault(name, [])
+                groups.setdefault(name, name)
+            joined, gone = (groups[name] for name in tie.names)
+            if joined == gone:
+                raise ConfigError(
+                    f"on: {tie.text} closes a cycle: {tie.names[0]!r} and {tie.names[1]!r} are tied together by those "
+                    "before it; expected a tree, in which one way leads from an input to another"
+                )
+            groups = {name: joined if group == gone else group for name, group in groups.items()}
+            columns = tie.columns(attributes)
+            ends = []
+            for name, each in zip(tie.names, columns, strict=True):
+                if each not in attributes[name]:
+                    attributes[name].append(each)
+                ends.append(End(list(attributes).index(name), attributes[name].index(each)))
+            edges.append(Edge(number, (ends[0], ends[1]), columns, tie.band, tie.text))
+        names = tuple(attributes)
+        if len(set(groups.values())) > 1:
+            apart = [name for name in names if groups[name] != groups[names[0]]]
+            raise ConfigError(f"on: no condition ties {', '.join(apart)} to {names[0]}")
+        return JoinTree(names, tuple(tuple(each) for each in attributes.values()), tuple(edges))
+
+    def __str__(self) -> str:
+        return " and ".join(
+            edge.text if edge.band is None else f"{edge.text} within {edge.band}" for edge in self.edges
+        )
+
+    @property
+    def simple(self) -> bool:
+        """Whether all inputs are joined on one common attribute, and by equality."""
+        return all(len(each) == 1 for each in self.attributes) and all(edge.band is None for edge in self.edges)
+
+    def ways(self, relation: int) -> list[Step]:
+        """Ways out of an input."""
+        return [
+            Step(edge.number, side, edge.ends[side], edge.ends[1 - side])
+            for edge in self.edges
+            for side in (0, 1)
+            if edge.ends[side].relation == relation
+        ]
+
+    def order(self, start: int, costs: Sequence[float]) -> list[Step]:
+        """From one input to all others, always by the cheapest condition that leads on.
+
+        >>> chain = JoinTree.of([("a.x", "b.x"), ("b.y", "c.y"), ("c.z", "d.z")])
+        >>> [chain.names[step.target.relation] for step in chain.order(1, [0.5, 0.1, 0.9])]
+        ['c', 'a', 'd']
+        """
+        steps: list[Step] = []
+        known, open_ = {start}, self.ways(start)
+        while open_:
+            step = min(open_, key=lambda way: costs[way.edge])
+            steps.append(step)
+            known.add(step.target.relation)
+            open_ = [way for way in (*open_, *self.ways(step.target.relation)) if way.target.relation not in known]
+        return steps
+
+    def matchings(self, mixed: bool) -> list[Matching]:
+        """For each condition, who meets it."""
+        return [
+            Matching(PairSpec(edge.columns, "inner", edge.band is not None, None), edge.band, mixed)
+            for edge in self.edges
+        ]
+
+    def check(self, relation: int, schema: pa.Schema) -> None:
+        """The input has the columns it is joined on, and no name twice."""
+        name = self.names[relation]
+        repeated = sorted({each for each in schema.names if schema.names.count(each) > 1})
+        if repeated:
+            raise SchemaError(f"{name}: columns appear more than once: {', '.join(repeated)}")
+        for column in chain(*self.attributes[relation]):
+            if column not in schema.names:
+                raise SchemaError(f"{name}: has no column {column!r}; it has {', '.join(schema.names)}")
+
+    def columns_out(self, relation: int, schema: pa.Schema) -> list[int]:
+        """Columns of an input that come out: all but one that is equal to a column of an input nearer to the first."""
+        said = {
+            column
+            for step in self.order(0, [0.0] * len(self.edges))
+            if step.target.relation == relation and self.edges[step.edge].band is None
+            for column in self.attributes[relation][step.target.attribute]
+        }
+        return [i for i, name in enumerate(schema.names) if name not in said]
+
+    def output_schema(self, schemas: Sequence[pa.Schema], suffix: str | None) -> pa.Schema:
+        """Columns of all inputs in order. A name that an earlier one has is said with its input, or gets the suffix."""
+        fields: list[pa.Field] = []
+        taken: set[str] = set()
+        for relation, schema in enumerate(schemas):
+            for i in self.columns_out(relation, schema):
+                field = schema.field(i).remove_metadata()
+                name = field.name
+                if name in taken:
+                    name = f"{self.names[relation]}.{name}" if suffix is None else name + suffix
+                if name in taken:
+                    raise SchemaError(f"output: there are two columns {name!r}; rename one, or choose another suffix")
+                taken.add(name)
+                fields.append(field.with_name(name) if relation == 0 else field.with_name(name).with_nullable(True))
+        return pa.schema(fields)
+
+
+@dataclass(frozen=True)
+class _Tie:
+    """All conditions between two inputs."""
+
+    names: tuple[str, str]
+    pairs: list[tuple[str, str]]
+    """Columns of the one and of the other."""
+    bands: list[Band | None]
+    texts: list[str]
+
+    @property
+    def text(self) -> str:
+        return " and ".join(self.texts)
+
+    @property
+    def band(self) -> Band | None:
+        return self.bands[0]
+
+    def columns(self, known: Mapping[str, Sequence[Columns]]) -> tuple[Columns, Columns]:
+        """Columns of both, in the order of a group of the same columns if there is one, which they share then."""
+        pairs = self.pairs
+        for side, name in enumerate(self.names):
+            for group in known[name]:
+                if sorted(group) == sorted(pair[side] for pair in self.pairs):
+                    pairs = sorted(self.pairs, key=lambda pair: group.index(pair[side]))
+                    break
+        return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+
+
+def _ties(on: Sequence[Any]) -> list[_Tie]:
+    """Conditions by the inputs they are between."""
+    ties: dict[frozenset[str], _Tie] = {}
+    for condition in on:
+        (one, column), (other, match), band = _parts(condition)
+        text = f"{one}.{column} = {other}.{match}"
+        if one == other:
+            raise ConfigError(f"on: {text} is a condition of {one!r} on itself; expected two inputs")
+        tie = ties.setdefault(frozenset((one, other)), _Tie((one, other), [], [], []))
+        pair = (column, match) if tie.names[0] == one else (match, column)
+        if pair in tie.pairs:
+            raise ConfigError(f"on: {text} is there twice")
+        tie.pairs.append(pair)
+        tie.bands.append(band)
+        tie.texts.append(text)
+        if len(tie.pairs) > 1 and any(each is not None for each in tie.bands):
+            raise ConfigError(
+                f"on: {tie.text}: expected equal columns where two inputs have several conditions; got a band"
+            )
+    return list(ties.values())
+
+
+def is_tree(on: Any) -> bool:
+    """Whether ``on`` is a list of conditions, not of column names."""
+    return isinstance(on, list) and bool(on) and not any(isinstance(each, str) for each in on)
+
+
+def _parts(condition: Any) -> tuple[tuple[str, str], tuple[str, str], Band | None]:
+    wanted = 'expected ("input.column", "input.column"), or a band (least, greatest) behind them'
+    if not isinstance(condition, tuple | list) or len(condition) not in (2, 3):
+        raise SchemaError(f"on: {wanted}; got {condition!r}")
+    ends = []
+    for name in condition[:2]:
+        table, dot, column = name.partition(".") if isinstance(name, str) else ("", "", "")
+        if not (table and dot and column):
+            raise SchemaError(f"on: {wanted}; got {condition!r}")
+        if table in _TAKEN:
+            raise ConfigError(
+                f"on: an input cannot be called {table!r}, which is a parameter of run; got {condition!r}"
+            )
+        ends.append((table, column))
+    band = condition[2] if len(condition) == 3 else None
+    if len(condition) == 3 and (not isinstance(band, tuple | list) or len(band) != 2):
+        raise ConfigError(f"on: {wanted}; got {condition!r}")
+    return ends[0], ends[1], None if band is None else (band[0], band[1])

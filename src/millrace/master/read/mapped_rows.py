@@ -1,0 +1,221 @@
+"""The rows of one shard: a mapped Arrow file of which only the values that are asked for are touched.
+
+A record batch of the file is a page. The offsets of every column's buffers in every page are noted once; after that a
+row's value is found by arithmetic and gathered by NumPy, whatever the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import CorruptStoreError
+from millrace.core.lanes import Task
+from millrace.kernels import gather
+from millrace.master.read.record_file import Records
+from millrace.rows.columns import (
+    BitsColumn,
+    BytesColumn,
+    FixedColumn,
+    Indices,
+    OutputColumn,
+    item_of,
+    offset_item,
+    output_column,
+    shape_of,
+)
+
+
+class MappedRows:
+    """Rows of a shard by number.
+
+    Parameters
+    ----------
+    path
+        An uncompressed Arrow IPC file whose record batches all have ``page_rows`` rows, but for the last.
+    longest
+        For string and binary columns, the bytes of the longest value.
+    records
+        The same rows each in one piece, if there are any; columns that are in them are taken from there.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        schema: pa.Schema,
+        rows: int,
+        page_rows: int,
+        longest: Mapping[str, int],
+        records: Records | None = None,
+    ) -> None:
+        self.records = records
+        self._longest = {name: longest.get(name, 0) for name in schema.names}
+        self.schema = schema
+        self.rows = rows
+        self.page_rows = page_rows
+        try:
+            self._file = pa.memory_map(str(path)).read_buffer()
+            self._reader = pa.ipc.open_file(self._file)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise CorruptStoreError(f"{path}: not a readable Arrow file: {error}") from None
+        if not self._reader.schema.equals(schema):
+            raise CorruptStoreError(f"{path}: its columns are not those of the manifest")
+        if self._reader.num_record_batches != -(-rows // page_rows):
+            raise CorruptStoreError(
+                f"{path}: expected {-(-rows // page_rows)} pages; it has {self._reader.num_record_batches}"
+            )
+        self._raw = np.frombuffer(self._file, np.uint8)
+        self._layout: list[_Column] | None = None
+        self._bases: dict[tuple[int, ...], npt.NDArray[np.int64]] = {}
+
+    def _columns(self) -> list[_Column]:
+        """Where every column's values are, page by page; noted at the first use."""
+        if self._layout is None:
+            pages = self._reader.num_record_batches
+            found = np.full((len(self.schema), 3, pages), -1, np.int64)
+            base = self._file.address
+            for page in range(pages):
+                for i, array in enumerate(self._reader.get_batch(page).columns):
+                    if shape_of(array.type) != "opaque":
+                        for j, buffer in enumerate(array.buffers()):
+                            if buffer is not None and buffer.size:
+                                found[i, j, page] = buffer.address - base
+            self._layout = [_Column(self._raw, f.type, found[i]) for i, f in enumerate(self.schema)]
+        return self._layout
+
+    def page(self, number: int) -> pa.RecordBatch:
+        """One page as a record batch, without copying."""
+        return self._reader.get_batch(number)
+
+    def gather(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> list[Task]:
+        """Tasks that append the given columns of the given rows to output columns."""
+        if len(rows) == 0:
+            return []
+        records = self.records
+        if records is not None:
+            here = [i for i, number in enumerate(columns) if records.has(number)]
+            if here:
+                task = partial(records.gather, [columns[i] for i in here], rows, [outputs[i] for i in here])
+                rest = [i for i in range(len(columns)) if i not in here]
+                return [task, *self._gather_columns([columns[i] for i in rest], rows, [outputs[i] for i in rest])]
+        return self._gather_columns(columns, rows, outputs)
+
+    def _gather_columns(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> list[Task]:
+        """Tasks, one per column, that take values from the Arrow file."""
+        if not columns:
+            return []
+        page, inside = np.divmod(rows, self.page_rows)
+        layout = self._columns()
+        wide = [i for i in FixedColumn.side_by_side(outputs) if layout[columns[i]].validity is None]
+        if wide != FixedColumn.side_by_side(outputs):
+            wide = []
+        tasks: list[Task] = [
+            partial(self._gather_wide, [columns[i] for i in half], page, inside, [outputs[i] for i in half])
+            for half in (wide[: len(wide) // 2], wide[len(wide) // 2 :])
+            if half
+        ]
+        return tasks + [
+            partial(self._gather_column, number, layout[number], page, inside, output)
+            for i, (number, output) in enumerate(zip(columns, outputs, strict=True))
+            if i not in wide
+        ]
+
+    def _gather_wide(
+        self, columns: Sequence[int], page: Indices, inside: Indices, outputs: Sequence[OutputColumn]
+    ) -> None:
+        """Several columns of 8 bytes without nulls, whose outputs lie side by side."""
+        layout = self._columns()
+        key = tuple(columns)
+        if key not in self._bases:
+            self._bases[key] = np.stack([layout[i].values for i in columns])
+        items, first = layout[columns[0]].items, outputs[0]
+        assert items is not None
+        assert isinstance(first, FixedColumn)
+        gather.wide_paged_items(items, self._bases[key], page, inside, first.block_of(len(columns), len(page)))
+        for output in outputs:
+            assert isinstance(output, FixedColumn)
+            output.filled(len(page))
+
+    def _gather_column(
+        self, number: int, column: _Column, page: Indices, inside: Indices, output: OutputColumn
+    ) -> None:
+        valid = None if column.validity is None else self._valid(column.validity[page], inside)
+        if isinstance(output, FixedColumn):
+            if column.items is not None:
+                output.take_paged(column.items, column.values, page, inside, valid)
+            else:
+                output.pieces(self._raw, column.values[page] + inside * column.width, valid)
+        elif isinstance(output, BytesColumn):
+            assert column.items is not None
+            at = column.values[page] + inside
+            starts = column.items.take(at).astype(np.int64)
+            lengths = (column.items.take(at + 1) - starts).astype(np.int32)
+            output.pieces(self._raw, starts + column.data[page], lengths, valid)
+        elif isinstance(output, BitsColumn):
+            flags = np.empty(len(inside), np.uint8)
+            gather.bits_at(self._raw, column.values[page] + inside, flags)
+            output.flags(flags, valid)
+        else:
+            self._opaque(number, page, inside, output)
+
+    def _valid(self, bitmaps: Indices, inside: Indices) -> npt.NDArray[np.uint8]:
+        valid = np.empty(len(inside), np.uint8)
+        gather.bits_at(self._raw, np.where(bitmaps >= 0, bitmaps + inside, -1), valid)
+        return valid
+
+    def _opaque(self, column: int, page: Indices, inside: Indices, output: OutputColumn) -> None:
+        """Let pyarrow take the values, one run of equal pages at a time."""
+        edges = np.flatnonzero(np.diff(page)) + 1
+        for run in np.split(np.arange(len(page)), edges):
+            output.arrow(self._reader.get_batch(int(page[run[0]])).column(column), inside[run])
+
+    def longest(self, columns: Sequence[int]) -> int:
+        """No row holds more bytes than this in the strings and binary of these columns."""
+        return sum(self._longest[self.schema.field(i).name] for i in columns)
+
+    def bytes_of(self, columns: Sequence[int], rows: Indices) -> int:
+        """Bytes that strings and binary of these rows hold."""
+        page, inside = np.divmod(rows, self.page_rows)
+        total = 0
+        for column in (self._columns()[i] for i in columns if shape_of(self.schema.field(i).type) == "bytes"):
+            assert column.items is not None
+            at = column.values[page] + inside
+            total += int((column.items.take(at + 1) - column.items.take(at)).sum(dtype=np.int64))
+        return total
+
+    def take(self, columns: Sequence[int], rows: Indices) -> list[pa.Array]:
+        """The given columns of the given rows as Arrow arrays."""
+        outputs = [output_column(self.schema.field(i).type, len(rows)) for i in columns]
+        for task in self.gather(columns, rows, outputs):
+            task()
+        return [output.finish() for output in outputs]
+
+
+class _Column:
+    """Where one column's values are in the file: for each page the first item, in units of an item.
+
+    ``validity`` is in bits, -1 for pages without nulls, None if no page has any; so are the values of booleans.
+    """
+
+    def __init__(self, raw: npt.NDArray[np.uint8], type_: pa.DataType, found: npt.NDArray[np.int64]) -> None:
+        validity, values, data = found
+        shape = shape_of(type_)
+        self.validity = np.where(validity >= 0, validity * 8, -1) if (validity >= 0).any() else None
+        self.values = values
+        self.data = np.maximum(data, 0)
+        self.items: npt.NDArray[Any] | None = None
+        self.width = 0
+        if shape == "bits":
+            self.values = values * 8
+        elif shape in ("fixed", "bytes"):
+            item = item_of(type_) if shape == "fixed" else offset_item(type_)
+            self.width = item.itemsize
+            if item.kind in "ui":
+                self.items = raw[: len(raw) // self.width * self.width].view(item)
+                self.values = values // self.width

@@ -1,0 +1,287 @@
+"""Writing a store: rows go to their shards, shards to pages."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from millrace.core.errors import ConfigError, SchemaError, StoreError
+from millrace.master.manifest import FileEntry, Manifest, ShardEntry
+from millrace.master.read.record_file import FILE as RECORDS
+from millrace.master.read.record_file import Layout, write_records
+from millrace.master.read.shard_index import ENTRIES, STARTS, build_index
+from millrace.master.store import MasterStore, checksum, map_codes
+from millrace.master.write.staging_directory import Building
+from millrace.rows.columns import bytes_pieces, plain_batch, plain_schema, shape_of
+from millrace.rows.key_codes import KeyCoder
+from millrace.rows.sharding import by_shard
+
+
+def build_store(
+    source: Any,
+    path: Path,
+    key: tuple[str, ...],
+    *,
+    shards: int,
+    columns: list[str] | None,
+    page_rows: int,
+    index: bool,
+    records: bool,
+    overwrite: bool,
+    progress: Callable[[int], None] | None,
+) -> None:
+    """See :meth:`MasterStore.build`."""
+    for option, value in (("shards", shards), ("page_rows", page_rows)):
+        if not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{option}: expected a whole number of at least 1; got {value!r}")
+    schema, batches = _open_source(source)
+    given = chosen(schema, key, columns)
+    schema = plain_schema(given)
+    coder = KeyCoder([schema.field(name).type for name in key], key)
+    writers: list[ShardWriter] = []
+    with Building(path, overwrite) as building:
+        try:
+            writers = [ShardWriter(building.directory, f"shard-{i:04d}", schema, page_rows) for i in range(shards)]
+            null_keys = _distribute(batches, given, key, coder, writers, progress)
+            entries = [writer.close(index, records) for writer in writers]
+        finally:
+            for writer in writers:
+                writer.abandon()
+        longest = {n: max(writer.longest[n] for writer in writers) for n in writers[0].longest}
+        nulls = {n: sum(writer.nulls[n] for writer in writers) for n in writers[0].nulls}
+        snapshot = uuid.uuid4().hex
+        Manifest(schema, key, page_rows, null_keys, snapshot, longest, nulls, entries).write(building.directory)
+        building.commit()
+
+
+def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema and the batches of whatever a caller may have."""
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if not path.exists():
+            raise StoreError(f"{path}: no such file or folder to build a store from")
+        kind = "ipc" if path.suffix in (".arrow", ".ipc", ".feather") else "parquet"
+        try:
+            source = ds.dataset(path, format=kind, partitioning="hive")
+        except (OSError, pa.ArrowInvalid) as error:
+            raise StoreError(f"{path}: not readable as {kind}: {error}") from None
+    if isinstance(source, ds.Dataset):
+        return source.schema, source.to_batches(use_threads=False, batch_readahead=2, fragment_readahead=1)
+    if isinstance(source, pa.Table):
+        return source.schema, iter(source.to_batches())
+    if isinstance(source, pa.RecordBatch):
+        return source.schema, iter([source])
+    if isinstance(source, pa.RecordBatchReader):
+        return source.schema, iter(source)
+    try:
+        batches = iter(source)
+    except TypeError:
+        raise SchemaError(
+            "source: expected a Table, RecordBatchReader, Dataset, iterable of RecordBatch or a path; "
+            f"got {type(source).__name__}"
+        ) from None
+    first = next(batches, None)
+    if not isinstance(first, pa.RecordBatch):
+        raise SchemaError(f"source: expected record batches; got {type(first).__name__}")
+
+    def chained() -> Iterator[pa.RecordBatch]:
+        yield first
+        yield from batches
+
+    return first.schema, chained()
+
+
+def chosen(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) -> pa.Schema:
+    """The columns of the store: the key first, then the others in their order."""
+    if not key or len(set(key)) != len(key) or not all(isinstance(name, str) for name in key):
+        raise SchemaError(f"key: expected one column or several different ones; got {key!r}")
+    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if repeated:
+        raise SchemaError(f"source: columns appear more than once: {', '.join(repeated)}")
+    wanted = list(key) + [n for n in (schema.names if columns is None else columns) if n not in key]
+    missing = [name for name in wanted if name not in schema.names]
+    if missing:
+        raise SchemaError(f"source: has no column {', '.join(map(repr, missing))}; it has {', '.join(schema.names)}")
+    return pa.schema([schema.field(name) for name in dict.fromkeys(wanted)])
+
+
+def _distribute(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    key: tuple[str, ...],
+    coder: KeyCoder,
+    writers: Sequence[ShardWriter],
+    progress: Callable[[int], None] | None,
+) -> int:
+    """Send every row with a key to its shard; return how many had none."""
+    null_keys = done = 0
+    plain = plain_schema(schema)
+    for batch in batches:
+        batch = plain_batch(_conform(batch, schema), plain)
+        done += len(batch)
+        codes, valid = coder.codes([batch.column(i) for i in range(len(key))])
+        if valid is not None:
+            null_keys += int((~valid).sum())
+            batch, codes = batch.filter(pa.array(valid)), codes[valid]
+        if len(writers) == 1:
+            writers[0].append(batch, codes)
+        else:
+            shard = coder.shards([batch.column(i) for i in range(len(key))], len(writers))
+            for writer, rows in zip(writers, by_shard(shard, len(writers)), strict=True):
+                if len(rows):
+                    writer.append(batch.take(pa.array(rows)), codes[rows])
+        if progress:
+            progress(done)
+    return null_keys
+
+
+def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The store's columns of a batch, or an error that names the one that is not as in the first batch."""
+    if not isinstance(batch, pa.RecordBatch):
+        raise SchemaError(f"source: expected record batches; got {type(batch).__name__}")
+    arrays = []
+    for field in schema:
+        at = batch.schema.get_field_index(field.name)
+        if at < 0 or batch.schema.field(at).type != field.type:
+            came = "no such column" if at < 0 else str(batch.schema.field(at).type)
+            raise SchemaError(f"source: column {field.name!r}: expected {field.type}; a later batch has {came}")
+        arrays.append(batch.column(at))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class ShardWriter:
+    """Writes one shard: key codes to one file, rows to another, cut into pages of exactly ``page_rows``."""
+
+    def __init__(self, building: Path, name: str, schema: pa.Schema, page_rows: int) -> None:
+        self._building, self._name = building, name
+        self._schema, self._page_rows = schema, page_rows
+        (building / name).mkdir()
+        self._codes = (building / name / "codes.i64").open("wb")
+        self._sink = pa.OSFile(str(building / name / "rows.arrow"), "wb")
+        self._writer = pa.ipc.new_file(self._sink, schema)
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self.rows = 0
+        self.data_bytes = 0
+        self.longest = {f.name: 0 for f in schema if shape_of(f.type) == "bytes"}
+        self.nulls = {f.name: 0 for f in schema}
+
+    def append(self, batch: pa.RecordBatch, codes: npt.NDArray[np.int64]) -> None:
+        """Add rows; whole pages are written at once."""
+        self._codes.write(np.ascontiguousarray(codes, "<i8").data)
+        self._pending.append(batch)
+        self._pending_rows += len(batch)
+        self.rows += len(batch)
+        if self._pending_rows >= self._page_rows:
+            self._write_pages(self._pending_rows // self._page_rows * self._page_rows)
+
+    def _write_pages(self, rows: int) -> None:
+        pending = pa.concat_batches(self._pending) if len(self._pending) > 1 else self._pending[0]
+        for first in range(0, rows, self._page_rows):
+            page = pending.slice(first, min(self._page_rows, rows - first))
+            self.data_bytes += page.nbytes
+            _count_nulls(page, self.nulls)
+            for name, longest in self.longest.items():
+                lengths = bytes_pieces(page.column(self._schema.get_field_index(name)))[2]
+                self.longest[name] = max(longest, int(lengths.max(initial=0)))
+            self._writer.write_batch(page)
+        rest = pending.slice(rows)
+        self._pending = [rest] if len(rest) else []
+        self._pending_rows = len(rest)
+
+    def close(self, index: bool, records: bool) -> ShardEntry:
+        """Write what is left, the index and with it the records, flush to the disk, and describe the files."""
+        if self._pending_rows:
+            self._write_pages(self._pending_rows)
+        self._writer.close()
+        self._sink.close()
+        self._codes.close()
+        directory = self._building / self._name
+        census = build_index(map_codes(directory / "codes.i64", self.rows), directory if index else None)
+        files = ["codes.i64", "rows.arrow", *((STARTS, ENTRIES) if index else ())]
+        codes, data, *indexes = (flushed_entry(self._building, f"{self._name}/{file}") for file in files)
+        entry = ShardEntry(self.rows, census.keys, census.largest_group, self.data_bytes, codes, data, tuple(indexes))
+        if index and records:
+            return with_records(entry, self._building, self._schema, self.longest, self.nulls)
+        return entry
+
+    def abandon(self) -> None:
+        """Close the files if they are still open, whatever state they are in."""
+        for close in (self._writer.close, self._sink.close, self._codes.close):
+            try:
+                close()
+            except (OSError, pa.ArrowInvalid):
+                continue
+
+
+def with_records(
+    shard: ShardEntry, directory: Path, schema: pa.Schema, longest: Mapping[str, int], nulls: Mapping[str, int]
+) -> ShardEntry:
+    """Write a shard's rows each in one piece too, if any of the columns can be; the entry that knows of it."""
+    layout = Layout.of(schema, longest, nulls)
+    if layout is None or not shard.rows:
+        return shard
+    name = f"{shard.data.path.rsplit('/', 1)[0]}/{RECORDS}"
+    with (
+        tempfile.TemporaryDirectory(dir=directory) as aside,
+        pa.memory_map(str(directory / shard.data.path)) as file,
+    ):
+        reader = pa.ipc.open_file(file)
+        write_records((reader.get_batch(i) for i in range(reader.num_record_batches)), layout, Path(aside, RECORDS))
+        os.replace(Path(aside, RECORDS), directory / name)
+    return replace(shard, records=flushed_entry(directory, name), layout=layout)
+
+
+def add_index(path: Path, records: bool) -> None:
+    """Give a store the index and the records that it has not got, and count its nulls.
+
+    Readers see the store as it was or with all of it. Files that are there may be mapped by others and stay.
+    """
+    store = MasterStore.open(path)
+    manifest = store.manifest
+    nulls = dict.fromkeys(manifest.schema.names, 0)
+    for number, shard in enumerate(manifest.shards):
+        for page in range(-(-shard.rows // manifest.page_rows)):
+            _count_nulls(store.mapped(number).page(page), nulls)
+    shards = [shard if shard.index else _with_index(shard, path) for shard in manifest.shards]
+    if records:
+        shards = [
+            shard if shard.records else with_records(shard, path, manifest.schema, manifest.longest, nulls)
+            for shard in shards
+        ]
+    replace(manifest, nulls=nulls, shards=shards).write(path)
+
+
+def _with_index(shard: ShardEntry, path: Path) -> ShardEntry:
+    name = shard.codes.path.split("/")[0]
+    with tempfile.TemporaryDirectory(dir=path / name) as aside:
+        build_index(map_codes(path / shard.codes.path, shard.rows), Path(aside))
+        for file in (STARTS, ENTRIES):
+            os.replace(Path(aside, file), path / name / file)
+    return replace(shard, index=tuple(flushed_entry(path, f"{name}/{file}") for file in (STARTS, ENTRIES)))
+
+
+def _count_nulls(page: pa.RecordBatch, nulls: dict[str, int]) -> None:
+    for name, column in zip(page.schema.names, page.columns, strict=True):
+        nulls[name] += column.null_count
+
+
+def flushed_entry(directory: Path, name: str) -> FileEntry:
+    """A file that is complete: flush it to the disk and describe it."""
+    path = directory / name
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return FileEntry(name, path.stat().st_size, checksum(path))

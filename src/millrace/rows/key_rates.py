@@ -1,0 +1,155 @@
+"""From the counts of a sample of keys to the rates of all keys, those that never came among them.
+
+A key with a rate of 1 comes 0, 1, 2 … times (Poisson): counts of rare keys say little about single keys, but the
+*spectrum*, how many keys came once, twice, thrice, tells how many keys have which rate. Two models are fitted to it:
+
+- a Zipf tail: rates fall with the rank as ``rank**-s``; its two parameters are the exponent and the number of keys;
+- a free mixture of rates, which fits anything but is noisier.
+
+The tail is Zipf's unless the free mixture explains the spectrum clearly better. In doubt the exponent is 0.
+
+References
+----------
+B. Efron, R. Thisted: Estimating the number of unseen species: how many words did Shakespeare know? Biometrika 63, 1976.
+N. Laird: Nonparametric maximum likelihood estimation of a mixing distribution. JASA 73, 1978.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.core.bisection import lowest
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+EXACT = 64
+"""Counts from here on are taken as rates in the free mixture: chance changes them by an eighth or less."""
+
+UNSEEN = 64
+"""At most so many keys are thought to exist for every one that came."""
+
+_CELLS = 24  # beyond EXACT, each twice as wide as the last
+_BUCKETS = 64
+_SKEWS = np.arange(0, 4.01, 0.5)
+_RATES = np.geomspace(1 / 16, EXACT, 41)
+_ROUNDS = 300
+_CLEARLY = 30.0  # of log-likelihood
+_IN_DOUBT = 2.0
+
+_COUNTS = np.arange(EXACT)
+_LOG_FACTORIALS = np.array([math.lgamma(count + 1) for count in _COUNTS])
+_EDGES = EXACT * 2.0 ** np.arange(1, _CELLS)
+
+
+def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[Floats, Floats]:
+    """Numbers of keys and the rate of each, in buckets.
+
+    Parameters
+    ----------
+    counts
+        How often the keys of a sample came, each at least once.
+    share
+        The share of keys that is in the sample.
+    above
+        More frequent keys, which are not among those that were sampled.
+    tuples
+        Tuples of all keys that were sampled from; rates are such that these add up.
+
+    Examples
+    --------
+    A thousand keys that came about once each: there are more of them.
+
+    >>> counts = np.random.default_rng(1).poisson(1.0, 1000)
+    >>> keys, rates = rates_of(counts[counts > 0], 1.0, 0, counts.sum())
+    >>> bool(abs(keys.sum() - 1000) < 50), bool(abs(keys @ rates - counts.sum()) < 1)
+    (True, True)
+    """
+    spectrum = _spectrum(counts)
+    tuples = max(tuples, len(counts) / share)
+    zipf = _ZipfTail(spectrum, share, above, tuples)
+    skew = zipf.best_skew()
+    free_keys, free_rates = _free(counts, spectrum, share)
+    explained = _likelihood(spectrum, share * _expected(free_keys, free_rates))
+    if explained - zipf.likelihood(skew) < _CLEARLY:
+        return zipf.rates(skew)
+    return free_keys, free_rates * (tuples / (free_keys @ free_rates))
+
+
+def _spectrum(counts: Counts) -> Floats:
+    """Keys that came once, twice, …, then those with counts in cells that double in width."""
+    low = np.bincount(counts[counts < EXACT], minlength=EXACT)[1:]
+    cells = np.searchsorted(_EDGES, counts[counts >= EXACT], side="right")
+    return np.concatenate([low, np.bincount(cells, minlength=_CELLS)]).astype(np.float64)
+
+
+def _expected(keys: Floats, rates: Floats) -> Floats:
+    """The spectrum that buckets of keys with these rates give on average."""
+    chances = np.exp(np.outer(_COUNTS, np.log(rates)) - rates - _LOG_FACTORIALS[:, None])
+    beyond = np.maximum(1 - chances.sum(axis=0), 0)
+    away = (rates - _EDGES[:, None] + 0.5) / np.sqrt(rates)
+    reach = (1 + np.tanh(0.7978846 * away * (1 + 0.044715 * away**2))) / 2  # the normal distribution, nearly
+    reach = np.concatenate([[beyond], np.minimum(reach, beyond), [np.zeros(len(rates))]])
+    spectrum: Floats = np.concatenate([chances[1:], reach[:-1] - reach[1:]]) @ keys
+    return spectrum
+
+
+def _likelihood(spectrum: Floats, expected: Floats) -> float:
+    """The logarithm of the probability of a spectrum where another is expected, but for a constant."""
+    return float(spectrum @ np.log(np.maximum(expected, 1e-30)) - expected.sum())
+
+
+class _ZipfTail:
+    """Keys of the ranks ``above + 1 …`` whose rates fall as ``rank**-skew``."""
+
+    def __init__(self, spectrum: Floats, share: float, above: int, tuples: float) -> None:
+        self._spectrum, self._share, self._above, self._tuples = spectrum, share, above, tuples
+
+    def best_skew(self) -> float:
+        """The most likely exponent; 0 if that is hardly less likely."""
+        likely = [self.likelihood(float(skew)) for skew in _SKEWS]
+        best = float(_SKEWS[int(np.argmax(likely))])
+        step = float(_SKEWS[1])
+        skew = lowest(lambda s: -self.likelihood(s), max(0.0, best - step), best + step, 13)
+        return skew if self.likelihood(skew) - likely[0] > _IN_DOUBT else 0.0
+
+    def likelihood(self, skew: float) -> float:
+        return self._likelihood(*self.rates(skew))
+
+    def _likelihood(self, keys: Floats, rates: Floats) -> float:
+        return _likelihood(self._spectrum, self._share * _expected(keys, rates))
+
+    def rates(self, skew: float) -> tuple[Floats, Floats]:
+        """The tail with this exponent and the most likely number of keys."""
+        sampled = float(self._spectrum.sum())
+        least, most = max(sampled, 0.9 * sampled / self._share), UNSEEN * sampled / self._share
+        keys = lowest(
+            lambda k: -self._likelihood(*self._buckets(math.exp(k), skew)), math.log(least), math.log(most), 13
+        )
+        return self._buckets(math.exp(keys), skew)
+
+    def _buckets(self, keys: float, skew: float) -> tuple[Floats, Floats]:
+        first, last = self._above + 1.0, self._above + 1.0 + max(1.0, round(keys))
+        edges = np.unique(np.round(np.geomspace(first, last, _BUCKETS))) - 0.5
+        widths = np.diff(edges)
+        weights = np.diff(np.log(edges) if abs(skew - 1) < 1e-9 else edges ** (1 - skew) / (1 - skew))
+        weights = np.where(widths == 1, (edges[:-1] + 0.5) ** -skew, weights)
+        return widths, self._tuples * weights / weights.sum() / widths
+
+
+def _free(counts: Counts, spectrum: Floats, share: float) -> tuple[Floats, Floats]:
+    """Rates of a grid, mixed as the counts below :data:`EXACT` are most likely to tell; the others as counted."""
+    values, numbers = np.unique(counts[counts >= EXACT], return_counts=True)
+    low = spectrum[: EXACT - 1]
+    if low.sum() == 0:
+        return numbers / share, values.astype(np.float64)
+    chances = np.exp(np.outer(_COUNTS[1:], np.log(_RATES)) - _RATES - _LOG_FACTORIALS[1:, None])
+    chances /= chances.sum(axis=0)
+    weights = np.full(len(_RATES), 1 / len(_RATES))
+    for _ in range(_ROUNDS):  # expectation maximization
+        weights *= chances.T @ (low / low.sum() / np.maximum(chances @ weights, 1e-300))
+    keys = low.sum() * weights / -np.expm1(-_RATES)
+    return np.concatenate([numbers, keys]) / share, np.concatenate([values, _RATES])

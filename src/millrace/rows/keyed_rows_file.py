@@ -1,0 +1,116 @@
+"""Keyed rows in a file, or as bytes, to go on with in another process.
+
+The file is written aside and renamed, so a name always stands for something whole. It is read into memory of the
+reader's own and checked there: whatever happens to the file afterwards, the reader has what it has checked::
+
+    "MILLSOFT" | checksum of what follows | length of the head | head (JSON: identity, facts) | arrays
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.kernels.checksum import checksum
+from millrace.rows.keyed_rows import KeyedRows
+
+_MAGIC = b"MILLSOFT"
+_MOST_HEAD = 1 << 20
+
+
+Place = Path | io.BytesIO
+"""A file by its name, or an open one in memory."""
+
+
+def write(path: Place, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
+    """Write rows to a file in place of what is there. ``more`` is given back by :func:`read`."""
+    if isinstance(path, io.BytesIO):
+        _dump(path, rows, identity, more)
+        return
+    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex[:12]}")
+    try:
+        with aside.open("wb", buffering=0) as file:
+            _dump(file, rows, identity, more)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def read(path: Place, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
+    """Fill rows from a file. None, and no rows, if it is missing, torn, changed, of another identity or too large."""
+    if isinstance(path, io.BytesIO):
+        return _load(path, rows, identity)
+    try:
+        with path.open("rb", buffering=0) as file:
+            return _load(file, rows, identity)
+    except OSError:
+        rows.clear()
+        return None
+
+
+def _dump(file: io.RawIOBase | io.BytesIO, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
+    rows.trim()
+    facts = rows.facts()
+    arrays = rows.arrays(facts)
+    head = json.dumps({"identity": identity, "facts": facts, "more": more}).encode()
+    _write_all(file, _MAGIC + _number(_sum(head, arrays)) + _number(len(head)) + head)
+    for array in arrays:
+        _write_all(file, array.view(np.uint8).data if array.size else b"")
+
+
+def _load(file: io.RawIOBase | io.BytesIO, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
+    try:
+        if file.read(8) != _MAGIC:
+            return None
+        total, length = (int.from_bytes(file.read(8) or b"", "little") for _ in range(2))
+        if length > _MOST_HEAD:
+            return None
+        written = file.read(length) or b""
+        head = json.loads(written)
+        facts = head["facts"]
+        if head["identity"] != identity or not rows.make_room_for(facts):
+            return None
+        arrays = rows.arrays(facts)
+        if all(_fill(file, array) for array in arrays) and _sum(written, arrays) == total:
+            rows.accept(facts)
+            more: dict[str, Any] = head["more"]
+            return more
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        pass
+    rows.clear()
+    return None
+
+
+def _sum(head: bytes, arrays: list[npt.NDArray[Any]]) -> int:
+    total = 0
+    for array in (np.frombuffer(head, np.uint8), *arrays):
+        total = checksum(array, total)
+    return total
+
+
+def _number(number: int) -> bytes:
+    return number.to_bytes(8, "little")
+
+
+def _write_all(file: io.RawIOBase | io.BytesIO, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) or 0 :]
+
+
+def _fill(file: io.RawIOBase | io.BytesIO, array: npt.NDArray[Any]) -> bool:
+    """Read an array full; False if the file ends before."""
+    view = array.view(np.uint8).data if array.size else memoryview(b"")
+    while view:
+        got = file.readinto(view)
+        if not got:
+            return False
+        view = view[got:]
+    return True

@@ -1,0 +1,91 @@
+"""Batched look-ups: tuples wait until enough different keys do, and all of them are looked up together.
+
+A step is one look-up for everyone who waits, each key once. It comes when the waiting keys are as many as a batch, when
+memory is full, or when it is called for (``step``, ``idle``: the published operator has a timer).
+
+References
+----------
+R. Derakhshan, A. Sattar, B. Stantic: A new operator for efficient stream-relation join processing in data streaming
+engines. CIKM 2013.
+
+What is known of it is cache, batches and order; how they work together is our reconstruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from millrace.core.errors import ConfigError
+from millrace.master.read.wheel import Load
+from millrace.rows.arena import Slots
+from millrace.rows.keyed_rows import Codes
+from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.numbered_pages import Pages
+
+
+class Batched(Access):
+    """One look-up for all who wait.
+
+    Parameters
+    ----------
+    batch
+        Different keys that are looked up together.
+    """
+
+    paged = True
+
+    def __init__(self, around: Surroundings, *, batch: int = 8192) -> None:
+        super().__init__(around)
+        if not isinstance(batch, int) or batch < 1:
+            raise ConfigError(f"batch: expected a whole number of at least 1; got {batch!r}")
+        self._batch = batch
+        self._pages = Pages(around.store, around.device, around.b)
+        self._steps = self._looked_up = 0
+        self._codes: Codes = np.empty(0, np.int64)
+
+    @property
+    def place(self) -> int:
+        return self._steps
+
+    def quota(self, capacity: int) -> int:
+        room = self.around.room
+        keys = self._batch - room.rows.keys
+        w = self.around.w or capacity
+        if not len(room):
+            return max(1, min(w, keys, capacity))
+        return max(0, min(w - room.newest_chunk_size(self.place), keys, capacity - len(room)))
+
+    def loads(self) -> Iterator[Load]:
+        around = self.around
+        self._steps += 1
+        self._codes = np.sort(around.room.groups()[0])
+        self._looked_up += len(self._codes)
+        for load in self._pages.groups(self._codes, max(1, around.step_rows // 2)):
+            if load.rows is not None:
+                around.device.read_rows(load.rows, around.store.row_bytes)
+            yield load
+
+    def leaving(self) -> Iterator[Slots]:
+        slots = self.around.room.rows.slots_of(self._codes)
+        if len(slots):
+            yield slots
+
+    @property
+    def cycles(self) -> float:
+        return self._looked_up / max(1, self.around.store.rows)
+
+    @property
+    def longest_wait(self) -> int:
+        return 1
+
+    @property
+    def turned(self) -> int:
+        return self._steps
+
+    def resume(self, turned: int) -> None:
+        self._steps = turned
+
+    def explain(self) -> str:
+        return f"up to {self._batch:,} keys are looked up together through the index"

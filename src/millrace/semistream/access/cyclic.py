@@ -1,0 +1,146 @@
+"""MESHJOIN's access: the whole master passes by, round and round, and every read is shared by all who wait.
+
+A tuple leaves when the wheel has made one turn since it came: it has then met every master row once.
+
+References
+----------
+N. Polyzotis, S. Skiadopoulos, P. Vassiliadis, A. Simitsis, N. Frantzell: Supporting streaming updates in an active data
+warehouse. ICDE 2007.
+M. A. Naeem, G. Dobbie, G. Weber, S. Alam: R-MESHJOIN for near-real-time data warehousing. DOLAP 2010.
+
+Deviation: chunks remember where the wheel stood instead of being counted, so that loads may have any length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from millrace.core.errors import ConfigError
+from millrace.master.read.wheel import Load, Wheel
+from millrace.rows.arena import Slots
+from millrace.semistream.access.access_policy import Access, Surroundings
+
+
+class Cyclic(Access):
+    """A scan without end, one load a step.
+
+    Loads end at multiples of b in their shard, the *grid*, and where the oldest chunk has met everything. After b has
+    changed, chunks still wait that entered at other places, and each of them may cut a load in two; tuples enter on
+    the new grid only, so that within a turn all is as if b had always been what it is.
+    """
+
+    loads_per_step = 1
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        self.wheel = Wheel(around.store, around.device)
+        self._sizes = np.array([shard.rows for shard in around.store.manifest.shards], np.int64)
+        self._starts = np.concatenate(([0], np.cumsum(self._sizes)))
+        self._longest = self._in_force = self.longest_turn
+        self._settled_at = 0
+
+    @property
+    def longest_turn(self) -> int:
+        """Steps of one turn at most."""
+        loads = int((-(-self._sizes // self.around.b)).sum())
+        return max(1, -(-loads // self.loads_per_step))
+
+    @property
+    def place(self) -> int:
+        return self.wheel.turned
+
+    def quota(self, capacity: int) -> int:
+        room = self.around.room
+        w = self.around.w or max(1, int(capacity / room.stay) // (self.longest_turn + 1))
+        if not len(room):
+            return max(1, min(w, capacity))
+        if not self._on_grid(self.place):
+            return 0
+        return max(0, min(w - room.newest_chunk_size(self.place), capacity - len(room)))
+
+    def _in_shard(self, turned: int) -> tuple[int, int]:
+        """The shard whose rows pass next after so many have, and which of its rows."""
+        position = turned % self.wheel.rows
+        shard = int(np.searchsorted(self._starts, position, side="right")) - 1
+        return shard, position - int(self._starts[shard])
+
+    def _on_grid(self, turned: int) -> bool:
+        """Whether a step begins there in every turn."""
+        if not self.wheel.rows:
+            return True
+        shard, row = self._in_shard(turned)
+        before = int((-(-self._sizes[:shard] // self.around.b)).sum())
+        return row % self.around.b == 0 and (before + row // self.around.b) % self.loads_per_step == 0
+
+    def loads(self) -> Iterator[Load]:
+        for number in range(self.loads_per_step if self.wheel.rows else 0):
+            turned = self.wheel.turned
+            until_expiry = self.around.room.rows_until_expiry(turned)
+            if number and (not until_expiry or self._on_grid(turned)):
+                return
+            to_grid = self.around.b - self._in_shard(turned)[1] % self.around.b
+            yield self.wheel.next_load(min(to_grid, until_expiry))
+
+    def leaving(self) -> Iterator[Slots]:
+        while (slots := self.around.room.expired(self.wheel.turned)) is not None:
+            yield slots
+
+    @property
+    def cycles(self) -> float:
+        return self.wheel.cycles
+
+    @property
+    def longest_wait(self) -> int:
+        return self._longest
+
+    def retune(self, b: int) -> None:
+        room, turned = self.around.room, self.wheel.turned
+        if not len(room):
+            self._in_force = 0
+        elif turned >= self._settled_at:
+            self._in_force = self.longest_turn
+        self.around.b = b
+        self._in_force += self.longest_turn + 1  # the wheel may stand between two places of the grid
+        self._longest = max(self._longest, self._in_force)
+        self._settled_at = turned + 2 * self.wheel.rows
+
+    @property
+    def turned(self) -> int:
+        return self.wheel.turned
+
+    def resume(self, turned: int) -> None:
+        self.wheel.turned = turned
+
+    def resumed(self, waited: int) -> None:
+        chunks = self.around.room.chunks
+        places = (self.wheel.turned, *(chunk.start for chunk in chunks))
+        if waited > self.longest_turn or not all(self._on_grid(place) for place in places):
+            self._in_force = waited + len(chunks) + self.longest_turn + 1  # they came with another b
+            self._longest = max(self._longest, self._in_force)
+            self._settled_at = self.wheel.turned + 2 * self.wheel.rows
+
+    def explain(self) -> str:
+        b, k = self.around.b, self.longest_turn
+        return f"load b = {b:,} rows, so a turn of the wheel has k = {k:,} steps: the longest wait"
+
+
+class Repeated(Cyclic):
+    """R-MESHJOIN's: several loads a step, so that the size of a load does not follow from the chunks in the queue.
+
+    Tuples enter only between steps, so a chunk meets whole steps, as in MESHJOIN with loads ``l`` times as long; the
+    buffer holds one of them. What is gained is the freedom to choose ``b`` for the disk alone.
+
+    Parameters
+    ----------
+    l
+        Loads of a step.
+    """
+
+    def __init__(self, around: Surroundings, *, l: int = 4) -> None:  # noqa: E741  (the papers' l)
+        super().__init__(around)
+        if not isinstance(l, int) or l < 1:
+            raise ConfigError(f"l: expected a whole number of at least 1; got {l!r}")
+        self.loads_per_step = l
+        self._longest = self._in_force = self.longest_turn

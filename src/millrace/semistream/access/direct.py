@@ -1,0 +1,114 @@
+"""Access by look-up: the index says where a tuple's rows are, and nobody waits.
+
+What is looked up together is read together, a batch at a time; or, as index nested loops do it, tuple by tuple through
+a pool of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from millrace.kernels import pool
+from millrace.master.read.wheel import Load
+from millrace.rows.arena import Slots
+from millrace.rows.columns import Indices
+from millrace.rows.keyed_rows import Codes
+from millrace.semistream.access.access_policy import Access, Surroundings
+
+_FRAME_BYTES = 5
+
+
+class Direct(Access):
+    """Tuples are answered as they come."""
+
+    at_once = True
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        self._looked_up = 0
+
+    def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
+        """Master rows of codes: shard, places in ``codes``, and the rows, in pieces of at most about ``most``."""
+        store = self.around.store
+        self._looked_up += len(codes)
+        for shard in range(store.shards):
+            index = store.index(shard)
+            if store.unique:
+                rows = index.rows_of(codes)
+                places = np.flatnonzero(rows >= 0)
+                rows = rows if len(places) == len(rows) else rows[places]
+                self._read(shard, rows)
+                yield shard, places, rows
+            else:
+                for places, rows in index.pairs(codes, most):
+                    self._read(shard, rows)
+                    yield shard, places, rows
+
+    def _read(self, shard: int, rows: Indices) -> None:
+        """Account for rows that are read together."""
+        self.around.device.read_rows(rows, self.around.store.row_bytes)
+
+    @property
+    def place(self) -> int:
+        return 0
+
+    def quota(self, capacity: int) -> int:
+        return 0
+
+    def loads(self) -> Iterator[Load]:
+        return iter(())
+
+    def leaving(self) -> Iterator[Slots]:
+        return iter(())
+
+    @property
+    def cycles(self) -> float:
+        return self._looked_up / max(1, self.around.store.rows)
+
+    @property
+    def longest_wait(self) -> int:
+        return 0
+
+    @property
+    def turned(self) -> int:
+        return self._looked_up
+
+    def resume(self, turned: int) -> None:
+        self._looked_up = turned
+
+    def explain(self) -> str:
+        return "rows are looked up through the index as tuples come; nobody waits"
+
+
+class PerTuple(Direct):
+    """Index nested loops over a clustered B+-tree: each tuple reads the page of its row, if the pool has not got it.
+
+    The pool is what the device is charged by: most of the memory, in pages, the least recently used making room (by the
+    second-chance rule). The rows themselves come from mapped files.
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        device, store = around.device, around.store
+        self._rows_per_page = max(1, int(device.page_bytes / max(1.0, store.row_bytes)))
+        pages = sum(-(-shard.rows // self._rows_per_page) for shard in store.manifest.shards)
+        free = around.budget.available * 7 // 8
+        frames = max(1, free // (device.page_bytes + _FRAME_BYTES))
+        around.budget.reserve("pool", min(free, frames * (device.page_bytes + _FRAME_BYTES)))
+        self._pool = pool.Pool(
+            np.full(pages, -1, np.int32),
+            np.full(frames, -1, np.int32),
+            np.zeros(frames, np.uint8),
+            np.zeros(1, np.int64),
+        )
+        rows = [shard.rows for shard in store.manifest.shards]
+        self._first_page = np.concatenate(([0], np.cumsum([-(-n // self._rows_per_page) for n in rows])))
+
+    def _read(self, shard: int, rows: Indices) -> None:
+        missed = pool.use(self._pool, int(self._first_page[shard]) + rows // self._rows_per_page)
+        self.around.device.read_scattered(missed)
+
+    def explain(self) -> str:
+        return f"rows are looked up tuple by tuple through a pool of {len(self._pool.page):,} pages; nobody waits"

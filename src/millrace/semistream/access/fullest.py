@@ -1,0 +1,93 @@
+"""Partitioned Join's access: the page with the longest list of waiting tuples is loaded.
+
+A tuple's page is known when it enters, and every page has a count of who waits for it. Loading the fullest pages first
+serves the most tuples per read; a page that few want may wait without end, which ``max_wait`` forbids.
+
+References
+----------
+A. Chakraborty, A. Singh: A partition-based approach to support streaming updates over persistent data in an active
+datawarehouse. IPDPS 2009.
+
+Deviations: pages are found through an index, so the master need not be partitioned by ranges of the key.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millrace.core.errors import BudgetTooSmallError, ConfigError
+from millrace.core.sizes import format_size
+from millrace.kernels.radix_sort import least_of
+from millrace.rows.keyed_rows import Codes
+from millrace.semistream.access.access_policy import Surroundings
+from millrace.semistream.access.numbered_pages import Counts, PageNumbers
+from millrace.semistream.access.oldest import Oldest
+
+_COUNT_BYTES = 4
+
+
+class Fullest(Oldest):
+    """Pages that most tuples wait for.
+
+    Parameters
+    ----------
+    max_wait
+        Steps after which a tuple's page is loaded whatever its count; by default nobody is promised that.
+    """
+
+    def __init__(self, around: Surroundings, *, loads: int | None = None, max_wait: int | None = None) -> None:
+        super().__init__(around, loads=loads)
+        if max_wait is not None and (not isinstance(max_wait, int) or max_wait < 1):
+            raise ConfigError(f"max_wait: expected a whole number of at least 1; got {max_wait!r}")
+        self._max_wait = max_wait
+        budget, needed = around.budget, _COUNT_BYTES * len(self.pages)
+        if needed > budget.available:
+            least = budget.total + needed - budget.available
+            raise BudgetTooSmallError(
+                f"memory: {format_size(budget.total)} is too little for counts of who waits for each of "
+                f"{len(self.pages):,} pages; the least is {least} bytes ({format_size(least)}), or larger pages (b)",
+                least,
+            )
+        budget.reserve("page counts", needed)
+        self.waiting_for = np.zeros(len(self.pages), np.int32)
+        """Tuples that wait for each page."""
+        self._absent: list[Codes] = []
+
+    def admitted(self, codes: Codes) -> None:
+        super().admitted(codes)
+        pages = self.pages.with_first_row(codes)
+        there = pages >= 0
+        np.add.at(self.waiting_for, pages[there], 1)
+        if not there.all():
+            self._absent.append(np.unique(codes[~there]))
+
+    def choose(self, most: int) -> PageNumbers:
+        self._settled += self._absent
+        self._absent = []
+        overdue = self._overdue(most)
+        wanted = np.flatnonzero(self.waiting_for)
+        fullest = wanted[least_of(-self.waiting_for[wanted], most)]
+        return np.concatenate([overdue, fullest[~np.isin(fullest, overdue)]])[:most]
+
+    def _overdue(self, most: int) -> PageNumbers:
+        """Pages of tuples that have waited as long as they may."""
+        if self._max_wait is None:
+            return np.empty(0, np.int64)
+        room = self.around.room
+        slots = room.oldest(most)
+        slots = slots[room.waited(slots, self._steps) >= self._max_wait]
+        return self.pages_of(slots, most)
+
+    def loaded(self, pages: PageNumbers, left: Counts) -> None:
+        super().loaded(pages, left)
+        self.waiting_for[pages] = 0
+
+    @property
+    def longest_wait(self) -> int:
+        return 2**62 if self._max_wait is None else self._max_wait + self.most_waiting
+
+    def check_invariants(self) -> None:
+        room = self.around.room
+        pages = self.pages.with_first_row(room.rows.map.code[room.rows.live()])
+        counted = np.bincount(pages[pages >= 0], minlength=len(self.pages))
+        assert (counted == self.waiting_for).all(), "tuples are counted for the wrong page"

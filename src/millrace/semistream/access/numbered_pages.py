@@ -1,0 +1,131 @@
+"""The master as numbered pages of b rows, found by key through the index and read a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.kernels.code_index import ENTRY, mixed
+from millrace.kernels.gather import copy_runs
+from millrace.master.device import Device
+from millrace.master.read.wheel import Load
+from millrace.master.store import MasterStore
+from millrace.rows.columns import Indices
+from millrace.rows.keyed_rows import Codes
+
+PageNumbers = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int64]
+
+_INDEX_FAR = 1 << 60  # where the device has the index: nowhere near the rows
+
+
+@dataclass(frozen=True)
+class PageLoad(Load):
+    """Some pages of one shard: page number ``pages[i]`` is at places ``starts[i]`` to ``starts[i + 1]``."""
+
+    pages: PageNumbers = field(default_factory=lambda: np.empty(0, np.int64))
+    firsts: PageNumbers = field(default_factory=lambda: np.empty(0, np.int64))
+    starts: PageNumbers = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def page_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> PageNumbers:
+        """Which of the pages each place is on, counted from 0."""
+        return np.searchsorted(self.starts, positions, side="right") - 1
+
+    def rows_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        page = self.page_at(positions)
+        return self.firsts[page] + positions - self.starts[page]
+
+
+class Pages:
+    """All pages of a store, numbered through its shards."""
+
+    def __init__(self, store: MasterStore, device: Device, rows: int) -> None:
+        self._store, self._device = store, device
+        self.rows = rows
+        self._rows_of_shard = np.array([shard.rows for shard in store.manifest.shards], np.int64)
+        self._first_page = np.concatenate(([0], np.cumsum(-(-self._rows_of_shard // rows))))
+        self._first_byte = np.concatenate(([0], np.cumsum(self._rows_of_shard))) * store.row_bytes
+
+    def __len__(self) -> int:
+        return int(self._first_page[-1])
+
+    def of(self, shard: int, rows: Indices) -> PageNumbers:
+        """The pages that rows are on."""
+        return int(self._first_page[shard]) + rows // self.rows
+
+    # through the index
+
+    def with_first_row(self, codes: Codes) -> PageNumbers:
+        """The page of the first row of each code, -1 where there is none."""
+        found = np.full(len(codes), -1, np.int64)
+        left = np.arange(len(codes))
+        for shard in range(self._store.shards):
+            rows = self._store.index(shard).rows_of(codes[left])
+            there = rows >= 0
+            found[left[there]] = self.of(shard, rows[there])
+            left = left[~there]
+        self._count_index(codes)
+        return found
+
+    def with_all_rows(self, codes: Codes) -> tuple[PageNumbers, PageNumbers]:
+        """Every page with a row of a code: places in ``codes``, and pages; a pair may come more than once."""
+        self._count_index(codes)
+        pairs = [
+            (places, self.of(shard, rows))
+            for shard in range(self._store.shards)
+            for places, rows in self._store.index(shard).pairs(codes, 1 << 20)
+        ]
+        if not pairs:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return np.concatenate([places for places, _ in pairs]), np.concatenate([pages for _, pages in pairs])
+
+    def _count_index(self, codes: Codes) -> None:
+        """Each look-up reads the page of the index where the entries of its code are."""
+        bits = np.empty(len(codes), np.uint64)
+        mixed(codes, bits)
+        entries = (bits.astype(np.float64) * 2.0**-64 * self._store.rows).astype(np.int64)
+        self._device.read_rows(entries, ENTRY.itemsize, _INDEX_FAR)
+
+    # reading
+
+    def read(self, pages: PageNumbers, swept: bool = False) -> Iterator[PageLoad]:
+        """Pages in the order given, shard by shard; ``swept``: in the order they lie, in as few runs as is quickest."""
+        shards = np.searchsorted(self._first_page, pages, side="right") - 1
+        for shard in np.unique(shards):
+            mine = pages[shards == shard]
+            firsts = (mine - self._first_page[shard]) * self.rows
+            lengths = np.minimum(self.rows, self._rows_of_shard[shard] - firsts)
+            self._count_rows(int(shard), firsts, lengths, swept)
+            starts = np.concatenate(([0], np.cumsum(lengths)))
+            codes = np.empty(int(starts[-1]), np.int64)
+            copy_runs(self._store.codes(int(shard)), firsts, starts, codes)
+            yield PageLoad(int(shard), 0, codes, pages=mine, firsts=firsts, starts=starts)
+
+    def _count_rows(self, shard: int, firsts: PageNumbers, lengths: PageNumbers, swept: bool) -> None:
+        device = self._device
+        row_bytes = 8.0 if device.reads == "columns" else self._store.row_bytes
+        base = float(self._first_byte[shard]) / max(1.0, self._store.row_bytes) * row_bytes
+        starts, sizes = ((base + firsts * row_bytes).astype(np.int64), (lengths * row_bytes).astype(np.int64))
+        if swept:
+            device.sweep(starts, sizes)
+            return
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+            device.read(start, size)
+
+    def groups(self, codes: Codes, most: int) -> Iterator[Load]:
+        """All rows of these codes, which must be on pages that have been read; no group is in two loads if it fits."""
+        for shard in range(self._store.shards):
+            index = self._store.index(shard)
+            _, counts = index.ranges_of(codes)
+            at = 0
+            while at < len(codes):
+                ends = np.cumsum(counts[at:])
+                take = max(1, int(np.searchsorted(ends, most, side="right")))
+                some = codes[at : at + take]
+                pieces = list(index.pairs(some, most))
+                for places, rows in pieces:
+                    yield Load(shard, 0, some[places], rows, len(pieces) == 1)
+                at += take

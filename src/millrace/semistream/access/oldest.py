@@ -1,0 +1,210 @@
+"""HYBRIDJOIN's access: a page is loaded because somebody on it has waited longest, and serves all who wait for it.
+
+::
+
+    queue   oldest ──► [ t t t … t t t ] ◄── youngest
+                         │ index: key ─► page
+                         ▼
+                       page ──► everyone who waits for a row on it leaves
+
+A few pages are loaded in one step, in the order of the queue: without arrivals in between, the oldest tuple after a
+load is the oldest that waits for another page, so loading the first n different pages at once is n loads of the paper.
+Variants differ in whose page is next: :mod:`position <millrace.semistream.access.position>` and
+:mod:`page_queue <millrace.semistream.access.page_queue>`.
+
+A key that repeats in the master leaves only when all pages with rows of it are in memory together.
+
+References
+----------
+M. A. Naeem, G. Dobbie, G. Weber: HYBRIDJOIN for near-real-time data warehousing. IJDWM 7(4), 2011.
+
+Deviations: a key without a master row leaves as soon as it is looked up, where the published loop would wait for ever;
+keys that repeat are allowed; several pages a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from millrace.core.errors import ConfigError
+from millrace.master.read.wheel import Load
+from millrace.rows.arena import Slots
+from millrace.rows.code_filter import Met
+from millrace.rows.keyed_rows import Codes
+from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.numbered_pages import Counts, PageLoad, PageNumbers, Pages
+
+_PART_OF_ROOM = 40  # a step frees at most about this part of the room, so that later loads of it meet a full one
+
+
+class Oldest(Access):
+    """Pages of the tuples that have waited longest.
+
+    Parameters
+    ----------
+    loads
+        Pages of a step; by default as many as the load buffer holds, but few enough to keep the room full.
+    """
+
+    paged = True
+    sweeps = False
+    """Whether the pages of a step are read in the order they lie."""
+
+    def __init__(self, around: Surroundings, *, loads: int | None = None) -> None:
+        super().__init__(around)
+        if loads is not None and (not isinstance(loads, int) or loads < 1):
+            raise ConfigError(f"loads: expected a whole number of at least 1; got {loads!r}")
+        self.pages = Pages(around.store, around.device, around.b)
+        self._loads = loads
+        self._most_loads = max(1, around.step_rows // around.b)
+        self._steps = 0
+        self._cycles = 0.0
+        self.arrived = 0
+        """Tuples that have entered the waiting room so far."""
+        self._recent_left, self._recent_loads = 1.0, 1.0
+        self._settled: list[Codes] = []
+        self._left: Counts = np.zeros(0, np.int64)
+
+    # the loop's calls
+
+    @property
+    def place(self) -> int:
+        return self._steps
+
+    def quota(self, capacity: int) -> int:
+        room = self.around.room
+        w = self.around.w or capacity
+        if not len(room):
+            return max(1, min(w, capacity))
+        return max(0, min(w - room.newest_chunk_size(self.place), capacity - len(room)))
+
+    def admitted(self, codes: Codes) -> None:
+        self.arrived += len(codes)
+        if self._steps:  # before, the room has never been full, and how much it holds is not known
+            self._cycles += len(codes) / self.most_waiting
+
+    def loads(self) -> Iterator[Load]:
+        self._steps += 1
+        self._settled = []
+        self.around.room.sweep()
+        pages = self.choose(self._loads_now())
+        if self.around.single:
+            yield from self._pages(pages)
+        else:
+            yield from self._groups(pages)
+
+    def leaving(self) -> Iterator[Slots]:
+        for codes in self._settled:
+            slots = self.around.room.rows.slots_of(codes)
+            if len(slots):
+                yield slots
+
+    def on_match(self, load: Load, met: Met) -> None:
+        if self.around.single and not self.around.store.coder.exact:
+            self._settled.append(load.codes[met.positions])  # perhaps of other keys, but there is no other row
+        if isinstance(load, PageLoad):
+            sizes = self.around.room.rows.map.slots["count"][met.newest]
+            self._left += np.bincount(load.page_at(met.positions), sizes, len(load.pages)).astype(np.int64)
+
+    # which pages
+
+    def _loads_now(self) -> int:
+        if self._loads is not None:
+            return self._loads
+        enough = len(self.around.room) / _PART_OF_ROOM / max(1.0, self.matches_per_load)
+        return int(max(1, min(self._most_loads, enough)))
+
+    def choose(self, most: int) -> PageNumbers:
+        """The pages of the next step, most urgent first."""
+        return self.pages_of(self.around.room.oldest(most), most)
+
+    def pages_of(self, slots: Slots, most: int) -> PageNumbers:
+        """The pages these tuples wait for; tuples that wait for nothing are settled."""
+        codes = self.around.room.rows.map.code[slots]
+        codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
+        if self.around.single:
+            pages = self.pages.with_first_row(codes)
+            self._settled.append(codes[pages < 0])
+            pages = pages[pages >= 0]
+            return pages[np.sort(np.unique(pages, return_index=True)[1])]
+        places, pages = self.pages.with_all_rows(codes)
+        self._settled.append(codes[np.setdiff1d(np.arange(len(codes)), places)])
+        order = np.lexsort((pages, places))
+        pages = pages[order]
+        firsts = np.sort(np.unique(pages, return_index=True)[1])
+        whole = int((places[order][firsts] == 0).sum())  # the most urgent key gets all of its pages
+        return pages[firsts][: max(most, whole)]
+
+    def _pages(self, pages: PageNumbers) -> Iterator[Load]:
+        for load in self.pages.read(pages, self.sweeps):
+            self._left = np.zeros(len(load.pages), np.int64)
+            yield load
+            self.loaded(load.pages, self._left)
+
+    def _groups(self, pages: PageNumbers) -> Iterator[Load]:
+        """Keys that repeat: only those all of whose pages are here meet their rows."""
+        room = self.around.room
+        waiting: list[Codes] = []
+        for load in self.pages.read(pages):
+            met = [load.codes[met.positions] for met in room.meet(load.codes)]
+            waiting += met
+        codes = np.unique(np.concatenate(waiting)) if waiting else np.empty(0, np.int64)
+        places, needed = self.pages.with_all_rows(codes)
+        incomplete = np.unique(places[~np.isin(needed, pages)])
+        left = self._left_with(codes, places, needed, pages, incomplete)
+        codes = np.delete(codes, incomplete)
+        yield from self.pages.groups(codes, max(1, self.around.step_rows // 2))
+        self._settled.append(codes)
+        self.loaded(pages, left)
+
+    def _left_with(
+        self, codes: Codes, places: PageNumbers, needed: PageNumbers, pages: PageNumbers, incomplete: PageNumbers
+    ) -> Counts:
+        """How many tuples leave with each page; who needs several counts for the first."""
+        tuples = self.around.room.rows.counts(codes)
+        tuples[incomplete] = 0
+        first = np.unique(places, return_index=True)[1]
+        order = np.argsort(pages)
+        at = order[np.minimum(np.searchsorted(pages, needed[first], sorter=order), max(0, len(pages) - 1))]
+        return np.bincount(at, tuples[places[first]], len(pages)).astype(np.int64)
+
+    def loaded(self, pages: PageNumbers, left: Counts) -> None:
+        """Pages have met everyone, and so many tuples left with each."""
+        tuples = float(left.sum())
+        keep = math.exp(-tuples / self.most_waiting)  # frequent pages come once in a room full of tuples
+        self._recent_left = keep * self._recent_left + tuples
+        self._recent_loads = keep * self._recent_loads + len(pages)
+
+    @property
+    def matches_per_load(self) -> float:
+        """Tuples that leave with a page, on average over about as many tuples as the room holds."""
+        return self._recent_left / self._recent_loads
+
+    # the rest
+
+    @property
+    def most_waiting(self) -> int:
+        """Most tuples that have waited at a time: no queue was longer."""
+        return max(1, self.around.metrics.most_waiting)
+
+    @property
+    def cycles(self) -> float:
+        return self._cycles
+
+    @property
+    def longest_wait(self) -> int:
+        return self.most_waiting
+
+    @property
+    def turned(self) -> int:
+        return self._steps
+
+    def resume(self, turned: int) -> None:
+        self._steps = turned
+
+    def explain(self) -> str:
+        b, pages = self.around.b, len(self.pages)
+        return f"{pages:,} pages of b = {b:,} rows, found through the index, up to {self._most_loads:,} in a step"

@@ -1,0 +1,43 @@
+"""SSIJ's access: collect until the room is full, then read all pages anybody waits for in one sweep.
+
+Pages are read in the order they have on disk. Where the way to the next one is shorter to read than to jump, what lies
+between is read along. Nobody enters during a sweep, so that it ends with an empty room.
+
+References
+----------
+M. A. Bornea, A. Deligiannakis, Y. Kotidis, V. Vassalos: Semi-streamed index join for near-real time execution of ETL
+transformations. ICDE 2011.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millrace.semistream.access.access_policy import Surroundings
+from millrace.semistream.access.numbered_pages import PageNumbers
+from millrace.semistream.access.oldest import Oldest
+
+
+class Planned(Oldest):
+    """Sweeps over the pages that are needed."""
+
+    sweeps = True
+
+    def __init__(self, around: Surroundings, *, loads: int | None = None) -> None:
+        super().__init__(around, loads=loads)
+        self._plan = np.empty(0, np.int64)
+
+    def quota(self, capacity: int) -> int:
+        if not len(self.around.room):
+            self._plan = self._plan[:0]
+        return 0 if len(self._plan) else super().quota(capacity)
+
+    def _loads_now(self) -> int:
+        return self._loads or self._most_loads
+
+    def choose(self, most: int) -> PageNumbers:
+        if not len(self._plan):
+            room = self.around.room
+            self._plan = np.sort(self.pages_of(room.oldest(len(room)), len(self.pages)))
+        pages, self._plan = self._plan[:most], self._plan[most:]
+        return pages

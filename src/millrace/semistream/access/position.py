@@ -1,0 +1,84 @@
+"""HYBRIDJOIN-L's access: the page of a tuple somewhere in the queue, not of the oldest.
+
+A young tuple is more likely to wait for a page that many wait for, so its page serves more of them. What the paper
+leaves open is who serves the others: here every ``guard``-th page is still that of the oldest tuple.
+
+References
+----------
+M. A. Naeem, G. Weber, C. Lutteroth, G. Dobbie: Optimizing queue-based semi-stream joins with indexed master data. DaWaK
+2014.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millrace.core.errors import ConfigError
+from millrace.rows.arena import Slots
+from millrace.semistream.access.access_policy import Surroundings
+from millrace.semistream.access.numbered_pages import Counts, PageNumbers
+from millrace.semistream.access.oldest import Oldest
+
+_TRIAL_LOADS = 2_000
+_STRIDE = 0.1
+
+
+class Position(Oldest):
+    """Pages of tuples at a position of the queue.
+
+    Parameters
+    ----------
+    position
+        Share of the queue that is younger: 0 is the youngest tuple, 1 the oldest. ``"adapt"`` looks for the best.
+    guard
+        Every so many loads one is for the oldest tuple; 0 lets tuples wait without bound.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        *,
+        loads: int | None = None,
+        position: float | str = 0.3,
+        guard: int = 2,
+    ) -> None:
+        super().__init__(around, loads=loads)
+        if position != "adapt" and not (isinstance(position, int | float) and 0 <= position <= 1):
+            raise ConfigError(f"position: expected a share from 0 to 1, or 'adapt'; got {position!r}")
+        if not isinstance(guard, int) or guard < 0:
+            raise ConfigError(f"guard: expected a whole number of at least 0; got {guard!r}")
+        self._adapts = position == "adapt"
+        self.position = 0.5 if isinstance(position, str) else float(position)
+        self._guard = guard
+        self._owed = 0
+        self._stride = -_STRIDE
+        self._trial_loads, self._trial_left = 0, 0.0
+        self._before = 0.0
+        self.trials = 0
+        """Positions tried so far."""
+
+    def choose(self, most: int) -> PageNumbers:
+        room = self.around.room
+        self._owed += most
+        for_oldest = min(most, self._owed // self._guard) if self._guard else 0
+        self._owed -= for_oldest * self._guard
+        chosen: list[Slots] = [room.oldest(for_oldest)] if for_oldest else []
+        if most > for_oldest:
+            chosen.append(room.older_than(self.position, most - for_oldest))
+        return self.pages_of(np.concatenate(chosen), most)
+
+    def loaded(self, pages: PageNumbers, left: Counts) -> None:
+        super().loaded(pages, left)
+        self._trial_loads += len(pages)
+        self._trial_left += float(left.sum())
+        if self._adapts and self._trial_loads >= _TRIAL_LOADS:
+            now = self._trial_left / self._trial_loads
+            self.trials += 1
+            if now < self._before:
+                self._stride = -self._stride
+            self.position = min(1.0, max(0.0, self.position + self._stride))
+            self._before, self._trial_loads, self._trial_left = now, 0, 0.0
+
+    @property
+    def longest_wait(self) -> int:
+        return self.most_waiting * self._guard if self._guard else 2**62

@@ -1,0 +1,323 @@
+"""Caches of single keys by how often they are asked for: CACHEJOIN's, SSCJ's and CMESHJOIN's.
+
+A key whose master rows have just met many waiting tuples enters the cache, and later tuples of it are answered at once.
+When the cache is full a key has to go for it: a random one (CACHEJOIN) or the least used (SSCJ). How many is "many" is
+a threshold that moves: up while a full cache keeps changing, down while there is room or nothing changes.
+
+References
+----------
+M. A. Naeem, G. Dobbie, G. Weber: A lightweight stream-based join with limited resource consumption. DaWaK 2012.
+M. A. Naeem, G. Weber, G. Dobbie, C. Lutteroth: SSCJ: a semi-stream cache join using a front-stage cache module.
+DaWaK 2013.
+
+Deviations: the threshold falls in a full cache too when hardly anybody enters, or keys that have become hot would be
+kept out by those that were; uses are halved once a room full of tuples has come, so that old fame fades; a newcomer
+starts with what it was admitted for; a group of several rows is cached as a whole, where the papers have one row to a
+key.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import ConfigError
+from millrace.kernels import groups, multimap
+from millrace.kernels.radix_sort import least_of
+from millrace.master.read.wheel import Load
+from millrace.rows import keyed_rows_file as keepsake
+from millrace.rows.arena import Arena, Slots
+from millrace.rows.code_filter import Met
+from millrace.rows.keyed_rows import Codes, KeyedRows
+from millrace.rows.keyed_rows_file import Place
+from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.numbered_pages import PageLoad
+from millrace.semistream.cache.cache_policy import Cache, note_rows, row_mark
+
+MARKS = {"hits": np.int32, "state": np.uint8}
+Counts = npt.NDArray[np.int32]
+
+_CONTROL_LOADS = 100
+_DEAD = 1 / 16  # of the bytes may belong to rows that are gone, or every newcomer would move all of them
+_NEARLY_FULL = 0.95
+_UNUSED = 0.4  # share of the cached keys
+_BUSY, _QUIET = 0.01, 0.001  # shares of the cached keys that change between two looks at the threshold
+
+
+class FrequencyCache(Cache):
+    """Keys with many waiting tuples, random ones going for new ones.
+
+    Parameters
+    ----------
+    cache_share
+        Share of the memory the cache may take.
+    threshold
+        Waiting tuples with which a key enters. By default it begins with 2 and moves.
+    """
+
+    rows: KeyedRows
+    dead_share = _DEAD
+
+    def __init__(
+        self,
+        around: Surroundings,
+        access: Access,
+        *,
+        cache_share: float = 0.3,
+        threshold: int | None = None,
+    ) -> None:
+        if not isinstance(cache_share, int | float) or not 0 < cache_share < 1:
+            raise ConfigError(f"cache_share: expected a number between 0 and 1; got {cache_share!r}")
+        if threshold is not None and (not isinstance(threshold, int) or threshold < 1):
+            raise ConfigError(f"threshold: expected a whole number of at least 1; got {threshold!r}")
+        self.around = around
+        schema = pa.schema([around.store.schema.field(i) for i in around.columns])
+        self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS | row_mark(around))
+        self._limit = int(cache_share * around.budget.total)
+        self._moves = threshold is None
+        self.threshold = threshold or 2
+        self._random = np.random.default_rng(0)
+        self._loads = self._admitted_since = 0
+        self.admitted_keys = self.evicted_keys = 0
+
+    # the loop's calls
+
+    def look_up(self, codes: Codes) -> Slots:
+        found = np.empty(len(codes), np.int32)
+        marks = self.rows.marks
+        groups.look_up(self.rows.map, marks["state"], marks["hits"], codes, False, found)
+        return found
+
+    def begin_cycle(self, cycle: int) -> None:
+        self.rows.marks["hits"][: int(self.rows.map.state[multimap.HIGH])] >>= 1
+
+    def on_match(self, load: Load, met: Met) -> None:
+        if not load.whole:
+            return
+        tuples = self.around.room.rows.map.slots["count"][met.newest]
+        wanted = tuples >= self.least_tuples()
+        positions, tuples = met.positions[wanted], tuples[wanted]
+        if not len(positions):
+            return
+        outside = self.rows.oldest(load.codes[positions]) < 0
+        positions, tuples = positions[outside], tuples[outside]
+        if not self.around.single:
+            complete = self._complete(load.codes[positions])
+            positions, tuples = positions[complete], tuples[complete]
+        if len(positions):
+            self._admit(load, positions, tuples)
+
+    def on_load(self, load: Load) -> None:
+        self._loads += len(load.pages) if isinstance(load, PageLoad) else 1
+        if self._loads >= _CONTROL_LOADS:
+            self._move_threshold()
+            self._loads = self._admitted_since = 0
+
+    def give_way(self) -> None:
+        self.rows.clear()
+
+    def keep(self, path: Place, identity: str) -> bool:
+        if not self.rows.keepable:
+            return False
+        keepsake.write(path, self.rows, identity, self._learned())
+        return True
+
+    def recall(self, path: Place, identity: str) -> bool:
+        if not self.rows.keepable or len(self.rows):
+            return False
+        facts = keepsake.read(path, self.rows, identity)
+        if facts is None:
+            return False
+        self._learn(facts)
+        return True
+
+    def _learned(self) -> dict[str, int]:
+        """What is kept beside the rows."""
+        return {"threshold": self.threshold}
+
+    def _learn(self, facts: dict[str, int]) -> None:
+        self.threshold = int(facts["threshold"]) if self._moves else self.threshold
+
+    @property
+    def reserve(self) -> int:
+        return max(0, self._limit - self.nbytes)
+
+    # who enters
+
+    def least_tuples(self) -> int:
+        """Waiting tuples with which a key may enter."""
+        return self.threshold
+
+    @property
+    def full(self) -> bool:
+        return self._taken >= _NEARLY_FULL * self._limit
+
+    def _move_threshold(self) -> None:
+        if not self._moves:
+            return
+        changed = self._admitted_since / max(1, self.rows.keys)
+        if self.full and changed > _BUSY:
+            self.threshold += 1
+        elif not self.full or changed < _QUIET:
+            self.threshold = max(1, self.threshold - 1)
+
+    def _complete(self, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Whether all master rows of a code are among these."""
+        uniques, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
+        store = self.around.store
+        there = sum(store.index(shard).ranges_of(uniques)[1] for shard in range(store.shards))
+        complete: npt.NDArray[np.bool_] = (counts == there)[inverse]
+        return complete
+
+    def _admit(self, load: Load, positions: npt.NDArray[np.int32], tuples: Counts) -> None:
+        """Copy rows into the cache, whole groups, the most wanted first."""
+        codes, first, group, sizes = np.unique(
+            load.codes[positions], return_index=True, return_inverse=True, return_counts=True
+        )
+        order = np.argsort(-tuples[first], kind="stable")
+        order = order[self._make_room(tuples[first[order]], sizes[order])]
+        ends = np.cumsum(sizes[order])
+        if not len(ends):
+            return
+        rank = np.full(len(codes), len(codes))
+        rank[order] = np.arange(len(order))
+        chosen = np.argsort(rank[group], kind="stable")[: ends[-1]]
+        positions, tuples = positions[chosen], tuples[chosen]
+        columns = self.around.store.mapped(load.shard).take(self.around.columns, load.rows_at(positions))
+        while not self.rows.make_room(len(positions), Arena.heap_bytes_of(columns), slack=self._slack):
+            ends = ends[: len(ends) // 2]  # others have taken what was left: the most wanted half
+            if not len(ends):
+                return
+            positions, tuples, columns = positions[: ends[-1]], tuples[: ends[-1]], [c[: ends[-1]] for c in columns]
+        slots, _ = self.rows.insert(load.codes[positions], columns)
+        self.rows.marks["state"][slots] = 0
+        self.rows.marks["hits"][slots] = self._first_use(tuples)
+        note_rows(self.around, self.rows, slots, load.shard, load.rows_at(positions))
+        self.admitted_keys += len(ends)
+        self._admitted_since += len(ends)
+
+    def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Which of the keys that want to enter may, the most wanted first; others have gone for them."""
+        cost = np.cumsum(sizes) * self.row_bytes
+        free = self._limit - self._taken
+        fits = int(np.searchsorted(cost, free, side="right"))
+        if fits == len(wanted) or not len(self.rows):
+            return np.arange(fits)
+        victims = self._checked(self.victims(wanted[fits:]))
+        self._remove(victims)
+        return np.arange(fits + len(victims))
+
+    @property
+    def _taken(self) -> int:
+        """What the cache has, and what it will have when it has its slack."""
+        return self.nbytes + max(0, self._slack - self.rows.arena.heap.dead)
+
+    @property
+    def _slack(self) -> int:
+        """Bytes of rows that are gone, before what is left is moved together."""
+        return int(self.rows.arena.heap.end * _DEAD)
+
+    def _checked(self, victims: Slots) -> Slots:
+        """Victims as a policy of the user's own may name them, each once."""
+        named = np.unique(np.asarray([-1] if victims is None else victims, np.int64))
+        used = int(self.rows.map.state[multimap.HIGH])
+        there = not len(named) or (named[0] >= 0 and named[-1] < used)
+        if not there or (self.rows.oldest(self.rows.map.code[named]) != named).any():
+            raise ConfigError(
+                f"{type(self).__name__}.victims: expected slots out of heads(), the oldest of each cached key; "
+                f"got {victims!r}"
+            )
+        return named.astype(np.int32)
+
+    def _first_use(self, tuples: Counts) -> Counts:
+        """What a key begins with that so many tuples waited for."""
+        return tuples
+
+    def victims(self, wanted: Counts) -> Slots:
+        """Heads of groups that go, at most one for each key that wants to enter."""
+        heads = self.heads()
+        return self._random.choice(heads, min(len(wanted), len(heads)), replace=False)
+
+    def _remove(self, heads: Slots) -> None:
+        self.rows.remove(self.rows.slots_of(self.rows.map.code[heads]))
+        self.evicted_keys += len(heads)
+
+    def heads(self) -> Slots:
+        """The oldest slot of every cached key."""
+        return self.rows.groups()[0]
+
+    @property
+    def row_bytes(self) -> float:
+        """What a master row costs in the cache."""
+        return self.rows.row_bytes
+
+    def check_invariants(self) -> None:
+        self.rows.check_invariants()
+        assert (self.rows.marks["state"][self.rows.live()] == 0).all(), "a cached row answers nobody"
+
+
+class TurnCache(FrequencyCache):
+    """CMESHJOIN's: keys of no use go first, and the threshold comes down while there are many, as after a move.
+
+    Tuples are counted as they are met, so a hundred loads are some turns, in which keys at the border come and go as
+    long as there are any: without this the threshold would only ever go up.
+    """
+
+    def _unused(self) -> Slots:
+        heads = self.heads()
+        unused: Slots = heads[self.rows.marks["hits"][heads] == 0]
+        return unused
+
+    def victims(self, wanted: Counts) -> Slots:
+        unused = self._unused()
+        if len(unused) < len(wanted):
+            return super().victims(wanted)
+        return self._random.choice(unused, len(wanted), replace=False)
+
+    def _move_threshold(self) -> None:
+        if self._moves and self.full and len(self._unused()) > _UNUSED * self.rows.keys:
+            self.threshold = max(1, self.threshold // 2)
+        else:
+            super()._move_threshold()
+
+
+class LeastFrequentCache(FrequencyCache):
+    """SSCJ's: the least used keys go, and only for keys that are wanted more."""
+
+    def victims(self, wanted: Counts) -> Slots:
+        heads: Slots = self._random.permutation(self.heads())  # among equals, not always the same ones
+        hits = self.rows.marks["hits"][heads]
+        most = min(len(wanted), len(heads))
+        least = least_of(hits, most)
+        return heads[least[hits[least] < wanted[:most]]]
+
+
+class OccupancyCache(LeastFrequentCache):
+    """The cache inequality for index access: a key is cached when its rows take less memory than its tuples would.
+
+    Tuples found waiting for a key when its page comes have been there for half of its absence on average. So a key with
+    c of them is worth caching iff ``rows · v_R < c / 2 · v_S``. The same is asked of its hits while one room full of
+    tuples has come; who fails it leaves.
+    """
+
+    def __init__(self, around: Surroundings, access: Access, *, cache_share: float = 0.8) -> None:
+        super().__init__(around, access, cache_share=cache_share, threshold=None)
+        self._moves = False
+
+    def least_tuples(self) -> int:
+        room = self.around.room
+        return max(2, int(self.row_bytes / (room.tuple_bytes * room.stay)) + 1)
+
+    @property
+    def reserve(self) -> int:
+        return min(super().reserve, self.around.budget.total // 50)
+
+    def begin_cycle(self, cycle: int) -> None:
+        heads = self.heads()
+        room = self.around.room
+        cost = self.rows.counts(self.rows.map.code[heads]) * self.row_bytes
+        gone = self.rows.marks["hits"][heads] * room.tuple_bytes * room.stay < cost
+        if cycle > 1:
+            self._remove(heads[gone])
+        super().begin_cycle(cycle)

@@ -1,0 +1,149 @@
+"""Caches of whole pages: SSIJ's and Partitioned Join's.
+
+A page that was loaded stays, and tuples for its rows are answered as they come. Pages have a score, and when there is
+not memory for all, those with the least go: with the fewest uses lately (SSIJ), or whose last use is longest ago
+(Partitioned Join).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import ConfigError
+from millrace.kernels import groups
+from millrace.master.read.wheel import Load
+from millrace.rows.arena import Arena, Slots
+from millrace.rows.code_filter import Met
+from millrace.rows.keyed_rows import Codes, KeyedRows
+from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.numbered_pages import Counts, PageLoad, PageNumbers
+from millrace.semistream.cache.cache_policy import Cache
+
+MARKS = {"hits": np.int32, "state": np.uint8, "page": np.int32}
+Scores = npt.NDArray[np.float64]
+
+
+class PageCache(Cache):
+    """The pages with the highest scores.
+
+    Parameters
+    ----------
+    cache_share
+        Share of the memory the cache may take.
+    """
+
+    rows: KeyedRows
+
+    def __init__(self, around: Surroundings, access: Access, *, cache_share: float = 0.3) -> None:
+        if not isinstance(cache_share, int | float) or not 0 < cache_share < 1:
+            raise ConfigError(f"cache_share: expected a number between 0 and 1; got {cache_share!r}")
+        self.around = around
+        schema = pa.schema([around.store.schema.field(i) for i in around.columns])
+        self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS)
+        self._limit = int(cache_share * around.budget.total)
+        self.pages: PageNumbers = np.empty(0, np.int64)
+        """The pages that are here, ascending."""
+        self.scores: Scores = np.empty(0, np.float64)
+        self._served: Counts = np.empty(0, np.int64)
+        self.admitted_keys = self.evicted_keys = 0
+
+    @abstractmethod
+    def scored(self, scores: Scores, uses: Counts) -> Scores:
+        """New scores of pages that have just been used so often; a page that was not here had 0."""
+
+    # the loop's calls
+
+    def look_up(self, codes: Codes) -> Slots:
+        found = np.empty(len(codes), np.int32)
+        marks = self.rows.marks
+        groups.look_up(self.rows.map, marks["state"], marks["hits"], codes, False, found)
+        used, uses = np.unique(marks["page"][found[found >= 0]], return_counts=True)
+        places = np.searchsorted(self.pages, used)
+        self.scores[places] = self.scored(self.scores[places], uses)
+        return found
+
+    def on_match(self, load: Load, met: Met) -> None:
+        if isinstance(load, PageLoad):
+            tuples = self.around.room.rows.map.slots["count"][met.newest]
+            served = np.bincount(load.page_at(met.positions), tuples, len(load.pages)).astype(np.int64)
+            self._served = served if not len(self._served) else self._served + served
+
+    def on_load(self, load: Load) -> None:
+        if isinstance(load, PageLoad) and len(self._served):
+            fresh = np.flatnonzero((self._served > 0) & ~np.isin(load.pages, self.pages))
+            self._take_in(load, fresh, self.scored(np.zeros(len(fresh)), self._served[fresh]))
+        self._served = self._served[:0]
+
+    def _take_in(self, load: PageLoad, fresh: PageNumbers, scores: Scores) -> None:
+        """Keep the best of the pages that are here and those that have just come."""
+        lengths = np.diff(load.starts)
+        most = int(self._limit // max(1.0, self.around.b * self.rows.row_bytes))
+        order = np.argsort(-np.concatenate([self.scores, scores]), kind="stable")
+        kept = np.zeros(len(order), np.bool_)
+        kept[order[:most]] = True
+        here, fresh, scores = kept[: len(self.pages)], fresh[kept[len(self.pages) :]], scores[kept[len(self.pages) :]]
+        self._forget(~here)
+        while len(fresh):
+            positions = np.concatenate([np.arange(load.starts[i], load.starts[i + 1], dtype=np.int32) for i in fresh])
+            columns = self.around.store.mapped(load.shard).take(self.around.columns, load.rows_at(positions))
+            if self.rows.make_room(len(positions), Arena.heap_bytes_of(columns)):
+                self._put_in(load.pages[fresh], scores, lengths[fresh], load.codes[positions], columns)
+                return
+            fresh, scores = fresh[: len(fresh) // 2], scores[: len(fresh) // 2]
+
+    def _put_in(
+        self, pages: PageNumbers, scores: Scores, lengths: Counts, codes: Codes, columns: list[pa.Array]
+    ) -> None:
+        slots, _ = self.rows.insert(codes, columns)
+        self.rows.marks["state"][slots] = 0
+        self.rows.marks["page"][slots] = np.repeat(pages, lengths)
+        together = np.concatenate([self.pages, pages])
+        order = np.argsort(together)
+        self.pages, self.scores = together[order], np.concatenate([self.scores, scores])[order]
+        self.admitted_keys += len(slots)
+
+    def _forget(self, gone: npt.NDArray[np.bool_]) -> None:
+        """Let pages go."""
+        if not gone.any():
+            return
+        live = self.rows.live()
+        slots = live[np.isin(self.rows.marks["page"][live], self.pages[gone])]
+        self.rows.remove(slots)
+        self.pages, self.scores = self.pages[~gone], self.scores[~gone]
+        self.evicted_keys += len(slots)
+
+    def give_way(self) -> None:
+        self._forget(np.ones(len(self.pages), np.bool_))
+        self.rows.clear()
+
+    @property
+    def reserve(self) -> int:
+        return max(0, self._limit - self.nbytes)
+
+    def check_invariants(self) -> None:
+        self.rows.check_invariants()
+        assert (np.unique(self.rows.marks["page"][self.rows.live()]) == self.pages).all(), "pages are miscounted"
+
+
+class UsefulPages(PageCache):
+    """SSIJ's: uses count, and fade by half whenever a room full of tuples has come."""
+
+    def scored(self, scores: Scores, uses: Counts) -> Scores:
+        return scores + uses
+
+    def begin_cycle(self, cycle: int) -> None:
+        self.scores /= 2
+
+
+class RecentPages(PageCache):
+    """Partitioned Join's: the last use counts."""
+
+    _now = 0.0
+
+    def scored(self, scores: Scores, uses: Counts) -> Scores:
+        self._now += 1
+        return np.full(len(uses), self._now)

@@ -1,0 +1,80 @@
+"""A cache of the keys that were asked for last, with all of their master rows, and of keys that have none.
+
+References
+----------
+R. Derakhshan, A. Sattar, B. Stantic: A new operator for efficient stream-relation join processing in data streaming
+engines. CIKM 2013.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.kernels.groups import EMPTY
+from millrace.master.read.wheel import Load
+from millrace.rows.arena import Slots
+from millrace.rows.keyed_rows import Codes
+from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.cache.frequency import Counts, FrequencyCache
+
+_MOST_NEW = 4  # those who enter together take at most this part of the cache, the most wanted first
+_AT_ONCE = 16  # a full cache lets go of this part of its rows at a time, for finding the oldest takes a sort
+
+
+class RecentCache(FrequencyCache):
+    """Every key that is looked up enters; the least recently used go. ``hits`` is when a group was last used."""
+
+    def __init__(self, around: Surroundings, access: Access, *, cache_share: float = 0.3) -> None:
+        super().__init__(around, access, cache_share=cache_share, threshold=1)
+        self._now = 0
+
+    def look_up(self, codes: Codes) -> Slots:
+        found = super().look_up(codes)
+        self._now += 1
+        heads = self.rows.oldest(codes)
+        self.rows.marks["hits"][heads[heads >= 0]] = self._now
+        return found
+
+    def begin_cycle(self, cycle: int) -> None:
+        """Old uses fade by themselves."""
+
+    def on_load(self, load: Load) -> None:
+        """Nothing decides who enters."""
+
+    def on_absent(self, codes: Codes) -> None:
+        codes = np.unique(codes)
+        codes = codes[self.rows.oldest(codes) < 0]
+        codes = codes[self._make_room(np.ones(len(codes), np.int32), np.ones(len(codes), np.int64))]
+        if len(codes) and self.rows.make_room(len(codes)):
+            slots, _ = self.rows.insert_codes(codes)
+            self.rows.marks["state"][slots] = EMPTY
+            self.rows.marks["hits"][slots] = self._now
+            self.admitted_keys += len(codes)
+
+    def _learned(self) -> dict[str, int]:
+        return {"now": self._now}
+
+    def _learn(self, facts: dict[str, int]) -> None:
+        self._now = int(facts["now"])
+
+    def _first_use(self, tuples: Counts) -> Counts:
+        return np.full(len(tuples), self._now, np.int32)
+
+    def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        most = int(self._limit / self.row_bytes)
+        order = np.lexsort((self._random.random(len(wanted)), -wanted))  # among equals nobody is preferred
+        enter = int(np.searchsorted(np.cumsum(sizes[order]), max(1, most // _MOST_NEW), side="right"))
+        surplus = len(self.rows) + int(sizes[order[:enter]].sum()) - most
+        if surplus > 0:
+            surplus = max(surplus, most // _AT_ONCE)
+            heads, rows = self.rows.groups()
+            oldest = np.argsort(self.rows.marks["hits"][heads], kind="stable")
+            gone = int(np.searchsorted(np.cumsum(rows[oldest]), surplus)) + 1
+            self._remove(heads[oldest[:gone]])
+        return order[:enter]
+
+    def check_invariants(self) -> None:
+        self.rows.check_invariants()
+        state = self.rows.marks["state"][self.rows.live()]
+        assert ((state == 0) | (state == EMPTY)).all(), "a cached row answers nobody"

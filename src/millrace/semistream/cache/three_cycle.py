@@ -1,0 +1,126 @@
+"""The paper's three-cycle migration, with its holes closed.
+
+Turns of the wheel take three roles in rotation::
+
+    incrementing           switching                       phase-out
+    ────────────           ─────────                       ─────────
+    count the rows of      keys whose rows are cheaper     what was copied becomes part of the
+    every watched key      than their tuples are marked,   cache; tuples that waited already
+                           their rows copied               finish their own turn
+
+As published, the inequality is evaluated for every row anew while the number of waiting tuples goes up and down, so
+only some rows of a key may be copied, and rows of a key that came in the middle of the counting turn are missed. Here a
+key is watched only if somebody waited for it when the turn began, its count is kept while the turn lasts, and marking
+is decided once, when the switching turn begins. What is copied must then equal what was counted. A key's tuples are
+those that entered during the counting turn: what waits when it ends, if all stay a whole turn as in the paper. (Where
+tuples leave early, a key for which nobody waits at the moment a counting turn begins is not watched in that turn.)
+
+The watch list is part of the budget: the keys with most waiting tuples come first, until its share is used up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.kernels import groups
+from millrace.kernels.groups import COLLECTING
+from millrace.master.read.wheel import Load
+from millrace.rows.code_filter import Sieve
+from millrace.rows.keyed_rows import Codes, KeyedRows
+from millrace.semistream.cache.migration import Migration
+
+if TYPE_CHECKING:
+    from millrace.semistream.cache.balanced import BalancedCache
+
+_MARKS = {"rows": np.int32, "tuples": np.int32}
+_WATCH_SHARE = 0.10
+
+
+class ThreeCycle(Migration):
+    """Incrementing, switching, phase-out: one turn of the wheel each."""
+
+    def __init__(self, cache: BalancedCache) -> None:
+        super().__init__(cache)
+        around = cache.around
+        nothing = pa.schema([])
+        self._watch = KeyedRows("switching", nothing, around.budget, around.space, _MARKS)
+        self._sieve = Sieve("switching", self._watch, around.budget, around.lanes, around.matches)
+        self._marked: Codes = np.empty(0, np.int64)
+        self._counted: dict[int, int] = {}
+        self._role = ""
+
+    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+        if self._role == "incrementing":
+            watched = self._watch.newest(codes)
+            groups.add_one(self._watch.marks["tuples"], watched[watched >= 0])
+
+    def begin_cycle(self, cycle: int) -> None:
+        self._role = ("phase-out", "incrementing", "switching")[cycle % 3]
+        if self._role == "incrementing":
+            self._begin_counting()
+        elif self._role == "switching":
+            self._mark()
+        else:
+            self._publish()
+
+    def _begin_counting(self) -> None:
+        room, watch = self.cache.around.room, self._watch
+        codes, counts = room.groups()
+        outside = self.cache.rows.oldest(codes) < 0
+        codes, counts = codes[outside], counts[outside]
+        most = int(_WATCH_SHARE * self.cache.around.budget.total / watch.row_bytes)
+        codes = codes[np.argsort(-counts, kind="stable")[:most]]
+        while len(codes) and not watch.make_room(len(codes)):
+            codes = codes[: len(codes) // 2]
+        slots, _ = watch.insert_codes(codes)
+        watch.marks["rows"][slots] = 0
+        watch.marks["tuples"][slots] = 0
+        self._sieve.refresh(codes)
+
+    def _mark(self) -> None:
+        watch = self._watch
+        slots = watch.live()
+        codes, rows, tuples = watch.map.code[slots], watch.marks["rows"][slots], watch.marks["tuples"][slots]
+        good = self.cache.worthwhile(tuples, rows)
+        codes, rows, tuples = codes[good], rows[good], tuples[good]
+        gain = tuples * self.cache.tuple_bytes - self.cache.cache_cost(rows)
+        order = np.argsort(-gain, kind="stable")
+        cost = np.cumsum(self.cache.cache_cost(rows)[order] / self.cache.factor)
+        order = order[cost <= self.cache.reserve]
+        self._marked = self.cache.open(codes[order], 0)
+        self._counted = dict(zip(codes.tolist(), rows.tolist(), strict=True))
+        watch.remove(slots)
+        watch.trim()
+
+    def _publish(self) -> None:
+        cache = self.cache
+        heads = cache.rows.oldest(self._marked)
+        heads = heads[heads >= 0]  # others were given up for want of memory
+        heads = heads[cache.rows.marks["state"][heads] & COLLECTING > 0]
+        copied = cache.group_rows(heads)
+        counted = [self._counted[code] for code in cache.rows.map.code[heads].tolist()]
+        assert copied.tolist() == counted, "a key was switched with only some of its rows"
+        cache.publish(heads)
+        self._marked = np.empty(0, np.int64)
+        self._counted = {}
+
+    def on_load(self, load: Load) -> None:
+        if self._role == "incrementing":
+            for met in self._sieve.search(load.codes):
+                groups.add_one(self._watch.marks["rows"], met.newest)
+        elif self._role == "switching":
+            for _ in self.cache.collect(load):
+                continue
+
+    def settle(self) -> None:
+        self._watch.clear()
+        self._marked = np.empty(0, np.int64)
+        self._counted = {}
+        self._role = ""
+
+    def collecting(self) -> Codes:
+        return self._marked

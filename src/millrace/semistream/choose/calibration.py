@@ -1,0 +1,405 @@
+"""The unit costs of the cost model on the machine at hand, measured with the engine's own joins on the user's master.
+
+Joins of several kinds with budgets from small to large are looked at in turn, each for a fraction of a second, once
+they have settled. What they did is counted::
+
+    seconds = steps · c_step + rows · c_H + tuples that waited · (c_S + c_A + c_E + c_O) + rows they met · c_R
+            + hits · c_C + keys that entered ssbj's cache · c_B + rows that it judged · c_J
+            + pages · c_IO + steps that looked into the index · c_I + tuples that left out of turn · c_Q
+            + rows sscj compared · c_F
+
+Every join is one equation, and the unit costs are those that explain all of them best: c_step, c_I, c_B and c_IO for
+all budgets, the others for each. Where the equations say little about a cost with one budget, it is near what it is
+with the others. What ``lookup`` takes beside what a hit costs is c_L.
+
+What is read is in the page cache or comes from the disk as it is; nothing is modelled. Every join is looked at several
+times, from a step to a step, in rounds. What else a machine does makes a look slower, never quicker, so the slowest
+quarter of a join's looks does not count. The spread is of what single rounds of looks would have said: half the
+distance between the quartiles, in parts of the median.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.errors import ConfigError
+from millrace.cost.measured import Calibration, MeasuredCosts
+from millrace.cost.symbols import Disk, UnitCosts
+from millrace.datasets.zipf import ZipfSampler
+from millrace.kernels.groups import MISS
+from millrace.master.store import MasterStore
+from millrace.rows.keyed_rows import Codes
+from millrace.semistream.choose.validate import check_master
+from millrace.semistream.join import SemiStreamJoin
+
+_PAYLOAD = pa.schema([("sid", pa.int64()), ("qty", pa.int32())])
+_LEAST_ROWS = 2_000
+_BATCH = 10_000
+_TUPLES = 1_000_000  # at most; four times the master's rows are enough
+_LEAST, _MOST = 300_000, 32_000_000  # bytes
+_LEAST_PART, _MOST_PART = 200, 12  # of the master
+_LOOK = 400  # looks in the time there is
+_LEAST_STEPS = 2
+_LEAST_ROUNDS = 3
+_SETTLED = 1.2  # turns of the wheel, or rooms full of tuples
+_LONGEST = 40  # joins that do not settle, in the time there is
+QUICKER = 0.75
+"""Of a join's looks, these count."""
+
+_FOR_ALL = ("c_step", "c_I", "c_B", "page")
+_BY_BUDGET = ("c_H", "waiting", "c_R", "c_C", "c_J", "c_Q", "c_F")
+_JUDGED = ("c_B", "c_J")
+_PAGED = ("c_I", "page", "c_Q")
+_NEAR = 0.05  # a cost twice or none of what it is with other budgets is as bad as an error of this much in an equation
+
+
+def calibrate(master: MasterStore, *, seconds: float = 16.0, seed: int = 0) -> Calibration:
+    """Measure the unit costs with joins of this master; takes about ``seconds``.
+
+    Parameters
+    ----------
+    master
+        With at least a few thousand rows. Without an index a page costs nothing beside its rows.
+    """
+    if not isinstance(seconds, int | float) or not 0 < seconds <= 600:
+        raise ConfigError(f"seconds: expected a number above 0, at most 600; got {seconds!r}")
+    check_master(master)
+    if master.rows < _LEAST_ROWS:
+        raise ConfigError(f"master: {master.path} has {master.rows:,} rows; at least {_LEAST_ROWS:,} are needed")
+    began = time.perf_counter()
+    bench = CalibrationBench(master, seconds, seed)
+    while bench.rounds < _LEAST_ROUNDS or time.perf_counter() - began < seconds:
+        bench.look()
+    return bench.found()
+
+
+_Solved = dict[str, list[float]]
+"""Unit costs by budget."""
+
+
+class _Look(NamedTuple):
+    """What a join did while it was looked at: how often what each unit cost is for."""
+
+    seconds: float
+    tuples: int
+    counts: Mapping[str, float]
+
+    @property
+    def each(self) -> float:
+        return self.seconds / max(1, self.tuples)
+
+    @property
+    def pace(self) -> float:
+        """Seconds for what was done, whether that were tuples or steps."""
+        return self.seconds / math.sqrt(max(1, self.tuples) * max(1.0, self.counts["c_step"]))
+
+    @classmethod
+    def all_of(cls, looks: Sequence[_Look]) -> _Look:
+        """Several looks as if they were one."""
+        counts = {name: sum(look.counts[name] for look in looks) for name in looks[0].counts}
+        return cls(sum(look.seconds for look in looks), sum(look.tuples for look in looks), counts)
+
+
+class _Run:
+    """A join at work."""
+
+    def __init__(
+        self, join: SemiStreamJoin, stream: list[pa.RecordBatch], seconds: float, *, extra: tuple[str, ...] = ()
+    ) -> None:
+        self.join, self._stream, self._seconds, self._extra = join, stream, seconds, extra
+        self._least_steps = 0 if join.access.at_once else _LEAST_STEPS
+        self._feed = _forever(stream, max(100, min(_BATCH, join.capacity // 4)))
+        began = time.perf_counter()
+        while join.metrics.cycles < _SETTLED and time.perf_counter() - began < seconds / _LONGEST:
+            _run(join.push(next(self._feed)))
+        waiting = stream if join.cache.rows is None else [_part(join, batch, hits=False) for batch in stream]
+        self._met = _different(waiting, join.capacity) * join.store.rows / max(1, join.store.manifest.keys)
+        self.looks: list[_Look] = []
+
+    def hits(self) -> _Run:
+        """The same join with those of its tuples that the cache answers."""
+        stream = [batch for batch in (_part(self.join, b, hits=True) for b in self._stream) if len(batch)]
+        run = _Run(self.join, stream or self._stream, 0.0)
+        run._seconds, run._least_steps = self._seconds, 0
+        return run
+
+    def look(self) -> _Look:
+        """What it does for a while, once its own data is in the processor's caches again."""
+        self._go_on(self._seconds / _LOOK / 4)
+        before = self._marks()
+        taken = self._go_on(self._seconds / _LOOK)
+        did = {name: now - before[name] for name, now in self._marks().items()}
+        misses = did["tuples"] - did["hits"]
+        counts = {
+            "c_step": did["steps"], "c_H": did["rows"], "waiting": misses, "c_R": misses * self._met, "c_C": did["hits"]
+        }  # fmt: skip
+        more = {
+            "c_B": did["admitted"], "c_J": counts["c_R"],
+            "c_I": did["steps"], "page": did["rows"] / self.join.b, "c_Q": misses, "c_F": did["rows"],
+        }  # fmt: skip
+        self.looks.append(_Look(taken, did["tuples"], counts | {name: more[name] for name in self._extra}))
+        return self.looks[-1]
+
+    @property
+    def quicker(self) -> _Look:
+        """The quicker looks together."""
+        looks = sorted(self.looks, key=lambda look: look.pace)
+        return _Look.all_of(looks[: max(1, round(QUICKER * len(looks)))])
+
+    def _go_on(self, seconds: float) -> float:
+        """Join until a step, for so many seconds and some steps at least; how long it took."""
+        steps = self.join.metrics.steps
+        enough = steps + self._least_steps
+        began = time.perf_counter()
+        while True:
+            _run(self.join.push(next(self._feed)))
+            taken = time.perf_counter() - began
+            before, steps = steps, self.join.metrics.steps
+            if taken >= seconds and steps >= enough and (steps > before or not self._least_steps):
+                return taken
+
+    def _marks(self) -> dict[str, int]:
+        m = self.join.metrics
+        return {
+            "steps": m.steps,
+            "rows": m.probes,
+            "tuples": m.tuples_in,
+            "hits": m.cache_hits,
+            "admitted": m.admitted_keys,
+        }
+
+
+class CalibrationBench:
+    """Joins of several kinds and budgets, to be looked at in rounds; ``seconds`` is what a few rounds should take."""
+
+    def __init__(self, master: MasterStore, seconds: float = 16.0, seed: int = 0) -> None:
+        self._master, self._seconds = master, seconds
+        self._rows_per_key = master.rows / max(1, master.manifest.keys)
+        self.rounds = 0
+        self._uniform = self._stream(0.0, seed)
+        self._skewed = self._stream(1.0, seed + 1)
+        least = max(_LEAST, master.nbytes // _LEAST_PART, self._least_memory())
+        most = max(2 * least, min(_MOST, master.nbytes // _MOST_PART))
+        self._budgets = [round(m) for m in np.geomspace(least, most, 3)]
+        self._runs = [self._runs_with(memory, place) for place, memory in enumerate(self._budgets)]
+        middle = self._budgets[1]
+        self._loud, self._silent = self._runs[1][0], self._run("meshjoin", middle, "anti")
+        self._lookup = self._run("lookup", self._budgets[0]) if master.indexed else None
+        self._every = [run for runs in self._runs for run in runs] + [self._silent]
+        self._every += [self._lookup] if self._lookup else []
+
+    def _runs_with(self, memory: int, place: int) -> list[_Run]:
+        """Joins with one budget, that differ in what they do more of."""
+        own = self._run("meshjoin", memory)
+        short, few = max(1, own.join.b // 4), max(1, own.join.access.quota(own.join.capacity) // 4)
+        runs = [
+            own,
+            self._run("meshjoin", memory, skewed=True),
+            self._run("meshjoin", memory, b=short),
+            self._run("ssbj", memory, skewed=True, extra=_JUDGED),
+        ]
+        runs.append(runs[-1].hits())
+        if place:  # the least budget has few tuples to a step anyhow
+            runs.append(self._run("meshjoin", memory, w=few))
+        if place == 1:
+            runs.append(self._run("ssbj", memory, extra=_JUDGED))
+        if self._master.indexed:
+            runs += [
+                self._run("hybridjoin", memory, extra=_PAGED),
+                self._run("hybridjoin", memory, skewed=True, extra=_PAGED),
+                self._run("sscj", memory, skewed=place != 1, extra=(*_PAGED, "c_F")),  # of either kind
+            ]
+        return runs
+
+    def look(self) -> None:
+        """Look at every join once."""
+        for run in self._every:
+            run.look()
+        self.rounds += 1
+
+    def found(self) -> Calibration:
+        """The unit costs that explain best what was seen so far."""
+        quick = self._solved([[run.quicker for run in runs] for runs in self._runs])
+        shares = self._split(self._loud.quicker.each - self._silent.quicker.each, quick["waiting"][1])
+        each = self._lookup.quicker.each if self._lookup else 0.0
+        solved = self._by_symbol(quick, shares, each)
+        rounds = [
+            self._by_symbol(
+                self._solved([[run.looks[number] for run in runs] for runs in self._runs]),
+                shares,
+                self._lookup.looks[number].each if self._lookup else 0.0,
+            )
+            for number in range(self.rounds)
+        ]
+        spread = {name: _spread(np.array([r[name] for r in rounds])) for name in solved}
+        page = solved.pop("page")[0]
+        costs = [
+            UnitCosts(**{name: values[place] for name, values in solved.items()}) for place in range(len(self._budgets))
+        ]
+        return Calibration(MeasuredCosts(tuple(self._budgets), tuple(costs)), Disk(page, float("inf")), spread)
+
+    def _solved(self, looks: list[list[_Look]]) -> _Solved:
+        """The unit costs that explain one look at each join, by budget."""
+        alike = _explaining([(0, look) for runs in looks for look in runs], 1, None)
+        return _explaining([(place, look) for place, runs in enumerate(looks) for look in runs], len(looks), alike)
+
+    def _by_symbol(self, solved: _Solved, shares: Mapping[str, float], lookup: float) -> _Solved:
+        """With what a tuple costs that waits in its parts, and what ``lookup`` takes beside a hit."""
+        found = {name: values for name, values in solved.items() if name != "waiting"}
+        found |= {name: [share * each for each in solved["waiting"]] for name, share in shares.items()}
+        more = max(0.0, lookup - self._rows_per_key * found["c_C"][0])
+        found["c_L"] = [more / (self._rows_per_key * _different(self._uniform, _BATCH))] * len(self._budgets)
+        return found
+
+    def _split(self, out: float, waiting: float) -> dict[str, float]:
+        """What a tuple costs that waits, by what is done with it, in parts of the whole; ``out`` is for its results."""
+        join = self.join("meshjoin", self._budgets[1], "anti", w=2**31)
+        some = self._uniform[0].slice(0, max(1, min(_BATCH, join.capacity // 2)))
+        _codes(join, some)
+        reading = _timed(lambda: _codes(join, some)) / len(some)
+        pushing = _timed(lambda: _run(join.push(some))) / len(some)
+        waiting = max(waiting, 1e-12)
+        c_S = min(reading / waiting, 0.25)  # noqa: N806
+        c_A = min(max(pushing / waiting - c_S, 0.0), 0.5)  # noqa: N806
+        c_O = min(max(out, 0.0) / self._rows_per_key / waiting, 1 - c_S - c_A)  # noqa: N806
+        return {"c_S": c_S, "c_A": c_A, "c_O": c_O, "c_E": 1 - c_S - c_A - c_O}
+
+    # what is joined
+
+    def _stream(self, skew: float, seed: int) -> list[pa.RecordBatch]:
+        """Batches with keys of the master."""
+        store = self._master
+        sampler = ZipfSampler(store.rows, skew, seed=seed)
+        ends = np.cumsum([store.mapped(shard).rows for shard in range(store.shards)])
+        return [
+            self._batch(sampler.sample(_BATCH) - 1, ends) for _ in range(-(-min(_TUPLES, 4 * store.rows) // _BATCH))
+        ]
+
+    def _batch(self, rows: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Tuples with the keys of these rows, counted through all shards."""
+        store = self._master
+        columns = [store.schema.get_field_index(name) for name in store.key]
+        shards = np.searchsorted(ends, rows, side="right")
+        parts: list[list[pa.Array]] = []
+        order: list[npt.NDArray[np.int64]] = []
+        for shard in np.unique(shards):
+            mine = np.flatnonzero(shards == shard)
+            mapped = store.mapped(int(shard))
+            parts.append(mapped.take(columns, rows[mine] - (ends[shard] - mapped.rows)))
+            order.append(mine)
+        back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
+        keys = [pa.concat_arrays([part[i] for part in parts]).take(back) for i in range(len(columns))]
+        payload = [pa.array(np.arange(len(rows)), t) for t in _PAYLOAD.types]
+        names = [*store.key, *(f"{name}__calibration" for name in _PAYLOAD.names)]
+        return pa.record_batch([*keys, *payload], names)
+
+    def join(self, algorithm: str, memory: int, how: str = "inner", **options: Any) -> SemiStreamJoin:
+        on = list(self._master.key)
+        join = SemiStreamJoin(self._master, on=on, how=how, algorithm=algorithm, memory=memory, **options)
+        join.bind(self._uniform[0].schema)
+        return join
+
+    def _run(
+        self,
+        algorithm: str,
+        memory: int,
+        how: str = "inner",
+        *,
+        skewed: bool = False,
+        extra: tuple[str, ...] = (),
+        **options: Any,
+    ) -> _Run:
+        stream = self._skewed if skewed else self._uniform
+        return _Run(self.join(algorithm, memory, how, **options), stream, self._seconds, extra=extra)
+
+    def _least_memory(self) -> int:
+        """With which a thousand tuples can wait."""
+        join = self.join("meshjoin", max(4_000_000, self._master.nbytes // 4))
+        return int(1_000 * join.tuple_bytes)
+
+
+def _explaining(looks: list[tuple[int, _Look]], budgets: int, near: _Solved | None) -> _Solved:
+    """Unit costs that explain these looks best, each at a join with one of so many budgets."""
+    names = [(name, 0) for name in _FOR_ALL] + [(name, place) for name in _BY_BUDGET for place in range(budgets)]
+    places = {name: at for at, name in enumerate(names)}
+    rows, wanted = [], []
+    for place, look in looks:
+        row = np.zeros(len(names))
+        for name, count in look.counts.items():
+            row[places[name, 0 if name in _FOR_ALL else place]] = count / look.seconds
+        rows.append(row)
+        wanted.append(1.0)
+    for name, place in names if near else ():
+        expected = near[name][0] if near else 0.0
+        if expected > 0:
+            row = np.zeros(len(names))
+            row[places[name, place]] = _NEAR / expected
+            rows.append(row)
+            wanted.append(_NEAR)
+    found = _least_squares(np.array(rows), np.array(wanted))
+    return {
+        name: [float(found[places[name, 0 if name in _FOR_ALL else place]]) for place in range(budgets)]
+        for name in (*_FOR_ALL, *_BY_BUDGET)
+    }
+
+
+def _codes(join: SemiStreamJoin, batch: pa.RecordBatch) -> Codes:
+    return join.store.coder.codes(join.widened([batch.column(name) for name in join.spec.stream_key]))[0]
+
+
+def _part(join: SemiStreamJoin, batch: pa.RecordBatch, *, hits: bool) -> pa.RecordBatch:
+    """Tuples that the cache answers, or those that it does not."""
+    return batch.filter(pa.array((join.cache.look_up(_codes(join, batch)) != MISS) == hits))
+
+
+def _different(stream: list[pa.RecordBatch], tuples: int) -> float:
+    """Different keys among so many tuples of a stream, for each of them."""
+    some = pa.Table.from_batches(stream).slice(0, max(1, tuples))
+    keys = some.column_names[: -len(_PAYLOAD)]
+    return float(some.group_by(keys).aggregate([]).num_rows / max(1, some.num_rows))
+
+
+def _least_squares(equations: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Unknowns of at least 0 with the least error; who would be negative is 0."""
+    free = np.flatnonzero(equations.any(axis=0))
+    found = np.zeros(equations.shape[1])
+    while len(free):
+        scale = np.abs(equations[:, free]).max(axis=0)
+        values = np.linalg.lstsq(equations[:, free] / scale, wanted, rcond=None)[0]
+        if (values >= 0).all():
+            found[free] = values / scale
+            break
+        free = np.delete(free, int(np.argmin(values)))
+    return found
+
+
+def _forever(stream: list[pa.RecordBatch], tuples: int) -> Iterator[pa.RecordBatch]:
+    """The stream again and again, in batches of at most so many tuples."""
+    while True:
+        for batch in stream:
+            for start in range(0, len(batch), tuples):
+                yield batch.slice(start, tuples)
+
+
+def _run(batches: Iterator[pa.RecordBatch]) -> None:
+    for _ in batches:
+        continue
+
+
+def _timed(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _spread(values: npt.NDArray[np.float64]) -> float:
+    """Of rows of values that should be alike: half the distance between the quartiles, in parts of the median."""
+    low, middle, high = np.percentile(values, [25, 50, 75], axis=0)
+    return float(np.median(np.where(middle > 0, (high - low) / 2 / np.maximum(middle, 1e-300), 0.0)))

@@ -1,0 +1,245 @@
+"""Which algorithm, with which options: every one that can join the master is predicted, and the best is taken.
+
+The best has the highest service rate for a memory, or takes the least memory for a rate. Algorithms that have no model
+are not considered; one that cannot join this master says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.core.errors import BudgetTooSmallError, ConfigError, OutOfReachError
+from millrace.core.sizes import format_size, parse_size
+from millrace.core.spec import On
+from millrace.cost import tuner
+from millrace.cost.engine import PREDICTED, Prediction, Situation
+from millrace.cost.frequencies import Frequencies
+from millrace.cost.measured import MeasuredCosts
+from millrace.cost.symbols import Disk, UnitCosts
+from millrace.master.device import Device
+from millrace.master.store import MasterStore
+from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.choose.validate import check_algorithms, check_given, check_goal, check_master
+from millrace.semistream.join import SemiStreamJoin
+
+_SIZED_WITH = 20  # a budget of this part of the master at least, to look at tuples and rows with
+_STREAM = (("sid", pa.int64()), ("quantity", pa.int32()), ("price", pa.float32()))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm that was considered."""
+
+    algorithm: str
+    prediction: Prediction | None
+    """None if it cannot do what is asked for."""
+    why_not: str
+    """Empty for the best."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and what was not."""
+
+    best: Prediction
+    flat: tuple[int, int]
+    """Sizes of loads or pages whose rate is within 5 % of the best."""
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments of the join."""
+        found: dict[str, Any] = {"algorithm": self.best.algorithm, "memory": self.best.memory}
+        if self.best.b:
+            found["b"] = self.best.b
+        if self.best.cache_share is not None:
+            found["cache_share"] = self.best.cache_share
+        return found
+
+    def explain(self) -> str:
+        """The choice, its budget, what to expect, and why not the others; to read."""
+        best = self.best
+        least, greatest = self.flat
+        lines = [
+            f"{best.algorithm}: {ALGORITHMS[best.algorithm].summary}",
+            f"  memory {format_size(best.memory)}",
+        ]
+        if best.b:
+            lines[-1] += f", b = {best.b:,} rows (from {least:,} to {greatest:,} about as good)"
+        if best.cache_share is not None:
+            lines[-1] += f", cache_share = {best.cache_share:g}"
+        for part, nbytes in sorted(best.parts.items(), key=lambda item: -item[1]):
+            lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / best.memory:6.1%}")
+        lines += [
+            f"  {per_second(best.rate)} predicted, {best.hit_share:.0%} of the tuples answered by the cache",
+            f"  a step takes {in_seconds(best.c_loop)} for {best.w:,.0f} tuples; who waits, waits for "
+            f"{in_seconds(best.mean_wait)} on average and never longer than {in_seconds(best.worst_wait)}",
+            "not chosen:",
+        ]
+        lines += [f"  {other.algorithm:>10}: {other.why_not}" for other in self.candidates if other.why_not]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        best = self.best
+        return {
+            "algorithm": best.algorithm,
+            "parameters": {name: value for name, value in self.options.items() if name not in ("algorithm", "memory")},
+            "memory": best.memory,
+            "parts": {part: round(nbytes) for part, nbytes in best.parts.items()},
+            "rate": _finite(best.rate),
+            "hit_share": best.hit_share,
+            "wait": {"mean": best.mean_wait, "worst": best.worst_wait},
+            "step": {"seconds": best.c_loop, "tuples": best.w},
+            "as_good": {"b": list(self.flat)},
+            "alternatives": [
+                {
+                    "algorithm": other.algorithm,
+                    "rate": other.prediction and _finite(other.prediction.rate),
+                    "memory": other.prediction and other.prediction.memory,
+                    "why_not": other.why_not,
+                }
+                for other in self.candidates
+                if other.why_not
+            ],
+        }
+
+
+def choose(
+    master: MasterStore,
+    *,
+    frequencies: Frequencies,
+    memory: str | int | None = None,
+    rate: float | None = None,
+    device: Device,
+    disk: Disk | None = None,
+    costs: UnitCosts | MeasuredCosts | None = None,
+    on: On | None = None,
+    how: str = "inner",
+    stream: pa.Schema | None = None,
+    columns: Sequence[str] | None = None,
+    suffix: str | None = None,
+    algorithms: Sequence[str] = PREDICTED,
+    batch: int = 10_000,
+) -> Choice:
+    """The best algorithm for a memory, or for a rate.
+
+    Parameters
+    ----------
+    frequencies
+        How often the keys of the stream come.
+    memory, rate
+        One of them: what there is, or what is wanted.
+    device
+        What is read from; a modelled disk is predicted.
+    disk, costs
+        What reading and computing take, where they were measured.
+    on, how, stream, columns, suffix
+        As in the join. Without a stream's schema its tuples have the key and 16 bytes more.
+    batch
+        Stream tuples that come together.
+    """
+    check_master(master)
+    check_goal(memory, rate)
+    check_given(frequencies, device, disk, costs, stream)
+    check_algorithms(algorithms)
+    nbytes = None if memory is None else parse_size(memory, of=master.nbytes)
+    on = list(master.key) if on is None else on
+    stream = _stream_like(master) if stream is None else stream
+    found: dict[str, tuple[Prediction, Situation]] = {}
+    refused: dict[str, str] = {}
+    impossible: list[OutOfReachError | BudgetTooSmallError] = []
+    for name in algorithms:
+        try:
+            sized = SemiStreamJoin(
+                master, on, how, algorithm=name, memory=_sized_with(master, nbytes),
+                columns=columns, suffix=suffix, device=device, **_not_read(name),
+            )  # fmt: skip
+            sized.bind(stream)
+            situation = situation_of(sized, frequencies, disk=disk, costs=costs, batch=batch)
+            if nbytes is not None:
+                found[name] = tuner.for_memory(situation, name, nbytes), situation
+            else:
+                assert rate is not None
+                found[name] = tuner.for_rate(situation, name, float(rate)), situation
+        except (OutOfReachError, BudgetTooSmallError) as error:
+            impossible.append(error)
+            refused[name] = str(error)
+        except ConfigError as error:
+            refused[name] = str(error).removeprefix(f"{name}: ")
+    if not found:
+        raise _nearest(impossible, refused)
+    best, situation = (
+        max(found.values(), key=lambda pair: pair[0].rate)
+        if rate is None
+        else min(found.values(), key=lambda pair: pair[0].memory)
+    )
+    candidates = [Candidate(name, None, why) for name, why in refused.items()]
+    for name, (prediction, _) in found.items():
+        candidates.append(Candidate(name, prediction, _why_not(prediction, best, by_rate=rate is None)))
+    return Choice(best, tuner.flat_region(situation, best), tuple(candidates))
+
+
+def _nearest(
+    impossible: list[OutOfReachError | BudgetTooSmallError], refused: dict[str, str]
+) -> OutOfReachError | BudgetTooSmallError | ConfigError:
+    """Of all that cannot do it, who comes nearest."""
+    fast = [error for error in impossible if isinstance(error, OutOfReachError)]
+    small = [error for error in impossible if isinstance(error, BudgetTooSmallError)]
+    if fast:
+        return max(fast, key=lambda error: error.nearest)
+    if small:
+        return min(small, key=lambda error: error.minimum)
+    return ConfigError("; ".join(f"{name}: {why}" for name, why in refused.items()))
+
+
+def _why_not(prediction: Prediction, best: Prediction, *, by_rate: bool) -> str:
+    if prediction is best:
+        return ""
+    if by_rate:
+        part = "" if math.isinf(best.rate) else f", {prediction.rate / best.rate:.2f}x of the best"
+        return per_second(prediction.rate) + part
+    return f"needs {format_size(prediction.memory)}, {prediction.memory / best.memory:.2f}x of the least"
+
+
+def _sized_with(master: MasterStore, memory: int | None) -> int:
+    """A budget with which a join starts and tells its sizes, however little or much was asked for."""
+    return max(min(memory or 0, master.nbytes), master.nbytes // _SIZED_WITH, 65_536)
+
+
+def _not_read(name: str) -> dict[str, Any]:
+    """Options with which a join that only tells its sizes does not read the master."""
+    return {"main_memory": False} if "main_memory" in ALGORITHMS[name].options else {}
+
+
+def _stream_like(master: MasterStore) -> pa.Schema:
+    """A stream with the master's key and a few numbers."""
+    fields = [master.schema.field(name) for name in master.key]
+    taken = set(master.schema.names)
+    return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in _STREAM if name not in taken)])
+
+
+def per_second(rate: float) -> str:
+    """A rate to read."""
+    return "as many tuples/s as the processor can" if math.isinf(rate) else f"{rate:,.0f} tuples/s"
+
+
+def _finite(rate: float) -> float | None:
+    """None where nothing takes any time: JSON has no infinity."""
+    return None if math.isinf(rate) else rate
+
+
+def in_seconds(seconds: float) -> str:
+    """A time to read."""
+    if seconds >= 1000:
+        return f"{seconds:,.0f} s"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

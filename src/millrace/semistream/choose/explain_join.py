@@ -1,0 +1,140 @@
+"""What a join is going to do, how it splits its budget, what to expect of it, and what else there is; in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millrace.core.sizes import format_size
+from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.choose.forecast import Outlook, outlook
+
+if TYPE_CHECKING:
+    from millrace.cost.engine import Prediction
+    from millrace.semistream.choose.choice import Candidate
+    from millrace.semistream.join import SemiStreamJoin
+
+_NAME = 12
+"""Columns of the first word of a line in a table."""
+_UNLIMITED = 1e12
+"""Tuples per second that only a model reaches in which computing takes no time."""
+
+
+def explained(join: SemiStreamJoin) -> str:
+    """The plan, the split of the budget, the predicted rate and wait, and the alternatives, to read."""
+    lines = _plan(join)
+    if not join.bound:
+        return "\n".join([*lines, "  (the split and what to expect follow once the stream's schema is known)"])
+    lines.append(f"  {join.access.explain()}")
+    if join.search is not None:
+        lines.append(f"  {join.search.explain()}")
+    if join.waits:
+        lines.append(f"  waiting room for {join.capacity:,} tuples of {join.tuple_bytes:.0f} bytes")
+    if join.ordered:
+        lines.append("  rows come out in the order of the stream; what is found early is held back")
+    found = outlook(join)
+    if isinstance(found, str):
+        return "\n".join([*lines, *_budget(join, None), f"  no prediction: {found}"])
+    return "\n".join([*lines, *_budget(join, found.own), *_expected(found), *_instead(join, found)])
+
+
+def _plan(join: SemiStreamJoin) -> list[str]:
+    store, spec, budget = join.store, join.spec, join.budget
+    lines = [
+        f"{join.algorithm.name}: {join.algorithm.summary}",
+        f"  {spec.how} join {join.matching} with {store.rows:,} master rows "
+        f"({format_size(store.nbytes)}, {'unique keys' if store.unique else 'keys repeat'})",
+        f"  memory {format_size(budget.total)}"
+        + (f" = {budget.total / store.nbytes:.1%} of the master" if store.nbytes else ""),
+    ]
+    if join.auto is not None:
+        lines[0] = f"auto, now {lines[0]}" if join.bound else "auto: the algorithm is chosen with the first batch"
+        lines += [f"  chosen because {join.auto.why}"] if join.auto.why else []
+    if join.shedding is not None:
+        lines.append(f"  {join.shedding}; {join.metrics.shed:,} tuples shed so far")
+    return lines
+
+
+def _budget(join: SemiStreamJoin, expected: Prediction | None) -> list[str]:
+    """A line for every part: what it takes now, and what it is going to take."""
+    parts, total = join.budget.parts(), join.budget.total
+    then = {} if expected is None else dict(expected.parts)
+    if join.auto is not None and join.auto.nbytes and then:
+        then["statistics"] = join.auto.nbytes
+    lines = [f"  {'budget':<{_NAME}}{'now':>18}{'predicted':>18}" if then else f"  {'budget':<{_NAME}}{'now':>18}"]
+    rows = {part: (parts.get(part, 0), then.get(part, 0.0)) for part in {**parts, **then}}
+    rows = dict(sorted(rows.items(), key=lambda row: -max(row[1])))
+    rows["free"] = (join.budget.available, max(0.0, total - sum(then.values())))
+    for part, (now, later) in rows.items():
+        shown = f"  {part:<{_NAME}}{_share(now, total):>18}"
+        lines.append(shown + f"{_share(later, total):>18}" if then else shown)
+    return lines
+
+
+def _share(nbytes: float, total: int) -> str:
+    return f"{format_size(nbytes)} {nbytes / total:6.1%}"
+
+
+def _expected(found: Outlook) -> list[str]:
+    from millrace.semistream.choose.choice import in_seconds, per_second
+
+    lines = [f"  predicted for {found.stream},", f"  {found.machine}"]
+    if found.left_out:
+        lines.append(f"  (the model leaves out {' and '.join(found.left_out)})")
+    own = found.own
+    if own is None:
+        return [*lines, f"  {'rate':<{_NAME}}unknown: {found.why_none}"]
+    wait = f"{in_seconds(own.mean_wait)} on average for who has to wait, {in_seconds(own.worst_wait)} at most"
+    return [
+        *lines,
+        f"  {'rate':<{_NAME}}{per_second(own.rate)}, {own.hit_share:.0%} of the tuples answered by the cache",
+        f"  {'wait':<{_NAME}}{wait if own.worst_wait else 'nobody waits'}",
+    ]
+
+
+def _instead(join: SemiStreamJoin, found: Outlook) -> list[str]:
+    """The alternatives, the best first, and why not them."""
+    able = [other for other in found.others if other.prediction is not None]
+    able.sort(key=lambda other: -_rate(other))
+    unable = [other for other in found.others if other.prediction is None]
+    lines = [f"  {'instead':<{_NAME}}{'rate':>18}  "]
+    lines += [f"  {other.algorithm:<{_NAME}}{_tuples(other):>18}  {_compared(other, found.own)}" for other in able]
+    lines += [f"  {other.algorithm:<{_NAME}}{'-':>18}  {_why_unable(join, other)}" for other in unable]
+    lines.append(f"  without a model: {', '.join(found.without_model)}")
+    return [line.rstrip() for line in lines]
+
+
+def _rate(other: Candidate) -> float:
+    return other.prediction.rate if other.prediction is not None else 0.0
+
+
+def _tuples(other: Candidate) -> str:
+    from millrace.semistream.choose.choice import per_second
+
+    return per_second(_rate(other)) if _rate(other) < _UNLIMITED else "no limit"
+
+
+def _compared(other: Candidate, own: Prediction | None) -> str:
+    """How much worse it is, or that it is not."""
+    wait = "" if other.prediction is None else _waits(other.prediction)
+    if own is None:
+        return wait
+    if own.rate == _rate(other):
+        return f"no better; {wait}"
+    if min(own.rate, _rate(other)) > _UNLIMITED:
+        return f"no worse; {wait}"
+    return f"{_rate(other) / own.rate:.2f}x of the rate; {wait}"
+
+
+def _waits(prediction: Prediction) -> str:
+    from millrace.semistream.choose.choice import in_seconds
+
+    return f"waits up to {in_seconds(prediction.worst_wait)}" if prediction.worst_wait else "nobody waits"
+
+
+def _why_unable(join: SemiStreamJoin, other: Candidate) -> str:
+    algorithm = ALGORITHMS[other.algorithm]
+    if algorithm.needs_index and not join.store.indexed:
+        return "needs an index, which the master has not"
+    if not algorithm.many and not join.store.unique:
+        return "needs a master whose keys do not repeat"
+    return other.why_not

@@ -1,0 +1,90 @@
+"""Unit costs of this machine, measured once and remembered in the user's cache directory.
+
+A file holds for one kind of machine, one set of versions, and masters alike: same columns, key, index, and about as
+many rows. Whatever cannot be read is measured again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from millrace.cost.measured import Calibration, MeasuredCosts
+from millrace.cost.symbols import Disk
+from millrace.master.store import MasterStore
+
+_FORM = 2
+
+
+def calibrated(master: MasterStore, *, again: bool = False, directory: Path | None = None) -> Calibration:
+    """The unit costs on this machine for masters like this one; measured now if they never were, or if ``again``.
+
+    Parameters
+    ----------
+    directory
+        Where they are remembered; by default ``millrace`` in the user's cache directory (``XDG_CACHE_HOME``).
+    """
+    from millrace.semistream.choose.calibration import calibrate
+
+    path = remembered_at(master, directory)
+    found = None if again else _read(path)
+    if found is None:
+        found = calibrate(master)
+        _write(path, found)
+    return found
+
+
+def remembered(master: MasterStore, directory: Path | None = None) -> Calibration | None:
+    """What was measured before; None if nothing was."""
+    return _read(remembered_at(master, directory))
+
+
+def remembered_at(master: MasterStore, directory: Path | None = None) -> Path:
+    """The file for this machine and masters like this one."""
+    if directory is None:
+        directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace"
+    like = [
+        _FORM, processor(), os.cpu_count(), platform.python_version(),
+        *(version(name) for name in ("millrace", "numpy", "numba", "pyarrow")),
+        str(master.schema), list(master.key), master.indexed, master.unique, master.shards, master.rows.bit_length(),
+    ]  # fmt: skip
+    name = hashlib.sha256(json.dumps(like).encode()).hexdigest()[:16]
+    return directory / f"costs-{name}.json"
+
+
+def processor() -> str:
+    """What the processor calls itself."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _read(path: Path) -> Calibration | None:
+    try:
+        plain: dict[str, Any] = json.loads(path.read_text())
+        return Calibration(
+            MeasuredCosts.from_plain(plain["costs"]), Disk(plain["page"], float("inf")), dict(plain["spread"])
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(path: Path, found: Calibration) -> None:
+    """Remember it; a directory that cannot be written to means that it is measured again next time."""
+    plain = {"costs": found.costs.to_plain(), "page": found.disk.seek, "spread": found.spread}
+    mine = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mine.write_text(json.dumps(plain, indent=1) + "\n")
+        mine.replace(path)
+    except OSError:
+        with suppress(OSError):
+            mine.unlink()

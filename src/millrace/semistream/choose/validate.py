@@ -1,0 +1,61 @@
+"""Whether what is asked of ``choose`` makes sense, before anything is computed; errors say what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.core.errors import ConfigError, SchemaError, one_of
+from millrace.core.numeric import is_number
+from millrace.cost.engine import PREDICTED
+from millrace.cost.frequencies import Frequencies
+from millrace.cost.measured import MeasuredCosts
+from millrace.cost.symbols import Disk, UnitCosts
+from millrace.master.device import Device
+from millrace.master.store import MasterStore
+
+MOST_RATE = 1e12
+"""Tuples per second that no machine joins."""
+
+
+def check_master(master: Any) -> None:
+    """A store with something in it."""
+    if not isinstance(master, MasterStore):
+        raise ConfigError(f"master: expected a MasterStore, such as MasterStore.open(path); got {master!r}")
+    if not master.rows:
+        raise ConfigError(f"master: {master.path} is empty; there is nothing to predict")
+
+
+def check_goal(memory: Any, rate: Any) -> None:
+    """One of them, and a rate that there can be. Sizes are checked where they are read."""
+    if (memory is None) == (rate is None):
+        got = "none" if memory is None else f"memory={memory!r} and rate={rate!r}"
+        raise ConfigError(f"memory, rate: expected one of them; got {got}")
+    if rate is not None and not (is_number(rate) and 0 < rate <= MOST_RATE):
+        raise ConfigError(f"rate: expected tuples per second, above 0 and at most {MOST_RATE:g}; got {rate!r}")
+
+
+def check_given(frequencies: Any, device: Any, disk: Any, costs: Any, stream: Any) -> None:
+    """What the model is told, each of its kind."""
+    for name, value, kind, such_as in (
+        ("frequencies", frequencies, Frequencies, "Frequencies.zipf(1.0, keys)"),
+        ("device", device, Device, "Device('hdd-2013')"),
+        ("disk", disk, Disk | None, "Disk(seek, bandwidth), or None"),
+        ("costs", costs, UnitCosts | MeasuredCosts | None, "UnitCosts(c_H=…), calibrate(master).costs, or None"),
+    ):
+        if not isinstance(value, kind):
+            raise ConfigError(f"{name}: expected {such_as}; got {value!r}")
+    if device.disk is None and disk is None:
+        raise ConfigError("disk: expected one where the device models none, such as calibrate(master).disk; got None")
+    if stream is not None and not isinstance(stream, pa.Schema):
+        raise SchemaError(f"stream: expected a pyarrow.Schema; got {type(stream).__name__}")
+
+
+def check_algorithms(algorithms: Any) -> None:
+    """Names of algorithms that have a model."""
+    if isinstance(algorithms, str) or not isinstance(algorithms, Sequence) or not algorithms:
+        raise ConfigError(f"algorithms: expected a list of at least one of {', '.join(PREDICTED)}; got {algorithms!r}")
+    for name in algorithms:
+        one_of("algorithms", name, PREDICTED)

@@ -1,0 +1,384 @@
+"""Conditions a pair of a stream row and a master row has to meet, beside equal keys or instead of them.
+
+A condition is made by :func:`band`, :func:`between`, :func:`compare` or :func:`predicate`, and ``&`` joins several. It
+is judged for many pairs at a time: row i of one batch with row i of the other. A null in a compared column makes it
+false, as in SQL; floats compare as IEEE says, so nothing but ``!=`` is true of NaN.
+
+Comparisons are said as *edges*, so that they can also be searched: a master value is a lower or an upper edge of the
+stream values that go with it. :mod:`open_room <millrace.semistream.waiting.condition_room>` makes use of that.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.core.errors import ConfigError, SchemaError, one_of
+from millrace.semistream.conditions.measures import Flags, Measure, Numbers, check_comparable, is_width, measure_of
+
+Judge = Callable[[pa.RecordBatch, pa.RecordBatch], Any]
+Sign = Literal["<", "<=", ">", ">=", "!=", "=="]
+Inclusive = Literal["both", "left", "right", "neither"]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A bound that a master value sets to a stream value x.
+
+    A lower edge says ``master <= x + width``, an upper edge ``x - width <= master``; strict ones say ``<``.
+    """
+
+    master: str
+    lower: bool
+    strict: bool = False
+    width: Any = 0
+
+    def moved(self, numbers: Numbers, measure: Measure) -> Numbers:
+        """Stream values where the master's is compared with them."""
+        width = measure.width(self.width)
+        return measure.moved(numbers, width if self.lower else -width)
+
+    @property
+    def arrows(self) -> Callable[[pa.Array, pa.Array], pa.Array]:
+        """Arrow's comparison of master values with stream values."""
+        if self.lower:
+            return pc.less if self.strict else pc.less_equal  # type: ignore[no-any-return]
+        return pc.greater if self.strict else pc.greater_equal  # type: ignore[no-any-return]
+
+
+def ends_meet(edges: Iterable[Edge], measure: Measure, master: pa.Schema) -> bool:
+    """Whether a stream value at the end of 64 bits could be taken for less than it is: moved, or beside another one."""
+    return any(edge.width or measure.scales(master.field(edge.master).type) for edge in edges)
+
+
+@dataclass(frozen=True)
+class Condition(ABC):
+    """What has to be true of a pair of rows.
+
+    Parameters
+    ----------
+    stream, master
+        Columns of both sides that it looks at.
+    """
+
+    stream: tuple[str, ...]
+    master: tuple[str, ...]
+
+    @property
+    def parts(self) -> tuple[Condition, ...]:
+        """Conditions that all have to hold."""
+        return (self,)
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The same condition as edges of its only stream column; none if it cannot be said so."""
+        return ()
+
+    def check(self, stream: pa.Schema, master: pa.Schema) -> None:
+        """Both sides have the columns, of types that can be judged."""
+        for side, schema, names in (("stream", stream, self.stream), ("master", master, self.master)):
+            missing = [name for name in names if name not in schema.names]
+            if missing:
+                listed = ", ".join(schema.names)
+                raise SchemaError(f"{self}: the {side} has no {', '.join(map(repr, missing))}; it has {listed}")
+
+    def measure(self, stream: pa.Schema, master: pa.Schema) -> Measure | None:
+        """How the compared values are read as numbers; None if they are not."""
+        return None
+
+    @abstractmethod
+    def holds(self, stream: pa.RecordBatch, master: pa.RecordBatch) -> Flags:
+        """Whether it is true of row i of both batches, for every i."""
+
+    def __and__(self, other: Condition) -> Condition:
+        if not isinstance(other, Condition):
+            return NotImplemented
+        every = (*self.parts, *other.parts)
+        stream = dict.fromkeys(name for part in every for name in part.stream)
+        master = dict.fromkeys(name for part in every for name in part.master)
+        return Together(tuple(stream), tuple(master), every)
+
+    def __bool__(self) -> bool:
+        raise ConfigError("a condition is neither true nor false by itself: combine conditions with &, not with and")
+
+
+@dataclass(frozen=True)
+class Comparison(Condition):
+    """A stream column compared with master columns."""
+
+    def __post_init__(self) -> None:
+        for name in (*self.stream, *self.master):
+            if not isinstance(name, str):
+                raise ConfigError(f"{type(self).__name__.lower()}: expected the name of a column; got {name!r}")
+
+    def check(self, stream: pa.Schema, master: pa.Schema) -> None:
+        super().check(stream, master)
+        check_comparable((*self.stream, *self.master), self._types(stream, master), str(self))
+        measure = self.measure(stream, master)
+        if measure is not None:
+            for edge in self.edges:
+                measure.check_width(edge.width, str(self))
+
+    def _types(self, stream: pa.Schema, master: pa.Schema) -> tuple[pa.DataType, ...]:
+        return (*(stream.field(name).type for name in self.stream), *(master.field(name).type for name in self.master))
+
+    def measure(self, stream: pa.Schema, master: pa.Schema) -> Measure | None:
+        return measure_of(self._types(stream, master))
+
+    def holds(self, stream: pa.RecordBatch, master: pa.RecordBatch) -> Flags:
+        measure = self.measure(stream.schema, master.schema)
+        ours = stream.column(self.stream[0])
+        flags = _valid(ours)
+        for name in self.master:
+            flags &= _valid(master.column(name))
+        if measure is None:
+            for edge in self.edges:
+                flags &= _flags(edge.arrows(master.column(edge.master), ours))
+            return flags
+        numbers = measure.numbers(ours, exact=ends_meet(self.edges, measure, master.schema))
+        for edge in self.edges:
+            moved, bound = edge.moved(numbers, measure), measure.numbers(master.column(edge.master))
+            low, high = (bound, moved) if edge.lower else (moved, bound)
+            flags &= low < high if edge.strict else low <= high
+        return flags
+
+
+@dataclass(frozen=True)
+class Band(Comparison):
+    """See :func:`band`."""
+
+    below: Any
+    above: Any
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, width in (("below", self.below), ("above", self.above)):
+            if not is_width(width) or not width >= type(width)(0):
+                raise ConfigError(f"band: {name}: expected a finite number or a timedelta, at least 0; got {width!r}")
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        (other,) = self.master
+        return (Edge(other, lower=True, width=self.above), Edge(other, lower=False, width=self.below))
+
+    def check(self, stream: pa.Schema, master: pa.Schema) -> None:
+        super().check(stream, master)
+        if self.measure(stream, master) is None:
+            ours, theirs = self._types(stream, master)
+            raise SchemaError(
+                f"{self}: expected columns with distances: numbers (decimals of at most 18 digits), dates or times; "
+                f"got {ours} and {theirs}"
+            )
+
+    def __str__(self) -> str:
+        return f"band({self.stream[0]}, {self.master[0]}, below={self.below}, above={self.above})"
+
+
+@dataclass(frozen=True)
+class Between(Comparison):
+    """See :func:`between`."""
+
+    inclusive: Inclusive
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("between: inclusive", self.inclusive, get_args(Inclusive))
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        first, last = self.master
+        return (
+            Edge(first, lower=True, strict=self.inclusive not in ("both", "left")),
+            Edge(last, lower=False, strict=self.inclusive not in ("both", "right")),
+        )
+
+    def __str__(self) -> str:
+        return f"between({self.stream[0]}, {', '.join(self.master)}, inclusive={self.inclusive})"
+
+
+@dataclass(frozen=True)
+class Compare(Comparison):
+    """See :func:`compare`."""
+
+    sign: Sign
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("compare: sign", self.sign, get_args(Sign))
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        (other,), strict = self.master, self.sign in ("<", ">")
+        lower = [Edge(other, lower=True, strict=strict)] if self.sign in (">", ">=", "==") else []
+        upper = [Edge(other, lower=False, strict=strict)] if self.sign in ("<", "<=", "==") else []
+        return (*lower, *upper)
+
+    def holds(self, stream: pa.RecordBatch, master: pa.RecordBatch) -> Flags:
+        if self.sign != "!=":
+            return super().holds(stream, master)
+        ours, theirs = stream.column(self.stream[0]), master.column(self.master[0])
+        measure = self.measure(stream.schema, master.schema)
+        if measure is None:
+            return _flags(pc.not_equal(ours, theirs))
+        flags: Flags = (
+            _valid(ours)
+            & _valid(theirs)
+            & (measure.numbers(ours, exact=measure.scales(theirs.type)) != measure.numbers(theirs))
+        )
+        return flags
+
+    def __str__(self) -> str:
+        return f"compare({self.stream[0]} {self.sign} {self.master[0]})"
+
+
+@dataclass(frozen=True)
+class Predicate(Condition):
+    """See :func:`predicate`."""
+
+    function: Judge
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise ConfigError(f"predicate: expected a function of two record batches; got {self.function!r}")
+
+    def holds(self, stream: pa.RecordBatch, master: pa.RecordBatch) -> Flags:
+        if not len(stream):
+            return np.empty(0, np.bool_)
+        return self._mask(
+            self.function(stream.select(list(self.stream)), master.select(list(self.master))), len(stream)
+        )
+
+    def _mask(self, came: Any, rows: int) -> Flags:
+        if isinstance(came, pa.ChunkedArray):
+            came = came.combine_chunks()
+        if isinstance(came, pa.Array) and pa.types.is_boolean(came.type) and len(came) == rows:
+            return _flags(came)
+        if isinstance(came, np.ndarray) and came.dtype == np.bool_ and came.shape == (rows,):
+            return came.copy()
+        what = f"{getattr(came, 'type', getattr(came, 'dtype', type(came).__name__))}"
+        size = f" of length {len(came)}" if hasattr(came, "__len__") and np.ndim(came) else ""
+        raise SchemaError(f"{self}: expected a boolean array of length {rows}, one value per pair; got {what}{size}")
+
+    def __str__(self) -> str:
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        return f"predicate({name}, stream={list(self.stream)}, master={list(self.master)})"
+
+
+@dataclass(frozen=True)
+class Together(Condition):
+    """Several conditions that all have to hold, made by ``&``; each is asked only where those before it hold."""
+
+    every: tuple[Condition, ...]
+
+    @property
+    def parts(self) -> tuple[Condition, ...]:
+        return self.every
+
+    def check(self, stream: pa.Schema, master: pa.Schema) -> None:
+        for part in self.every:
+            part.check(stream, master)
+
+    def holds(self, stream: pa.RecordBatch, master: pa.RecordBatch) -> Flags:
+        flags, left = np.zeros(len(stream), np.bool_), np.arange(len(stream))
+        for part in self.every:
+            if not len(left):
+                break
+            held = part.holds(stream, master)
+            if not held.all():
+                left, chosen = left[held], pa.array(np.flatnonzero(held))
+                stream, master = stream.take(chosen), master.take(chosen)
+        flags[left] = True
+        return flags
+
+    def __str__(self) -> str:
+        return " & ".join(map(str, self.every))
+
+
+def band(stream: str, master: str, *, below: Any = 0, above: Any = 0) -> Condition:
+    """``stream - below <= master <= stream + above``.
+
+    Parameters
+    ----------
+    stream, master
+        Columns of both sides: numbers, dates, times or timestamps.
+    below, above
+        How far the master's value may lie below and above: numbers, or a ``timedelta`` for values in time.
+
+    Examples
+    --------
+    >>> near = band("price", "list_price", below=5, above=1)
+    >>> ours, theirs = pa.record_batch({"price": [10, 10, 10]}), pa.record_batch({"list_price": [5, 11, 12]})
+    >>> near.holds(ours, theirs)
+    array([ True,  True, False])
+    """
+    return Band((stream,), (master,), below, above)
+
+
+def between(stream: str, first: str, last: str, *, inclusive: str = "both") -> Condition:
+    """The interval from ``first`` to ``last`` of the master contains the stream's value.
+
+    ``inclusive`` says which of its ends belong to the interval: ``"both"``, ``"left"``, ``"right"`` or ``"neither"``.
+
+    Examples
+    --------
+    >>> valid = between("day", "valid_from", "valid_to", inclusive="left")
+    >>> ours = pa.record_batch({"day": [3, 7]})
+    >>> valid.holds(ours, pa.record_batch({"valid_from": [3, 3], "valid_to": [7, 7]}))
+    array([ True, False])
+    """
+    return Between((stream,), (first, last), cast(Inclusive, inclusive))
+
+
+def compare(stream: str, sign: str, master: str) -> Condition:
+    """A stream column and a master column compared by ``<``, ``<=``, ``>``, ``>=``, ``!=`` or ``==``.
+
+    Examples
+    --------
+    >>> enough = compare("amount", ">=", "threshold")
+    >>> enough.holds(pa.record_batch({"amount": [5, None]}), pa.record_batch({"threshold": [5, 5]}))
+    array([ True, False])
+    """
+    return Compare((stream,), (master,), cast(Sign, sign))
+
+
+def predicate(function: Judge, *, stream: Sequence[str], master: Sequence[str]) -> Condition:
+    """Any condition, said by a function of two record batches of the same length.
+
+    Row i of the first holds the ``stream`` columns of a pair, row i of the second its ``master`` columns; the function
+    returns a boolean array, Arrow's or NumPy's, with one value per pair. It is never asked about no pairs at all. What
+    it takes of memory while it works is its own affair.
+
+    Examples
+    --------
+    >>> same_start = predicate(
+    ...     lambda s, m: pc.equal(pc.utf8_slice_codeunits(s["name"], 0, 1), pc.utf8_slice_codeunits(m["label"], 0, 1)),
+    ...     stream=["name"], master=["label"],
+    ... )
+    >>> same_start.holds(pa.record_batch({"name": ["Ann", "Bo"]}), pa.record_batch({"label": ["Art", "Cy"]}))
+    array([ True, False])
+    """
+    for side, names in (("stream", stream), ("master", master)):
+        if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
+            raise ConfigError(f"predicate: {side}: expected a list of column names; got {names!r}")
+    if not stream or not master:
+        raise ConfigError(
+            "predicate: expected columns of both sides; got none of " + ("the master" if stream else "the stream")
+        )
+    return Predicate(tuple(stream), tuple(master), function)
+
+
+def _valid(array: pa.Array) -> Flags:
+    flags: Flags = np.array(array.is_valid().to_numpy(zero_copy_only=False))
+    return flags
+
+
+def _flags(array: pa.Array) -> Flags:
+    """A boolean array with nulls taken for false."""
+    flags: Flags = pc.fill_null(array, False).to_numpy(zero_copy_only=False)
+    return flags

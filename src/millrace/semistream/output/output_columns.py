@@ -1,0 +1,206 @@
+"""From index pairs to record batches: columns are gathered once, late, for rows that really come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.core.lanes import Lanes, Task
+from millrace.core.metrics import JoinMetrics
+from millrace.core.spec import JoinSpec
+from millrace.master.read.mapped_rows import MappedRows
+from millrace.rows.arena import Slots
+from millrace.rows.batch_builder import BATCH_ROWS, BatchBuilder
+from millrace.rows.columns import Indices, OutputColumn, bytes_pieces, shape_of
+from millrace.rows.keyed_rows import KeyedRows
+
+
+class Part(Protocol):
+    """Rows of one side of the output, and where their values come from."""
+
+    lasts: bool
+    """Whether the values stay where they are, whatever the join does next."""
+
+    def longest(self) -> int:
+        """No row holds more bytes than this in strings and binary."""
+        ...
+
+    def bytes_of(self, piece: slice) -> int:
+        """Bytes that strings and binary of some of the rows hold."""
+        ...
+
+    def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+        """Tasks that append some of the rows to the output columns of this side."""
+        ...
+
+
+Batches = Iterator[pa.RecordBatch]
+
+_WORTH_A_THREAD = 8192  # rows below which waking a second thread costs more than it saves
+
+
+class Output:
+    """Collects the rows of a join's output and yields them in batches of bounded size."""
+
+    def __init__(
+        self,
+        spec: JoinSpec,
+        stream: pa.Schema,
+        master: pa.Schema,
+        metrics: JoinMetrics,
+        lanes: Lanes,
+        rows: int = BATCH_ROWS,
+    ) -> None:
+        self.schema = spec.output_schema(stream, master)
+        self.master_columns = spec.master_columns(master)
+        self._stream_columns = range(len(stream))
+        self._metrics = metrics
+        self._lanes = lanes
+        self._builder = BatchBuilder(self.schema, rows)
+
+    def emit(self, count: int, stream: Part, master: Part | None) -> Batches:
+        """Append ``count`` rows; without ``master`` its columns are null.
+
+        Stream rows are copied before this goes on. Master rows that last are left to the second thread.
+        """
+        builder, split = self._builder, len(self._stream_columns)
+        later = master is not None and master.lasts
+        if not later:
+            self._settle()
+        done = 0
+        while done < count:
+            if builder.opaque:
+                self._settle()
+            rows, held = self._next_piece(done, min(builder.room, count - done), stream, master)
+            piece = slice(done, done + rows)
+            ours, theirs = builder.columns[:split], builder.columns[split:]
+            tasks = stream.tasks(piece, ours)
+            if master is None:
+                tasks += [partial(column.nulls, rows) for column in theirs]
+            elif not later:
+                tasks += master.tasks(piece, theirs)
+            if rows >= _WORTH_A_THREAD and not later:
+                self._lanes.run(tasks)
+            else:
+                for task in tasks:
+                    task()
+            if later and master is not None:
+                gathering = partial(_gather, master, piece, theirs)
+                if rows >= _WORTH_A_THREAD:
+                    self._lanes.submit(gathering)
+                else:
+                    self._lanes.wait()  # rows before these are there first
+                    gathering()
+            builder.advance(rows, held)
+            done = piece.stop
+            if builder.full:
+                yield from self.flush()
+
+    def _settle(self) -> None:
+        """Wait for the second thread: all columns have their rows, and what they hold is known."""
+        self._lanes.wait()
+        self._builder.settle()
+
+    def _next_piece(self, done: int, rows: int, stream: Part, master: Part | None) -> tuple[int, int]:
+        """How many of the next rows fit into the batch (one always does), and how many bytes they hold at most."""
+        longest = stream.longest() + (master.longest() if master else 0)
+        if rows * longest <= self._builder.bytes_left:
+            return rows, rows * longest
+        self._settle()
+        while True:
+            piece = slice(done, done + rows)
+            held = stream.bytes_of(piece) + (master.bytes_of(piece) if master else 0)
+            if held <= self._builder.bytes_left or rows == 1:
+                return rows, held
+            rows //= 2
+
+    def flush(self) -> Batches:
+        """Yield what has been collected, if anything."""
+        self._settle()
+        batch = self._builder.flush()
+        if batch is not None:
+            self._metrics.rows_out += len(batch)
+            self._metrics.batches_out += 1
+            yield batch
+
+    # where rows come from
+
+    def pushed(self, batch: pa.RecordBatch, rows: Indices) -> Part:
+        """Stream rows that have just been pushed."""
+        return _Pushed(batch, rows)
+
+    def waiting(self, rows: KeyedRows, slots: Slots) -> Part:
+        """Stream rows in the waiting room."""
+        return _Kept(rows, self._stream_columns, slots)
+
+    def cached(self, rows: KeyedRows, slots: Slots) -> Part:
+        """Master rows in a cache, whose first columns are the output's master columns."""
+        return _Kept(rows, range(len(self.master_columns)), slots)
+
+    def mapped(self, rows: MappedRows, numbers: Indices) -> Part:
+        """Master rows on disk."""
+        return _Mapped(rows, self.master_columns, numbers)
+
+
+def _gather(part: Part, piece: slice, outputs: Sequence[OutputColumn]) -> None:
+    for task in part.tasks(piece, outputs):
+        task()
+
+
+class _Pushed:
+    lasts = False
+
+    def __init__(self, batch: pa.RecordBatch, rows: Indices) -> None:
+        self._batch, self._rows = batch, rows
+        self._lengths = [bytes_pieces(c)[2] for c in batch.columns if shape_of(c.type) == "bytes"]
+
+    def longest(self) -> int:
+        return sum(int(lengths.max(initial=0)) for lengths in self._lengths)
+
+    def bytes_of(self, piece: slice) -> int:
+        return sum(int(lengths[self._rows[piece]].sum(dtype=np.int64)) for lengths in self._lengths)
+
+    def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+        rows = self._rows[piece]
+        pairs = zip(self._batch.columns, outputs, strict=True)
+        return [partial(output.arrow, column, rows) for column, output in pairs]
+
+
+class _Kept:
+    lasts = False
+
+    def __init__(self, rows: KeyedRows, columns: Sequence[int], slots: Slots) -> None:
+        self._rows, self._columns, self._slots = rows, columns, slots
+
+    def longest(self) -> int:
+        return self._rows.longest(self._columns)
+
+    def bytes_of(self, piece: slice) -> int:
+        return self._rows.bytes_of(self._columns, self._slots[piece])
+
+    def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+        return self._rows.gather(self._columns, self._slots[piece], outputs)
+
+
+class _Mapped:
+    lasts = True
+
+    def __init__(self, rows: MappedRows, columns: Sequence[int], numbers: Indices) -> None:
+        self._rows, self._columns, self._numbers = rows, columns, numbers
+
+    def longest(self) -> int:
+        return self._rows.longest(self._columns)
+
+    def bytes_of(self, piece: slice) -> int:
+        return self._rows.bytes_of(self._columns, self._numbers[piece])
+
+    def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
+        return self._rows.gather(self._columns, self._numbers[piece], outputs)
+
+
+def as_indices(rows: Slots | Indices) -> Indices:
+    return rows.astype(np.int64, copy=False)

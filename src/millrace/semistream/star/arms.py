@@ -1,0 +1,255 @@
+"""The arms of a star: which masters a stream passes, and in which order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.core.errors import BudgetTooSmallError, ConfigError, MillraceError, SchemaError
+from millrace.core.sizes import parse_size
+from millrace.core.spec import JoinSpec, On
+from millrace.master.store import MasterStore
+from millrace.semistream.choose.auto import AUTO
+from millrace.semistream.conditions.condition import Condition
+from millrace.semistream.join import SemiStreamJoin
+
+
+class Arm:
+    """One master of a star, and how the stream is joined with it.
+
+    Parameters
+    ----------
+    master
+        A :class:`MasterStore` or its path.
+    on
+        Key column of both sides; several; or a mapping to the master's names. On the left may stand columns of the
+        stream, or columns that an earlier arm brings (a snowflake).
+    how
+        ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``.
+    columns
+        Master columns that come out; all but the key by default.
+    suffix
+        Appended to master columns whose name is taken already, by the stream or by an earlier arm.
+    algorithm
+        A name from the table of algorithms, or ``"auto"``, with which the arm chooses for itself.
+    share
+        The arm's part of the star's memory: bytes, ``"16MB"``, or ``"25%"`` of it; by default the star decides.
+    name
+        What the arm is called in metrics and errors; by default the name of the store's directory.
+    **options
+        Options of the algorithm, or of :class:`SemiStreamJoin`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> parts = pa.table({"partkey": [1, 2], "brand": ["x", "y"]})
+    >>> store = MasterStore.build(parts, tempfile.mkdtemp() + "/parts", key="partkey")
+    >>> Arm(store, on={"part": "partkey"}, how="left")
+    Arm('parts', on=part, how=left)
+    """
+
+    def __init__(
+        self,
+        master: MasterStore | str | os.PathLike[str],
+        on: On,
+        how: str = "inner",
+        *,
+        columns: Sequence[str] | None = None,
+        suffix: str | None = None,
+        algorithm: str = AUTO,
+        share: str | int | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.store = master if isinstance(master, MasterStore) else MasterStore.open(master)
+        if "memory" in options:
+            raise ConfigError(
+                f"arm {name or self.store.path.name!r}: memory: the arms of a star share its memory; "
+                "share= fixes the part of one"
+            )
+        self.on, self.how, self.columns, self.suffix = on, how, columns, suffix
+        self.algorithm, self.share, self.name, self.options = algorithm, share, name, options
+
+    @staticmethod
+    def of(arm: Any) -> Arm:
+        """Read an arm as users write it: an :class:`Arm`, a tuple ``(master, on, how)``, or a mapping of arguments."""
+        if isinstance(arm, Arm):
+            return arm
+        if isinstance(arm, tuple) and len(arm) in (2, 3):
+            return Arm(*arm)
+        if isinstance(arm, Mapping) and {"master", "on"} <= set(arm):
+            return Arm(**arm)
+        raise ConfigError(f"arms: expected Arm(master, on=…), (master, on, how), or a mapping of both; got {arm!r}")
+
+    def with_how(self, how: str) -> Arm:
+        """The same arm with another kind of join."""
+        other = copy(self)
+        other.__dict__.pop("spec", None)
+        other.how = how
+        return other
+
+    def with_algorithm(self, algorithm: str) -> Arm:
+        """The same arm with another algorithm."""
+        other = copy(self)
+        other.algorithm = algorithm
+        return other
+
+    def __repr__(self) -> str:
+        on = ", ".join(self.spec.stream_key)
+        return f"Arm({self.name or self.store.path.name!r}, on={on}, how={self.how})"
+
+    @cached_property
+    def spec(self) -> JoinSpec:
+        """What is to be joined."""
+        return JoinSpec.of(self.on, self.how, self.columns, self.suffix).in_order_of(self.store.key)
+
+    @property
+    def brings(self) -> list[str]:
+        """Names of the master columns that come out, before any suffix."""
+        return [self.store.schema.field(place).name for place in self.spec.master_columns(self.store.schema)]
+
+    def fixed(self, total: int) -> int | None:
+        """The part of so much memory that the user has given the arm, if any."""
+        if self.share is None:
+            return None
+        try:
+            return parse_size(self.share, of=total)
+        except ConfigError as error:
+            raise ConfigError(f"arm {self.name!r}: {str(error).replace('memory', 'share', 1)}") from None
+
+    def join(self, memory: int) -> SemiStreamJoin:
+        """The arm as a join of its own with so many bytes."""
+        return SemiStreamJoin(
+            self.store,
+            self.on,
+            self.how,
+            algorithm=self.algorithm,
+            memory=memory,
+            columns=self.columns,
+            suffix=self.suffix,
+            **self.options,
+        )
+
+    @property
+    def needs(self) -> list[str]:
+        """Columns it joins by, the stream's own or brought by other arms."""
+        where = self.options.get("where")
+        return [*self.spec.stream_key, *(where.stream if isinstance(where, Condition) else ())]
+
+    def least_join(self, stream: pa.Schema | None = None) -> SemiStreamJoin:
+        """The arm as a join with the least bytes it starts with, bound to the stream if that is known."""
+        memory = 1
+        while True:
+            try:
+                join = self.join(memory)
+                if stream is not None:
+                    join.bind(stream)
+            except BudgetTooSmallError as error:
+                memory = max(memory + 1, error.minimum)
+            else:
+                return join
+
+    def check_names(self, taken: Mapping[str, str]) -> None:
+        """No column comes out under a name that is taken; ``taken`` says by whom."""
+        for column in self.brings:
+            name = column + (self.suffix or "") if column in taken else column
+            if name in taken and column in self.spec.master_key:
+                raise SchemaError(f"columns: the key {column!r} comes out already; leave it out of columns")
+            if name in taken:
+                advice = "choose another suffix" if self.suffix else "tell them apart with suffix='_…'"
+                raise SchemaError(
+                    f"output: {taken[name]} has a column {name!r} already; "
+                    f"choose master columns with columns=[…] or {advice}"
+                )
+
+
+def read(arms: Any) -> list[Arm]:
+    """The arms of a star, at least one, each with a name of its own."""
+    if isinstance(arms, str | Mapping | Arm) or not isinstance(arms, Sequence):
+        raise ConfigError(f"arms: expected a list of arms; got {arms!r}")
+    found = [copy(Arm.of(arm)) for arm in arms]
+    if not found:
+        raise ConfigError("arms: expected at least one; got an empty list")
+    stores = [arm.store.path.name for arm in found]
+    for arm, store in zip(found, stores, strict=True):
+        if arm.name is None:
+            with naming(store):
+                key = ", ".join(arm.spec.stream_key)
+            arm.name = store if stores.count(store) == 1 else f"{store} on {key}"
+    names = [arm.name for arm in found]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ConfigError(f"arms: two are called {twice[0]!r}; tell them apart with name=")
+    return found
+
+
+@contextmanager
+def naming(name: str | None) -> Iterator[None]:
+    """Errors raised inside say which arm they are about."""
+    try:
+        yield
+    except MillraceError as error:
+        error.args = (f"arm {name!r}: {error}",)
+        raise
+
+
+def output_names(arms: Sequence[Arm], stream: Sequence[str]) -> list[str]:
+    """Names of the output's columns with the arms in this order; a column that is missing or twice names the arm."""
+    taken = dict.fromkeys(stream, "the stream")
+    for place, arm in enumerate(arms):
+        with naming(arm.name):
+            _check_known(arm, taken, arms[place + 1 :])
+            arm.check_names(taken)
+        for column in arm.brings:
+            taken[column + (arm.suffix or "") if column in taken else column] = f"arm {arm.name!r}"
+    return list(taken)
+
+
+def _check_known(arm: Arm, known: Mapping[str, str], later: Sequence[Arm]) -> None:
+    for key in arm.needs:
+        what = "on" if key in arm.spec.stream_key else "where"
+        if key in known:
+            continue
+        bringer = next((other for other in later if key in other.brings), None)
+        if bringer is not None:
+            raise SchemaError(
+                f"{what}: {key!r} is brought by arm {bringer.name!r}, which comes later; put that one before"
+            )
+        raise SchemaError(
+            f"{what}: neither the stream nor an arm before has a column {key!r}; there are {', '.join(known)}"
+        )
+
+
+def run_order(arms: Sequence[Arm], stream: Sequence[str]) -> list[int]:
+    """The order in which the arms are cheapest, by position.
+
+    Arms on columns of the stream commute. First come those that only let through or drop (semi, anti), then inner arms
+    with at most one match to a tuple, then such left ones, and last those that may make several rows of one; among
+    equals the order given. An arm on another's column comes after that one. Where names are told apart by a suffix,
+    which depends on the order, the order given is kept.
+    """
+    names = [*stream, *(name for arm in arms for name in arm.brings)]
+    if len(set(names)) < len(names):
+        return list(range(len(arms)))
+    known, left, order = set(stream), list(range(len(arms))), []
+    while left:
+        ready = [place for place in left if known.issuperset(arms[place].needs)]
+        chosen = min(ready, key=lambda place: (_rank(arms[place]), place))
+        left.remove(chosen)
+        order.append(chosen)
+        known.update(arms[chosen].brings)
+    return order
+
+
+def _rank(arm: Arm) -> int:
+    if arm.how in ("semi", "anti"):
+        return 0
+    if not arm.store.unique:
+        return 3
+    return 1 if arm.how == "inner" else 2

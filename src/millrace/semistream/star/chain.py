@@ -1,0 +1,194 @@
+"""Joins one behind the other: what one gives out, the next takes in.
+
+::
+
+    push ─► arm 1 ──► arm 2 ──► arm 3 ─► output
+            waits     waits     waits
+
+A call is passed on batch by batch, so nothing is between two arms when it is over.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.core.errors import BudgetExceededError, StateError
+from millrace.core.metrics import JoinMetrics
+from millrace.semistream.join import SemiStreamJoin
+from millrace.semistream.output.output_columns import Batches
+from millrace.semistream.star.arms import naming
+
+_MAGIC = b"MILLSTAR\x01"
+_SUMMED = (
+    "matched",
+    "unmatched",
+    "waiting",
+    "most_waiting",
+    "shed",
+    "cache_hits",
+    "cached_keys",
+    "cached_rows",
+    "admitted_keys",
+    "evicted_keys",
+    "removals",
+    "removal_shifts",
+    "probes",
+    "budget_bytes",
+    "used_bytes",
+    "peak_bytes",
+    "steps_per_cycle",
+)
+
+
+@dataclass
+class StarMetrics(JoinMetrics):
+    """Counts of all arms. Tuples come in at the first and rows go out at the last; all else is added up over the arms.
+
+    What holds of a join holds of every arm: ``arms[name].tuples_in = matched + unmatched + waiting + shed``, and what
+    goes out of one comes into the next. ``most_waiting`` and ``peak_bytes`` are no less than what there was at a time,
+    ``waits`` are those of a tuple at one arm, ``cycles`` the turns of the wheel that has turned most.
+    """
+
+    arms: dict[str, JoinMetrics] = field(default_factory=dict)
+    """Each arm's own counts, in the order they are run."""
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the tuples that came to any arm which its cache answered."""
+        tuples = sum(arm.tuples_in for arm in self.arms.values())
+        return self.cache_hits / tuples if tuples else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = super().as_dict()
+        return plain | {"arms": {name: arm.as_dict() for name, arm in self.arms.items()}}
+
+
+class Chain:
+    """Bound joins in the order they are run, by name."""
+
+    def __init__(self, joins: Mapping[str, SemiStreamJoin]) -> None:
+        self.names = list(joins)
+        self.joins = list(joins.values())
+        self.steps = 0
+        self.broken = ""
+        """Why it cannot go on, if it cannot."""
+
+    # the life cycle
+
+    def push(self, batch: pa.RecordBatch) -> Batches:
+        return self._onwards(0, iter([batch]))
+
+    def step(self) -> Batches:
+        """One disk phase of every join."""
+        self.steps += 1
+        yield from self._each(SemiStreamJoin.step)
+
+    def idle(self) -> Batches:
+        """One disk phase of every join in which somebody waits."""
+        if any(join.metrics.waiting for join in self.joins):
+            self.steps += 1
+        yield from self._each(SemiStreamJoin.idle)
+
+    def finish(self) -> Batches:
+        return self._each(SemiStreamJoin.finish)
+
+    def _each(self, call: Callable[[SemiStreamJoin], Batches]) -> Batches:
+        """Call one join after the other; who has got something from those before it passes that on too."""
+        for place, join in enumerate(self.joins):
+            yield from self._onwards(place + 1, self._of(place, call, join))
+
+    def _onwards(self, place: int, batches: Iterator[pa.RecordBatch]) -> Batches:
+        """Batches through the joins from ``place`` on."""
+        if place == len(self.joins):
+            yield from batches
+            return
+        for batch in batches:
+            yield from self._onwards(place + 1, self._of(place, SemiStreamJoin.push, self.joins[place], batch))
+
+    def _of(self, place: int, call: Callable[..., Batches], *arguments: Any) -> Batches:
+        """What one join gives out in a call. Errors name it."""
+        try:
+            with naming(self.names[place]):
+                yield from call(*arguments)
+        except BudgetExceededError as error:
+            if place:  # the tuple has left the joins before
+                self.broken = f"a tuple did not fit in arm {self.names[place]!r}, and those before have let it go"
+                error.args = (f"{error}. Go on from a snapshot with more memory",)
+            raise
+
+    # what it tells
+
+    @property
+    def nbytes(self) -> int:
+        return sum(join.nbytes for join in self.joins)
+
+    @property
+    def metrics(self) -> StarMetrics:
+        arms = {name: join.metrics for name, join in zip(self.names, self.joins, strict=True)}
+        every = list(arms.values())
+        total = StarMetrics(
+            tuples_in=every[0].tuples_in,
+            rows_out=every[-1].rows_out,
+            batches_out=every[-1].batches_out,
+            steps=self.steps,
+            cycles=max(m.cycles for m in every),
+            parts={f"{name}: {part}": nbytes for name, m in arms.items() for part, nbytes in m.parts.items()},
+            arms=arms,
+        )
+        for name in _SUMMED:
+            setattr(total, name, sum(getattr(m, name) for m in every))
+        for device in {id(join.device): join.device for join in self.joins}.values():
+            total.pages_read += device.pages_read
+            total.bytes_read += device.bytes_read
+            total.seeks += device.seeks
+        for m in every:
+            total.waits.include(m.waits)
+        return total
+
+    def check_invariants(self) -> None:
+        for join in self.joins:
+            join.check_invariants()
+        for before, after in zip(self.joins, self.joins[1:], strict=False):
+            assert before.metrics.rows_out == after.metrics.tuples_in, "rows were lost between two arms"
+
+    # surviving
+
+    def snapshot(self) -> bytes:
+        """The joins' snapshots, one after the other."""
+        parts = [join.snapshot() for join in self.joins]
+        head = {"arms": self.names, "sizes": [len(part) for part in parts], "steps": self.steps}
+        body = b"\n".join([json.dumps(head).encode(), b"".join(parts)])
+        return _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
+
+    def restore(self, names: list[str], steps: int, parts: list[bytes]) -> None:
+        """Go on from there; :func:`taken_apart` tells what there is."""
+        if names != self.names:
+            theirs, ours = ", ".join(names), ", ".join(self.names)
+            raise StateError(f"restore: the snapshot is of other arms: {theirs}; this star runs {ours}")
+        self.broken = "restore failed half-way"
+        for name, join, part in zip(self.names, self.joins, parts, strict=True):
+            with naming(name):
+                join.restore(part)
+        self.steps, self.broken = steps, ""
+
+
+def taken_apart(state: bytes) -> tuple[list[str], int, list[bytes]]:
+    """The names, steps and snapshots of the joins in the snapshot of a chain."""
+    if not isinstance(state, bytes) or state[: len(_MAGIC)] != _MAGIC:
+        raise StateError("restore: not a snapshot of a star, or one of another version")
+    crc, body = state[len(_MAGIC) : len(_MAGIC) + 4], state[len(_MAGIC) + 4 :]
+    if zlib.crc32(body).to_bytes(4, "little") != crc:
+        raise StateError("restore: the snapshot is damaged: its checksum is wrong")
+    line, _, rest = body.partition(b"\n")
+    head = json.loads(line)
+    parts, at = [], 0
+    for size in head["sizes"]:
+        parts.append(rest[at : at + size])
+        at += size
+    return head["arms"], head["steps"], parts

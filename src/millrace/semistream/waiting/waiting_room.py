@@ -1,0 +1,290 @@
+"""The waiting room: stream tuples that have to meet the master rows of their key before they may leave.
+
+Tuples enter in chunks, one per step. Where the master passes by in turns, a chunk remembers where the wheel stood when
+it entered, and leaves when the wheel has passed the same place again; chunks therefore leave in the order they came.
+Where pages are chosen, tuples leave one by one, and the chunks say who has waited longest. Tuples are found by key
+through a multimap with a bit filter in front, for most master rows match nobody::
+
+    admit ─► [chunk 7][chunk 6] … [chunk 2][chunk 1] ─► expire          queue, by age
+                  └───────────┬────────────────┘
+            load ─► filter ─► multimap ─► pairs (slot, row)             index, by key
+
+Where only one match of a tuple matters, it leaves with that match, before its chunk does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.budget import MemoryBudget
+from millrace.core.lanes import Lanes
+from millrace.core.space import Space
+from millrace.kernels import groups, multimap
+from millrace.rows.arena import Arena, Slots
+from millrace.rows.code_filter import Met, Sieve
+from millrace.rows.columns import Indices
+from millrace.rows.keyed_rows import Codes, KeyedRows
+
+Positions = npt.NDArray[np.int32]
+
+MARKS = {"entered": np.int32, "tally": np.uint8}
+QUEUE_BYTES = 8  # a chunk's pointers: to a tuple that waits, and to one that has left before its chunk
+CHUNK_BYTES = 256  # a chunk's own record
+_MATCHED = 128
+
+
+@dataclass
+class Chunk:
+    """Tuples that entered at the same step."""
+
+    step: int
+    start: int
+    """Where the wheel stood: rows it had turned by then."""
+    pieces: list[Slots] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def tag(self) -> int:
+        """What its tuples are marked with. Never 0, which is what memory that was given back reads as."""
+        return self.step + 1
+
+    def add(self, slots: Slots) -> None:
+        self.pieces.append(slots)
+        self.size += len(slots)
+        if len(self.pieces) > 32:
+            self.pieces = [np.concatenate(self.pieces)]
+
+    @property
+    def slots(self) -> Slots:
+        if len(self.pieces) > 1:
+            self.pieces = [np.concatenate(self.pieces)]
+        return self.pieces[0] if self.pieces else np.empty(0, np.int32)
+
+
+class WaitingRoom:
+    """Stream tuples by key and by age.
+
+    Parameters
+    ----------
+    schema
+        The stream's columns.
+    cycle_rows
+        Master rows a tuple has to meet before it may leave.
+    matches, pairs
+        Matching master rows, and index pairs, that are handled at a time.
+    leave_early
+        Whether a tuple leaves with its first match, because there can be no other that matters.
+    beside
+        Bytes per tuple that are kept elsewhere and charged here.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        budget: MemoryBudget,
+        space: Space,
+        lanes: Lanes,
+        cycle_rows: int,
+        matches: int,
+        pairs: int,
+        code_column: int | None,
+        leave_early: bool,
+        beside: int = 0,
+    ) -> None:
+        self.rows = KeyedRows("waiting", schema, budget, space, MARKS, code_column, QUEUE_BYTES + beside)
+        self.chunks: deque[Chunk] = deque()
+        self.leave_early = leave_early
+        self.removal_shifts = 0
+        self._entries = 0
+        self._cycle_rows = cycle_rows
+        self._queue = budget.reserve("queue")
+        self._sieve = Sieve("filter", self.rows, budget, lanes, matches)
+        self._slots = np.empty(pairs, np.int32)
+        self._index = np.empty(pairs, np.int32)
+
+    @staticmethod
+    def least_bytes(schema: pa.Schema, code_column: int | None, beside: int = 0) -> int:
+        """What a room for a few tuples costs."""
+        slot = KeyedRows.bytes_per_slot(schema, MARKS, code_column, QUEUE_BYTES + beside)
+        return 4 * (slot + 8) + 64 + 4 * CHUNK_BYTES
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def stay(self) -> float:
+        """How much of a turn a tuple with a match stays, on average."""
+        return 0.5 if self.leave_early else 1.0
+
+    @property
+    def tuple_bytes(self) -> float:
+        """What a waiting tuple costs on average: row, index entry, queue entry, filter bits."""
+        return self.rows.row_bytes + 2.0
+
+    # entering
+
+    def fits(self, columns: Sequence[pa.Array], exact: bool = False) -> bool:
+        """Whether these rows can be let in now; if so, room is reserved for them (and no more if ``exact``)."""
+        queue = max(self._queue.nbytes, (len(self.chunks) + 1) * CHUNK_BYTES)
+        if not self._queue.try_resize(queue):
+            self.rows.trim()  # slots may have been reserved ahead
+            if not self._queue.try_resize(queue):
+                return False
+        return self.rows.make_room(len(columns[0]), Arena.heap_bytes_of(columns), exact=exact)
+
+    def admit(self, codes: Codes, columns: Sequence[pa.Array], turned: int, step: int) -> Positions:
+        """Let tuples in that :meth:`fits` has said yes to; return how many wait for the same key."""
+        slots, counts = self.rows.insert(codes, columns)
+        if not self.chunks or self.chunks[-1].start != turned:
+            self.chunks.append(Chunk(step, turned))
+        chunk = self.chunks[-1]
+        chunk.add(slots)
+        self._entries += len(slots)
+        groups.set_all(self.rows.marks["entered"], slots, chunk.tag)
+        self.rows.marks["tally"][slots] = 0
+        self._sieve.watch(codes)
+        return counts
+
+    def newest_chunk_size(self, turned: int) -> int:
+        """Tuples that entered since the wheel last moved."""
+        return self.chunks[-1].size if self.chunks and self.chunks[-1].start == turned else 0
+
+    # meeting master rows
+
+    def meet(self, codes: Codes) -> Iterator[Met]:
+        """The master rows of a load that somebody waits for, in pieces of bounded size."""
+        if not len(self):
+            return
+        if self._sieve.stale(len(self)):
+            self._sieve.refresh(self.rows.map.code[self.rows.live()])
+        yield from self._sieve.search(codes)
+
+    def pairs(self, met: Met) -> Iterator[tuple[Slots, Indices]]:
+        """Pairs of a waiting tuple's slot and a master row's position, in pieces of bounded size.
+
+        Each pair adds one to the tuple's tally of master rows with its code.
+        """
+        cursor = np.array([0, -1], np.int64)
+        while cursor[0] < len(met.newest):
+            made = multimap.expand(self.rows.map, met.newest, cursor, self._index, self._slots)
+            slots = self._slots[:made]
+            groups.count_up(self.rows.marks["tally"], slots)
+            yield slots, met.positions[self._index[:made]].astype(np.int64)
+
+    def mark_matched(self, slots: Slots) -> Slots:
+        """Note that these tuples have a true match; return those that had none before."""
+        fresh = np.empty(len(slots), np.int32)
+        return fresh[: groups.mark_matched(self.rows.marks["tally"], slots, fresh)]
+
+    def waited(self, slots: Slots, step: int) -> Positions:
+        """Steps since each of these tuples entered."""
+        waited = np.empty(len(slots), np.int32)
+        groups.since(self.rows.marks["entered"], slots, step + 1, waited)
+        return waited
+
+    def seen_rows(self, slots: Slots) -> npt.NDArray[np.uint8]:
+        """Master rows with their code that each tuple has met so far, up to 127."""
+        seen: npt.NDArray[np.uint8] = self.rows.marks["tally"][slots] & np.uint8(127)
+        return seen
+
+    # leaving
+
+    def expired(self, turned: int) -> Slots | None:
+        """Take the oldest chunk from the queue if it has met every master row; its tuples are still here."""
+        if not self.chunks or self.chunks[0].start + self._cycle_rows > turned:
+            return None
+        chunk = self.chunks.popleft()
+        self._entries -= chunk.size
+        return self._present(chunk)
+
+    def _present(self, chunk: Chunk) -> Slots:
+        """The tuples of a chunk that are still here."""
+        slots = chunk.slots
+        present: Slots = slots[self.rows.marks["entered"][slots] == chunk.tag]
+        return present
+
+    def matched(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Which of these tuples have had a true match."""
+        matched: npt.NDArray[np.bool_] = self.rows.marks["tally"][slots] >= _MATCHED
+        return matched
+
+    def dismiss(self, slots: Slots) -> int:
+        """Remove tuples before their turn is over; return how many left."""
+        groups.set_all(self.rows.marks["entered"], slots, 0)
+        self.removal_shifts += self.rows.remove(slots)
+        if not len(self):
+            self.chunks.clear()  # nobody of them is left
+            self._entries = 0
+            self._queue.resize(CHUNK_BYTES)
+        return len(slots)
+
+    def rows_until_expiry(self, turned: int) -> int:
+        """Master rows the oldest chunk still has to meet."""
+        return self.chunks[0].start + self._cycle_rows - turned if self.chunks else self._cycle_rows
+
+    # by age
+
+    def oldest(self, count: int) -> Slots:
+        """The tuples that have waited longest."""
+        while self.chunks and not len(self._present(self.chunks[0])):
+            self._entries -= self.chunks.popleft().size
+        return self._some(iter(self.chunks), count, newest_first=False)
+
+    def older_than(self, share: float, count: int) -> Slots:
+        """Tuples from a position of the queue on towards the older ones; this share of all is younger."""
+        skip = min(int(share * len(self)), max(0, len(self) - 1))
+        return self._some(reversed(self.chunks), count, skip=skip, newest_first=True)
+
+    def _some(self, chunks: Iterator[Chunk], count: int, skip: int = 0, *, newest_first: bool) -> Slots:
+        found: list[Slots] = []
+        for chunk in chunks:
+            slots = self._present(chunk)
+            slots = slots[::-1] if newest_first else slots
+            if skip >= len(slots):
+                skip -= len(slots)
+                continue
+            found.append(slots[skip : skip + count])
+            skip, count = 0, count - len(found[-1])
+            if not count:
+                break
+        return np.concatenate(found) if found else np.empty(0, np.int32)
+
+    def sweep(self) -> None:
+        """Forget the queue's entries of tuples that have left, once they are as many as those who wait."""
+        if self._entries <= 2 * len(self):
+            return
+        for chunk in self.chunks:
+            chunk.pieces = [self._present(chunk)]
+            chunk.size = len(chunk.pieces[0])
+        self.chunks = deque(chunk for chunk in self.chunks if chunk.size)
+        self._entries = len(self)
+        self._queue.resize(max(1, len(self.chunks)) * CHUNK_BYTES)
+
+    # the rest
+
+    def queue(self) -> list[tuple[int, int, Slots]]:
+        """The chunks, oldest first: where the wheel stood, the step, and the tuples still here."""
+        return [(chunk.start, chunk.step, self._present(chunk)) for chunk in self.chunks]
+
+    def groups(self) -> tuple[Codes, Positions]:
+        """All keys that tuples wait for, and how many do."""
+        heads, sizes = self.rows.groups()
+        return self.rows.map.code[heads], sizes
+
+    def check_invariants(self) -> None:
+        self.rows.check_invariants()
+        members = [self._present(chunk) for chunk in self.chunks]
+        assert sum(len(m) for m in members) == len(self), "queue and index hold different numbers of tuples"
+        for chunk, slots in zip(self.chunks, members, strict=True):
+            assert (self.rows.marks["entered"][slots] == chunk.tag).all(), "a queue entry points elsewhere"
+            assert chunk.size >= len(slots)
+        starts = [chunk.start for chunk in self.chunks]
+        assert starts == sorted(set(starts)), "chunks are out of order"
+        codes = self.rows.map.code[self.rows.live()]
+        assert self._sieve.lets_through(codes), "the filter hides a waiting tuple"

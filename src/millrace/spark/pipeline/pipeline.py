@@ -1,0 +1,213 @@
+"""A whole query in one TOML file: source, master, join, sink.
+
+``pipeline_keys`` has what a file may say, ``pipeline_check`` finds what is wrong with one, and this module makes the
+query. ``millrace run`` is the usual way to start one; this module can also be given to ``spark-submit``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":  # run as a script, this folder comes first, and its types.py would stand for Python's
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != os.path.dirname(os.path.abspath(__file__))]
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from millrace.core.errors import MillraceError
+from millrace.master.manifest import is_store
+from millrace.master.store import MasterStore
+from millrace.spark.enrich.single import enrich
+from millrace.spark.error_messages import SPARK_ERRORS, readable
+from millrace.spark.master.build_master import build_master
+from millrace.spark.pipeline.check import PipelineError, checked
+from millrace.spark.pipeline.pipeline_keys import WITH_COLUMNS, label, listed
+from millrace.spark.pipeline.toml_lines import Lines, Name
+from millrace.spark.session import session
+
+__all__ = ["SPARK_ERRORS", "Lines", "Pipeline", "PipelineError", "listed", "readable"]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A query as its file describes it: ``tables`` as in the file, with paths made absolute.
+
+    Examples
+    --------
+    >>> Pipeline.load("/nowhere/pipeline.toml")
+    Traceback (most recent call last):
+    millrace.spark.pipeline.check.PipelineError: /nowhere/pipeline.toml: could not be read: No such file or directory
+    """
+
+    file: Path
+    tables: Mapping[str, Any]
+    lines: Lines
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], *, available_now: bool = False) -> Pipeline:
+        """Read and check a file.
+
+        Parameters
+        ----------
+        path
+            The TOML file. Relative paths in it are relative to its folder.
+        available_now
+            Take in what is there and end, whatever the file's ``[trigger]`` says.
+
+        Raises
+        ------
+        PipelineError
+            Lists everything that is wrong with the file.
+        """
+        file = Path(path)
+        try:
+            text = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        except OSError as error:
+            raise PipelineError([f"{file}: could not be read: {error.strerror}"]) from None
+        except UnicodeDecodeError as error:
+            raise PipelineError([f"{file}: expected text in UTF-8; {error}"]) from None
+        try:
+            tables = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            what, _, where = str(error).removesuffix(")").partition(" (at ")
+            line = re.search(r"line (\d+)", where)
+            number = line[1] if line else text.rstrip().count("\n") + 1
+            raise PipelineError([f"{file}:{number}: not TOML: {what}" + (f" ({where})" if where else "")]) from None
+        lines = Lines(text)
+        if available_now:
+            tables["trigger"] = {"available_now": True}
+        return Pipeline(file, checked(file, lines, tables), lines)
+
+    @property
+    def name(self) -> str:
+        """What the application and the query are called."""
+        return str(self.tables.get("spark", {}).get("name", self.file.stem))
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Where the query keeps how far it has come."""
+        found = self.tables["sink"].get("checkpoint", self.tables.get("checkpoint"))
+        return None if found is None else str(found)
+
+    def session(self, **settings: object) -> SparkSession:
+        """A session as the file's ``[spark]`` wants it. Under ``spark-submit``, that says which master to use.
+
+        ``settings`` are used where the file says nothing.
+        """
+        spark = self.tables.get("spark", {})
+        submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+        master = None if submitted else spark.get("master")
+        return session(self.name, master=master, **settings | spark.get("settings", {}))
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Build the master if it is not there yet, and start the query. Errors name the file and the line."""
+        store = self._store(spark)
+        stream = self._stream(spark)
+        join = {name: value for name, value in self.tables["join"].items() if name != "options"}
+        with self._blaming(("join",)):
+            joined = enrich(stream, store, **join, **self.tables["join"].get("options", {}))
+        if "select" in self.tables:
+            with self._blaming(("select", "columns")):
+                joined = joined.selectExpr(*listed(self.tables["select"]["columns"]))
+        with self._blaming(("sink",)):
+            return self._started(joined)
+
+    def run(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query and wait until it ends; the ended query."""
+        query = self.start(spark)
+        query.awaitTermination()
+        return query
+
+    # parts
+
+    def _stream(self, spark: SparkSession) -> DataFrame:
+        source = self.tables["source"]
+        kind, path, options = source["format"], source.get("path"), source.get("options", {})
+        _make_known(spark, kind)
+        reader = spark.readStream.format(kind).options(**options)
+        schema = source.get("schema")
+        with self._blaming(("source", "schema")):
+            if schema is None and kind in WITH_COLUMNS:
+                schema = spark.read.format(kind).options(**options).load(path).schema
+            if schema is not None:
+                reader = reader.schema(schema)
+        with self._blaming(("source",)):
+            return reader.load(path)
+
+    def _store(self, spark: SparkSession) -> MasterStore:
+        master = self.tables["master"]
+        path, build = Path(master["store"]), master.get("build")
+        with self._blaming(("master",)):
+            if build is None or is_store(path):
+                return MasterStore.open(path)
+            _make_known(spark, build["format"])
+            reader = spark.read.format(build["format"]).options(**build.get("options", {}))
+            if "schema" in build:
+                reader = reader.schema(build["schema"])
+            rows = reader.load(build.get("path"))
+            return build_master(rows, path, build["key"], build.get("shards", 1), build.get("columns"))
+
+    def _started(self, joined: DataFrame) -> StreamingQuery:
+        sink = self.tables["sink"]
+        writer = joined.writeStream.format(sink["format"]).outputMode("append").queryName(self.name)
+        writer = writer.options(**sink.get("options", {}))
+        if self.checkpoint is not None:
+            writer = writer.option("checkpointLocation", self.checkpoint)
+        if "partition_by" in sink:
+            writer = writer.partitionBy(*listed(sink["partition_by"]))
+        trigger = self.tables.get("trigger", {})
+        if "processing_time" in trigger:
+            writer = writer.trigger(processingTime=trigger["processing_time"])
+        elif "available_now" in trigger:
+            writer = writer.trigger(availableNow=True)
+        elif "once" in trigger:
+            writer = writer.trigger(once=True)
+        return writer.start(sink.get("path"))
+
+    @contextmanager
+    def _blaming(self, name: Name) -> Iterator[None]:
+        """Have errors name the part of the file they come from."""
+        try:
+            yield
+        except (MillraceError, *SPARK_ERRORS) as error:
+            problem = f"{self.file}:{self.lines.find(name)}: {label(name)}: {readable(error)}"
+            raise PipelineError([problem]) from error
+
+
+def _make_known(spark: SparkSession, kind: str) -> None:
+    """Register a format of Millrace's own before it is used."""
+    if kind == "millrace-zipf":
+        from millrace.spark import zipf_source as zipf
+
+        zipf.register(spark)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a pipeline until it ends; the exit code."""
+    if len(arguments) != 1:
+        print("usage: spark-submit pipeline.py PIPELINE.toml", file=sys.stderr)
+        return 2
+    try:
+        pipeline = Pipeline.load(arguments[0])
+        with pipeline.session() as spark:
+            pipeline.run(spark)
+    except PipelineError as error:
+        print("\n".join(f"error: {problem}" for problem in error.problems), file=sys.stderr)
+        return 1
+    except (MillraceError, *SPARK_ERRORS) as error:
+        print(f"error: {readable(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

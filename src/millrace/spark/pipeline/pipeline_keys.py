@@ -1,0 +1,165 @@
+"""What a pipeline's file may say: its tables, their keys, and what each may hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from millrace.core.errors import ConfigError
+from millrace.core.sizes import parse_size
+from millrace.core.spec import How
+from millrace.semistream.algorithms import ALGORITHMS
+from millrace.spark.pipeline.toml_lines import Name
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a key may hold: in words, and as a test."""
+
+    expected: str
+    fits: Callable[[Any], bool]
+    choices: tuple[str, ...] = ()
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value.strip() != ""
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_some(value: Any) -> bool:
+    return _is_text(value) or (_are_texts(value) and value != [])
+
+
+def _is_on(value: Any) -> bool:
+    return _is_some(list(value.values()) if isinstance(value, dict) else value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_size(value: Any) -> bool:
+    try:
+        return parse_size(value, of=2**40) > 0
+    except ConfigError:
+        return False
+
+
+def _is_interval(value: Any) -> bool:
+    pattern = r"\s*(interval )?(\d+ (milli|micro)?(second|minute|hour|day|week)s?\s*)+"
+    return isinstance(value, str) and re.fullmatch(pattern, value, re.IGNORECASE) is not None
+
+
+def _one_of(*choices: str) -> Kind:
+    listed = ", ".join(f'"{choice}"' for choice in choices)
+    return Kind(f"one of {listed}" if len(choices) > 1 else listed, lambda value: value in choices, choices)
+
+
+TEXT = Kind("text", _is_text)
+TEXTS = Kind('a list of texts such as ["a", "b"]', _are_texts)
+SOME = Kind('text, or a list of texts such as ["a", "b"]', _is_some)
+WHOLE = Kind("a whole number of at least 1", _is_whole)
+TRUE = Kind("true", lambda value: value is True)
+SIZE = Kind('bytes, or text such as "256MB" or "1%"', _is_size)
+INTERVAL = Kind('text such as "5 seconds"', _is_interval)
+ON = Kind('"key", ["a", "b"], or { stream = "master" } with the names of columns', _is_on)
+FREE = Kind("a table of texts, numbers and booleans", lambda value: isinstance(value, dict))
+TABLE = Kind("a table", lambda value: isinstance(value, dict))
+
+KEYS: dict[Name, dict[str, Kind]] = {
+    (): {"checkpoint": TEXT} | dict.fromkeys(("spark", "source", "master", "join", "select", "sink", "trigger"), TABLE),
+    ("spark",): {"name": TEXT, "master": TEXT, "settings": FREE},
+    ("source",): {"format": TEXT, "path": TEXT, "schema": TEXT, "options": FREE},
+    ("master",): {"store": TEXT, "build": TABLE},
+    ("master", "build"): {
+        "format": TEXT,
+        "path": TEXT,
+        "schema": TEXT,
+        "options": FREE,
+        "key": SOME,
+        "shards": WHOLE,
+        "columns": TEXTS,
+    },
+    ("join",): {
+        "on": ON,
+        "how": _one_of(*get_args(How)),
+        "algorithm": _one_of("auto", *ALGORITHMS),
+        "memory": SIZE,
+        "pending": _one_of("drain", "carry"),
+        "columns": TEXTS,
+        "suffix": TEXT,
+        "turns": WHOLE,
+        "name": TEXT,
+        "options": FREE,
+    },
+    ("select",): {"columns": SOME},
+    ("sink",): {
+        "format": TEXT,
+        "path": TEXT,
+        "mode": _one_of("append"),
+        "options": FREE,
+        "partition_by": SOME,
+        "checkpoint": TEXT,
+    },
+    ("trigger",): {"available_now": TRUE, "processing_time": INTERVAL, "once": TRUE},
+}
+"""Every key of every table."""
+
+REQUIRED: dict[Name, tuple[str, ...]] = {
+    (): ("source", "master", "join", "sink"),
+    ("source",): ("format",),
+    ("master",): ("store",),
+    ("master", "build"): ("format", "key"),
+    ("join",): ("on",),
+    ("select",): ("columns",),
+    ("sink",): ("format",),
+}
+"""Keys without which a table cannot be."""
+
+PATHS: tuple[Name, ...] = (
+    ("checkpoint",),
+    ("source", "path"),
+    ("master", "store"),
+    ("master", "build", "path"),
+    ("join", "options", "scratch"),
+    ("sink", "path"),
+    ("sink", "checkpoint"),
+)
+"""Keys that hold paths, which are relative to the file."""
+
+JOIN_OPTIONS = ("leave_early", "output_rows", "scratch")
+"""Options of a join by any algorithm."""
+
+FILES = ("parquet", "orc", "json", "csv", "text", "xml", "avro")
+"""Formats that are files."""
+
+WITH_COLUMNS = ("parquet", "orc", "text")
+"""Formats whose columns need not be said."""
+
+WITHOUT_CHECKPOINT = ("console", "memory", "noop")
+"""Sinks that may do without a checkpoint."""
+
+
+def label(name: Name) -> str:
+    """How a table or key is named to people.
+
+    >>> label(("join",)), label(("join", "how")), label(("master", "build", "key")), label(("checkpoint",))
+    ('[join]', '[join] how', '[master.build] key', 'checkpoint')
+    """
+    deep = max(deep for deep in range(len(name) + 1) if name[:deep] in KEYS)
+    table, key = ".".join(name[:deep]), ".".join(name[deep:])
+    return f"[{table}] {key}".rstrip() if table else key
+
+
+def listed(value: str | list[str]) -> list[str]:
+    """One text or several, as a list.
+
+    >>> listed("a"), listed(["a", "b"])
+    (['a'], ['a', 'b'])
+    """
+    return [value] if isinstance(value, str) else value

@@ -1,0 +1,197 @@
+"""``join_streams`` of inputs with names: conditions become the dimensions of a grid, and the grid a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf, prod
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from millrace.adaptive.multiway.join_tree import End, JoinTree
+from millrace.core.errors import ConfigError, SchemaError
+from millrace.rows.key_codes import KeyCoder
+from millrace.spark import arrow_types as types
+from millrace.spark.streams import stream_inputs as inputs
+from millrace.spark.streams.hypercube import Cell
+from millrace.spark.streams.hypercube_plan import Along, Attribute, HypercubePlan
+from millrace.spark.streams.hypercube_shares import grid
+from millrace.spark.transport.output_files import WayOut
+
+
+def join_several(
+    frames: Mapping[str, DataFrame],
+    on: Any,
+    sizes: Mapping[str, float] | None,
+    *,
+    shards: int | None,
+    memory: str | int,
+    suffix: str | None,
+    name: str | None,
+) -> DataFrame:
+    """Join all inputs in one stateful operator."""
+    tree = _tree(frames, on)
+    ordered = {each: frames[each] for each in tree.names}
+    inputs.check(ordered)
+    schemas = [types.arrow_schema(df.schema, each) for each, df in ordered.items()]
+    for relation, (schema, df) in enumerate(zip(schemas, ordered.values(), strict=True)):
+        tree.check(relation, schema)
+        for column in _joined_on(tree, relation):
+            types.check_collation(df.schema[column], tree.names[relation])
+    spark = next(iter(ordered.values())).sparkSession
+    output = _output(ordered, tree, schemas, suffix)
+    plan = planned(
+        tree,
+        schemas,
+        _sizes(tree, sizes),
+        inputs.shard_count(spark, shards),
+        partial(inputs.shard_names, spark),
+        inputs.share_of_memory(spark, memory),
+        types.sent_schema(output),
+    )
+    way = WayOut(output)
+    return inputs.met(ordered, plan, Cell(plan, way), way, name)
+
+
+def planned(
+    tree: JoinTree,
+    schemas: Sequence[pa.Schema],
+    sizes: Sequence[float],
+    shards: int,
+    names: Callable[[int], tuple[int, ...]],
+    memory: int,
+    sent: pa.Schema,
+) -> HypercubePlan:
+    """The plan; ``names`` has a name for each of so many cells, ``memory`` is what one task may use."""
+    classes = dimensions(tree)
+    attributes = [
+        tuple(
+            Attribute(classes[End(relation, number)], tuple(map(schema.get_field_index, columns)))
+            for number, columns in enumerate(tree.attributes[relation])
+        )
+        for relation, schema in enumerate(schemas)
+    ]
+    key_types = _key_types(tree, schemas, classes)
+    had = [frozenset(attribute.dimension for attribute in mine) for mine in attributes]
+    parts = grid(had, sizes, len(key_types), shards)
+    return HypercubePlan(
+        schemas=tuple(schema.serialize().to_pybytes() for schema in schemas),
+        names=names(prod(parts)),
+        memory=memory,
+        sent=sent.serialize().to_pybytes(),
+        attributes=tuple(attributes),
+        key_types=tuple(types.serialize().to_pybytes() for types in key_types),
+        parts=parts,
+        ways=tuple(_ways(tree, attributes, relation) for relation in range(len(schemas))),
+        wanted=tuple(tuple(tree.columns_out(relation, schema)) for relation, schema in enumerate(schemas)),
+    )
+
+
+def dimensions(tree: JoinTree) -> dict[End, int]:
+    """For what each input is joined on, its dimension: all that conditions make equal are one.
+
+    >>> star = JoinTree.of([("a.x", "b.x"), ("a.x", "c.k"), ("c.y", "d.y")])
+    >>> [(star.names[end.relation], dimension) for end, dimension in dimensions(star).items()]
+    [('a', 0), ('b', 0), ('c', 0), ('c', 1), ('d', 1)]
+    """
+    groups: dict[End, End] = {}
+    for edge in tree.edges:
+        one, other = (groups.setdefault(end, end) for end in edge.ends)
+        groups = {end: one if group == other else group for end, group in groups.items()}
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups.values()))}
+    return {end: numbers[group] for end, group in groups.items()}
+
+
+def _tree(frames: Mapping[str, DataFrame], on: Any) -> JoinTree:
+    """The conditions, which name all inputs and no others."""
+    if not isinstance(on, list | tuple) or not on or any(isinstance(each, str) for each in on):
+        raise ConfigError(f'on: expected a list of conditions ("input.column", "input.column"); got {on!r}')
+    tree = JoinTree.of(list(on))
+    banded = [edge.text for edge in tree.edges if edge.band is not None]
+    if banded:
+        raise ConfigError(
+            f"on: {banded[0]} has a band; several inputs are joined by equal columns. Join two with band=…, and the "
+            "result with the others"
+        )
+    unknown = [each for each in tree.names if each not in frames]
+    if unknown:
+        raise ConfigError(f"on: there is no input {unknown[0]!r}; there are {', '.join(frames)}")
+    apart = [each for each in frames if each not in tree.names]
+    if apart:
+        raise ConfigError(f"on: no condition ties {', '.join(apart)} to the others")
+    return tree
+
+
+def _sizes(tree: JoinTree, sizes: Mapping[str, float] | None) -> list[float]:
+    """How large the inputs are, in proportion."""
+    if sizes is None:
+        return [1.0] * len(tree.names)
+    if set(sizes) != set(tree.names):
+        raise ConfigError(f"sizes: expected a number for each of {', '.join(tree.names)}; got {dict(sizes)!r}")
+    for each, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size < inf:
+            raise ConfigError(f"sizes: expected a number above 0 for {each}; got {size!r}")
+    return [float(sizes[each]) for each in tree.names]
+
+
+def _joined_on(tree: JoinTree, relation: int) -> list[str]:
+    return [column for columns in tree.attributes[relation] for column in columns]
+
+
+def _key_types(tree: JoinTree, schemas: Sequence[pa.Schema], classes: dict[End, int]) -> list[pa.Schema]:
+    """By dimension, the types in which all who belong to it are compared."""
+    shared: dict[int, list[pa.DataType]] = {}
+    for edge in tree.edges:
+        number = classes[edge.ends[0]]
+        for end, columns in zip(edge.ends, edge.columns, strict=True):
+            mine = [schemas[end.relation].field(column).type for column in columns]
+            so_far = shared.get(number, mine)
+            both = [inputs.common_type(one, other) for one, other in zip(so_far, mine, strict=True)]
+            if None in both:
+                at = both.index(None)
+                raise SchemaError(
+                    f"on: {tree.names[end.relation]}.{columns[at]} is {mine[at]}, but what it is to be equal to by "
+                    f"{edge.text} is {so_far[at]}; cast one of them to the other's type"
+                )
+            shared[number] = both
+    found = []
+    for number in range(len(shared)):
+        end = next(end for end, dimension in classes.items() if dimension == number)
+        columns = tree.attributes[end.relation][end.attribute]
+        KeyCoder(shared[number], [f"{tree.names[end.relation]}.{column}" for column in columns])
+        found.append(pa.schema(list(zip(columns, shared[number], strict=True))))
+    return found
+
+
+def _ways(tree: JoinTree, attributes: list[tuple[Attribute, ...]], relation: int) -> tuple[Along, ...]:
+    """From one input to all others."""
+    return tuple(
+        Along(
+            step.origin.relation,
+            attributes[step.origin.relation][step.origin.attribute],
+            step.target.relation,
+            attributes[step.target.relation][step.target.attribute],
+        )
+        for step in tree.order(relation, [0.0] * len(tree.edges))
+    )
+
+
+def _output(
+    frames: Mapping[str, DataFrame], tree: JoinTree, schemas: Sequence[pa.Schema], suffix: str | None
+) -> StructType:
+    """The output's fields. A name that an earlier input has gets its input's name in front, or the suffix."""
+    seen = inputs.as_compared(next(iter(frames.values())).sparkSession)
+    fields: dict[str, StructField] = {}
+    for relation, (each, df) in enumerate(frames.items()):
+        for place in tree.columns_out(relation, schemas[relation]):
+            field = df.schema[place]
+            name = field.name
+            if seen(name) in fields:
+                name = f"{each}_{name}" if suffix is None else name + suffix
+            if seen(name) in fields:
+                raise SchemaError(f"output: there are two columns {name!r}; rename one, or choose another suffix")
+            fields[seen(name)] = inputs.output_field(field, name, _joined_on(tree, relation))
+    return StructType(list(fields.values()))

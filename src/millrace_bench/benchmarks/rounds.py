@@ -1,0 +1,46 @@
+"""Measurements side by side: each in its own process, all in turn, several rounds, so that noise hits all alike."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from statistics import median
+
+from rich.progress import Progress
+
+from millrace_bench.benchmarks.join_worker import Measurement, Setting
+
+
+def measure_apart(setting: Setting) -> Measurement:
+    """One measurement in a fresh process."""
+    command = [sys.executable, "-m", "millrace_bench.benchmarks.join_worker", json.dumps(asdict(setting))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{setting.engine}: {done.stderr.strip().splitlines()[-1]}")
+    plain = json.loads(done.stdout.strip().splitlines()[-1])
+    return Measurement(**{**plain, "setting": Setting(**plain["setting"])})
+
+
+def side_by_side(settings: Sequence[Setting], rounds: int) -> list[list[Measurement]]:
+    """All settings, round after round; for each setting its measurements."""
+    results: list[list[Measurement]] = [[] for _ in settings]
+    with Progress(transient=True) as progress:
+        task = progress.add_task("measuring", total=rounds * len(settings))
+        for _ in range(rounds):
+            for setting, measured in zip(settings, results, strict=True):
+                progress.update(task, description=f"{setting.engine}, batches of {setting.batch_rows:,}")
+                measured.append(measure_apart(setting))
+                progress.advance(task)
+    return results
+
+
+def checked(setting: Setting) -> str:
+    """The checksum of the rows a setting gives out."""
+    return measure_apart(replace(setting, check=True)).checksum
+
+
+def middle(values: Sequence[float]) -> float:
+    return float(median(values))

@@ -1,0 +1,293 @@
+"""One engine on Spark in a process of its own: a setting a line comes in, what was found goes out, both as JSON.
+
+Settings of an engine share a Spark. Asked for the same stream again, its query goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.spark.pipeline.pipeline import readable
+from millrace.spark.session import JAVA
+from millrace_bench.benchmarks.memory import PeakMemory, tree_anonymous_bytes
+from millrace_bench.rivals.on_pandas import Pandas
+from millrace_bench.rivals.rival import Place
+
+WARM = 3
+"""Micro-batches that are never counted."""
+
+_LOOK_SECONDS = 0.25
+_BROADCAST = 256 << 20
+_JAVA = f"-XX:+UseParallelGC {JAVA}"
+
+
+@dataclass
+class SparkSetting:
+    """What one process measures."""
+
+    engine: str
+    directory: str
+    master_rows: int
+    batch_rows: int
+    batches: int
+    memory: str = "256MB"
+    skew: float = 1.0
+    hot: float = 0.0
+    warm_seconds: float = 30.0
+    """Time until a micro-batch counts: what Java compiles while a query is young is not what a query costs."""
+    warm_batches: int = WARM
+    most_seconds: float = math.inf
+    """After this time, what micro-batches there are have to do, warm or not."""
+    check: bool = True
+    heap: str = "6g"
+    partitions: int = 2
+    """Of a shuffle."""
+
+
+def main() -> None:
+    engine: Engine | None = None
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is printed, by Spark or Java, is no reply
+    with PeakMemory(every=0.1, of=tree_anonymous_bytes) as memory, tempfile.TemporaryDirectory() as place:
+        for line in sys.stdin:
+            setting = SparkSetting(**json.loads(line))
+            try:
+                engine = engine or Engine(setting, Path(place))
+                found = engine.measured(setting) | {"memory_growth": memory.growth}
+            except Exception as error:
+                traceback.print_exc()
+                sys.exit(readable(error))  # the last line that is said
+            print(json.dumps(found), file=replies, flush=True)
+        if engine is not None:
+            engine.spark.stop()
+
+
+class Engine:
+    """A Spark with one engine; its queries leave their checkpoints in ``place``."""
+
+    def __init__(self, setting: SparkSetting, place: Path) -> None:
+        from millrace.spark import session
+
+        options: dict[str, object] = {
+            "spark__sql__shuffle__partitions": setting.partitions,
+            "spark__driver__memory": setting.heap,
+            "spark__driver__extraJavaOptions": _JAVA,
+            "spark__sql__streaming__numRecentProgressUpdates": 10_000,
+            "spark__sql__execution__arrow__pyspark__enabled": True,
+        }
+        if setting.engine.startswith("spark"):  # by itself Spark broadcasts 10 MB at most: not every micro-batch
+            broadcast = -1 if setting.engine == "spark-sort-merge" else _BROADCAST
+            options["spark__sql__autoBroadcastJoinThreshold"] = broadcast
+        self.spark = session("bench", master="local[2]", **options)
+        self.spark.sparkContext.setLogLevel("OFF")
+        self._frames = _frames(setting) if setting.engine.startswith("pandas") else None
+        if setting.engine == "spark-cached":  # whole, before anybody looks at the clock
+            _master(setting, self.spark).count()
+        self._place = place
+
+    def measured(self, setting: SparkSetting) -> dict[str, Any]:
+        from pyspark.sql import functions as F
+
+        from millrace.spark.watch import observed
+        from millrace_bench.benchmarks import spark_enrich as inputs
+
+        folder = inputs.stream_path(
+            Path(setting.directory), setting.master_rows, setting.batch_rows, setting.skew, setting.hot
+        )
+        schema = self.spark.read.parquet(str(folder)).schema
+        mine = self._place / folder.name
+        jvm = self.spark.sparkContext._jvm
+        assert jvm is not None
+        jvm.System.gc()  # shuffles of the query before are on disk for as long as Java has not missed them
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 2)
+        stream = reader.parquet(str(_endless(folder, mine / "in")))
+        if self._frames is not None:
+            progress = _steady(stream.writeStream.foreachBatch(_merging(self._frames)), setting, mine / "state")
+            return {"durations": _durations(progress), "checksum": self._merged(folder) if setting.check else ""}
+        count = F.count(F.lit(1)).alias("rows")
+        out = _engine(setting, self.spark, stream)
+        progress = _steady(out.observe("check", count).writeStream.format("noop"), setting, mine / "state")
+        found = {
+            "durations": _durations(progress),
+            "rows": sum(p["observedMetrics"]["check"]["rows"] for p in progress),
+            "checksum": "",
+        }
+        joined = [m for p in progress for m in observed(p).values() if m["tuples_in"]]
+        if joined:
+            found["join_ms"] = sum(m["join_ms"] for m in joined) / len(joined) / 2
+            found["last"] = joined[-1]
+        if setting.check and setting.engine in (
+            "spark",
+            "spark-cached",
+            "spark-sort-merge",
+            "drain",
+            "carry",
+            "lookup",
+        ):
+            first = self.spark.readStream.schema(schema).parquet(str(folder / "000[01].parquet"))
+            once = _engine(setting, self.spark, first)
+            total = F.sum(F.xxhash64(*sorted(once.columns)).cast("decimal(38,0)")).alias("sum")
+            with tempfile.TemporaryDirectory(dir=self._place) as state:
+                sums = [
+                    p["observedMetrics"].get("check") for p in _complete(once.observe("check", count, total), state)
+                ]
+            sums = [one for one in sums if one]
+            found["checksum"] = f"{sum(one['rows'] for one in sums)} {sum(one['sum'] or 0 for one in sums)}"
+        return found
+
+    def _merged(self, folder: Path) -> str:
+        """Rows of the first micro-batch by pandas, and the sum of their hashes."""
+        from pyspark.sql import functions as F
+
+        assert self._frames is not None
+        first = self.spark.read.parquet(*(str(folder / f"000{i}.parquet") for i in (0, 1))).toPandas()
+        rows = pa.Table.from_pandas(self._frames.frame(first), preserve_index=False)
+        hashed = self.spark.createDataFrame(rows).select(F.xxhash64(*sorted(rows.column_names)).alias("hash"))
+        total = hashed.agg(F.sum(F.col("hash").cast("decimal(38,0)"))).first()
+        assert total is not None
+        return f"{len(rows)} {total[0]}"
+
+
+def _frames(setting: SparkSetting) -> Pandas:
+    """The master as a pandas frame in the driver."""
+    frames = Pandas(Place(Path(setting.directory), setting.master_rows), merge=setting.engine == "pandas-merge")
+    frames.open()
+    return frames
+
+
+def _merging(frames: Pandas) -> Callable[[Any, int], None]:
+    def run(batch: Any, _: int) -> None:
+        frames.frame(batch.toPandas())
+
+    return run
+
+
+def _durations(progress: Sequence[Any]) -> list[float]:
+    return [p["batchDuration"] / 1000 for p in progress]
+
+
+def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
+    from pyspark.sql import functions as F
+
+    from millrace.spark import enrich
+    from millrace_bench.benchmarks import spark_enrich as inputs
+
+    directory, rows, name = Path(setting.directory), setting.master_rows, setting.engine
+    whole, sharded = (inputs.store_path(directory, rows, shards) for shards in (1, 2))
+    if name.startswith("spark"):
+        return stream.join(_master(setting, spark), "key")
+    if name == "source":
+        return stream
+    if name == "narrow":
+        return stream.mapInArrow(_same, stream.schema)
+    if name == "shuffle":
+        return stream.repartitionById(2, F.expr("cast(pmod(key, 2) as int)")).mapInArrow(_same, stream.schema)
+    if name == "identity":
+        target = enrich(stream, whole, "key").schema
+        return stream.mapInArrow(_widened(str(whole)), target)
+    if name == "drain":
+        return enrich(stream, whole, "key", memory=setting.memory, algorithm="ssbj")
+    if name == "lookup":
+        return enrich(stream, whole, "key", memory=setting.memory, algorithm="lookup")
+    if name == "carry":
+        return enrich(stream, sharded, "key", memory=setting.memory, algorithm="ssbj", pending="carry")
+    raise ValueError(name)
+
+
+def _master(setting: SparkSetting, spark: Any) -> Any:
+    from millrace_bench.benchmarks import spark_enrich as inputs
+
+    master = spark.read.parquet(str(inputs.master_path(Path(setting.directory), setting.master_rows)))
+    return master.cache() if setting.engine == "spark-cached" else master
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _widened(store: str) -> Any:
+    """The stream's rows with as many bytes of master columns beside them, of any rows."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from millrace.master.store import MasterStore
+
+        page = MasterStore.open(store).mapped(0).page(0)
+        columns = page.columns[1:]
+        for batch in batches:
+            arrays = [*batch.columns, *(column.slice(0, len(batch)) for column in columns)]
+            yield pa.RecordBatch.from_arrays(arrays, [*batch.schema.names, *page.schema.names[1:]])
+
+    return run
+
+
+def _endless(folder: Path, place: Path) -> Path:
+    """A folder with the same files over and over, more than anybody will read."""
+    if not place.exists():
+        place.mkdir(parents=True)
+        files = sorted(folder.resolve().glob("*.parquet"))
+        for number in range(2_000):
+            (place / f"{number:04d}.parquet").symlink_to(files[number % len(files)])
+    return place
+
+
+def _steady(writer: Any, setting: SparkSetting, checkpoint: Path) -> list[Any]:
+    """Run a query until it is warm and as many micro-batches have passed as were asked for; these."""
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    began, first = time.perf_counter(), -1
+    warm: int | None = None  # micro-batches before the first that counts
+    try:
+        while True:
+            if query.awaitTermination(_LOOK_SECONDS):
+                raise query.exception() or RuntimeError("the query has ended")
+            last, spent = query.lastProgress, time.perf_counter() - began
+            if last is not None and first < 0:
+                first = query.recentProgress[0]["batchId"]
+            done = 0 if last is None else last["batchId"] + 1 - first
+            late = spent >= setting.most_seconds and done > 0
+            if warm is None and done >= setting.warm_batches and spent >= setting.warm_seconds:
+                warm = done
+            if late or (warm is not None and done >= warm + setting.batches):
+                counted = first + (done - 1 if warm is None else min(warm, done - 1))
+                return [p for p in query.recentProgress if p["numInputRows"] and p["batchId"] >= counted]
+    finally:
+        query.stop()
+
+
+def _complete(out: Any, checkpoint: str) -> list[Any]:
+    """Run a query over one micro-batch with input, and until nobody waits."""
+    query = out.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    try:
+        while True:
+            if query.awaitTermination(_LOOK_SECONDS):
+                raise query.exception() or RuntimeError("the query has ended")
+            progress = query.recentProgress
+            if any(p["numInputRows"] for p in progress) and not _waiting(progress):
+                return list(progress)
+    finally:
+        query.stop()
+
+
+def _waiting(progress: list[Any]) -> bool:
+    from millrace.spark.watch import observed
+
+    last: Any = None
+    for p in progress:
+        for m in observed(p).values():
+            last = last if m["waiting"] is None else m["waiting"]
+    return bool(last)
+
+
+if __name__ == "__main__":
+    main()

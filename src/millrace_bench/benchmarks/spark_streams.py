@@ -1,0 +1,132 @@
+"""``join_streams`` beside Spark's own stream-stream join without a watermark: memory and time while the state grows.
+
+Both sides have every key once, in random order, so every row has one partner somewhere: what comes out is as much as
+what comes in, and what has to be kept grows for ever. Every engine runs in a process and a Spark of its own
+(``local[2]``, no-op sink) over the same Parquet files, one of each side to a micro-batch. Spark's own join runs with
+its default state store, which holds state in Java's heap, and with RocksDB, which Millrace uses. All have the
+settings of :func:`millrace.spark.session`, so RocksDB is bounded for everybody.
+
+Memory is Java's heap in use after a full collection, what the Java process has besides, and the most that all Python
+workers had at a time since the last look.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from millrace_bench.benchmarks.spark_streams_worker import StreamsSetting
+
+ENGINES = {"millrace": "join_streams", "spark": "Spark", "spark-rocksdb": "Spark, RocksDB"}
+
+
+def run(
+    directory: Path,
+    *,
+    batches: int = 40,
+    rows: int = 50_000,
+    memory: str = "64MB",
+    heap: str = "5g",
+    sample_every: int = 2,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Measure all engines, compare what came out, and print it."""
+    console = console or Console()
+    series = []
+    with Progress(transient=True) as progress:
+        task = progress.add_task("making the inputs", total=len(ENGINES))
+        folder = prepare(directory, batches, rows)
+        for engine in ENGINES:
+            progress.update(task, description=ENGINES[engine])
+            series.append(_measure(StreamsSetting(engine, str(folder), batches, memory, heap, sample_every)))
+            progress.advance(task)
+    result = {"batches": batches, "rows": rows, "memory": memory, "heap": heap, "series": series}
+    _check(result)
+    _print(console, result)
+    return result
+
+
+def prepare(directory: Path, batches: int, rows: int) -> Path:
+    """Files of both sides, rows of about a hundred bytes."""
+    folder = (directory / f"streams-{batches}-{rows}").resolve()
+    if folder.exists():
+        return folder
+    aside = folder.with_suffix(".making")
+    random = np.random.default_rng(17)
+    for side in ("left", "right"):
+        (aside / side).mkdir(parents=True, exist_ok=True)
+        keys = random.permutation(batches * rows)
+        for number in range(batches):
+            mine = keys[number * rows : (number + 1) * rows]
+            pad = pa.array([f"{side} {key:064d}" for key in mine.tolist()])
+            table = {"key": mine, f"{side}_at": mine * 7, f"{side}_value": random.random(rows), f"{side}_text": pad}
+            pq.write_table(pa.table(table), aside / side / f"{number:04d}.parquet")
+    aside.rename(folder)
+    return folder
+
+
+def _measure(setting: StreamsSetting) -> dict[str, Any]:
+    command = [sys.executable, "-m", "millrace_bench.benchmarks.spark_streams_worker", json.dumps(asdict(setting))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        tail = "\n".join(done.stderr.strip().splitlines()[-15:])
+        raise RuntimeError(f"{setting.engine}: {tail}")
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def in_use(point: dict[str, Any]) -> int:
+    """All memory of a point that was looked at."""
+    return int(point["heap"] + point["native"] + point["python"])
+
+
+def looked_at(one: dict[str, Any]) -> list[dict[str, Any]]:
+    """The points at which memory was looked at."""
+    return [point for point in one["points"] if "heap" in point]
+
+
+def _check(result: dict[str, Any]) -> None:
+    """Everybody has given the same rows, and as many as there should be."""
+    sums = {one["engine"]: one["checksum"] for one in result["series"]}
+    if len(set(sums.values())) != 1:
+        raise RuntimeError(f"the engines have given different rows (count, checksum): {sums}")
+    count = int(next(iter(sums.values())).split()[0])
+    if count != result["batches"] * result["rows"]:
+        raise RuntimeError(f"expected {result['batches'] * result['rows']} rows; got {count}")
+
+
+def _print(console: Console, result: dict[str, Any]) -> None:
+    total = result["batches"] * result["rows"]
+    table = Table(
+        title=f"{result['batches']} micro-batches of {result['rows']:,} rows a side, {total:,} rows out of all three; "
+        f"join_streams(memory={result['memory']!r})"
+    )
+    for column in ("", "MB early", "late", "per M rows", "heap", "native", "Python", "s early", "late"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=not column)
+    for one in result["series"]:
+        points = looked_at(one)
+        first, last = points[len(points) // 4], points[-1]
+        rows = sum(point["rows_in"] for point in one["points"] if first["batch"] < point["batch"] <= last["batch"]) or 1
+        seconds = [point["seconds"] for point in one["points"]]
+        few = max(1, len(seconds) // 5)
+        table.add_row(
+            ENGINES[one["engine"]],
+            *(f"{in_use(point) / 1e6:,.0f}" for point in (first, last)),
+            f"{(in_use(last) - in_use(first)) / rows:,.0f}",
+            *(f"{last[part] / 1e6:,.0f}" for part in ("heap", "native", "python")),
+            f"{median(seconds[few : 2 * few]):.2f}",
+            f"{median(seconds[-few:]):.2f}",
+        )
+    console.print(table)

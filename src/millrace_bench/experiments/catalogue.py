@@ -1,0 +1,33 @@
+"""The papers' experiments, by name; another paper is another file and one more line here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from millrace.core.errors import ConfigError
+from millrace_bench.experiments.experiment import Experiment
+from millrace_bench.experiments.papers import diner, meshjoin, miner, pq, ssbj, sscj
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment for paper in (meshjoin, ssbj, sscj, pq, diner, miner) for experiment in paper.FIGURES
+}
+"""All of them."""
+
+
+def chosen(names: Iterable[str]) -> list[Experiment]:
+    """The experiments of these names or papers, all if there are none.
+
+    >>> [e.name for e in chosen(["ssbj-4a", "meshjoin"])][:2]
+    ['ssbj-4a', 'meshjoin-5a']
+    """
+    found: dict[str, Experiment] = {}
+    for given in names:
+        name = given.lower()
+        of_paper = {e.name: e for e in EXPERIMENTS.values() if e.source.name.lower() == name}
+        if not of_paper and name not in EXPERIMENTS:
+            papers = ", ".join(dict.fromkeys(e.source.name.lower() for e in EXPERIMENTS.values()))
+            raise ConfigError(
+                f"experiment: expected a paper ({papers}) or one of {', '.join(EXPERIMENTS)}; got {given!r}"
+            )
+        found |= of_paper or {name: EXPERIMENTS[name]}
+    return list((found or EXPERIMENTS).values())

@@ -1,0 +1,121 @@
+"""Two result files side by side: what got worse, beyond what seeds explain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from millrace.core.errors import ConfigError
+from millrace_bench.experiments.verdict import Interval
+
+TOLERANCE = 0.03
+"""How much worse a value may get before anybody is told."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A point that is in both results."""
+
+    experiment: str
+    series: str
+    x: float
+    before: float
+    after: float
+    change: Interval
+    """By how much it got better (above 0) or worse, in logarithms, over the seeds that both have."""
+    tolerance: float = TOLERANCE
+    repeats: bool = True
+    """Whether the same code would give the same value again, as on a modelled disk."""
+
+    @property
+    def sure(self) -> bool:
+        """Whether more than seeds, or the machine's mood, has to explain it."""
+        low, high = self.change.low, self.change.high
+        if low is None or high is None:
+            return self.repeats or not math.isfinite(self.change.mean)
+        return low > 0 or high < 0
+
+    @property
+    def factor(self) -> str:
+        """What became of it, as a share of what it was."""
+        share = self.after / self.before - 1 if self.before else math.inf
+        return f"{share:+.1%}" if math.isfinite(share) else "from nothing"
+
+    @property
+    def regression(self) -> bool:
+        return self.sure and self.change.mean < math.log1p(-self.tolerance)
+
+    @property
+    def improvement(self) -> bool:
+        return self.sure and self.change.mean > math.log1p(self.tolerance)
+
+
+def compare(before: dict[str, Any], after: dict[str, Any], tolerance: float = TOLERANCE) -> list[Change]:
+    """All points that both have and that can be better or worse."""
+    if not 0 <= tolerance < 1:
+        raise ConfigError(f"tolerance: expected a share from 0 to below 1; got {tolerance}")
+    if before["size"] != after["size"]:
+        raise ConfigError(f"compare: expected results of one size; got {before['size']!r} and {after['size']!r}")
+    on = [results.get("on", "model") for results in (before, after)]
+    if on[0] != on[1]:
+        raise ConfigError(f"compare: expected results of one kind; got those of a {on[0]} and of a {on[1]}")
+    found = list(_changes(before["experiments"], after["experiments"], tolerance, on[0] == "model"))
+    if not found:
+        raise ConfigError("compare: the two have no point in common; were they run with the same names and seeds?")
+    return found
+
+
+def left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What was measured before and is not there any more, and what cannot be better or worse."""
+    gone, told = [], []
+    for name, figure in before["experiments"].items():
+        new = after["experiments"].get(name, {"series": {}, "better": figure["better"]})
+        there = {series: {point["x"] for point in line} for series, line in new["series"].items()}
+        lines = figure["series"].items()
+        lost = sum(point["x"] not in there.get(series, ()) for series, line in lines for point in line)
+        if lost:
+            gone.append(f"{name} ({lost})")
+        elif not new["better"]:
+            told.append(name)
+    said = [f"points that only the first has: {', '.join(gone)}"] if gone else []
+    return [*said, f"neither better nor worse: {', '.join(told)}"] if told else said
+
+
+def verdicts_lost(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Claims that were reproduced and are not any more."""
+    lost = []
+    for name, figure in after["experiments"].items():
+        old = {c["says"]: c["verdict"] for c in before["experiments"].get(name, {}).get("claims", [])}
+        lost += [
+            f"{name}: {claim['says']}: {claim['verdict']}, because {claim['because']}"
+            for claim in figure["claims"]
+            if old.get(claim["says"]) == "reproduced" and claim["verdict"] != "reproduced"
+        ]
+    return lost
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any], tolerance: float, repeats: bool) -> Iterator[Change]:
+    for name, figure in after.items():
+        if name not in before or not figure["better"]:
+            continue
+        sign = 1 if figure["better"] == "higher" else -1
+        for series, line in figure["series"].items():
+            old = {p["x"]: p for p in before[name]["series"].get(series, [])}
+            for point in line:
+                if point["x"] in old:
+                    pair = (old[point["x"]], point)
+                    shared = [seed for seed in point["values"] if seed in pair[0]["values"]]
+                    gains = [sign * _log_ratio(point["values"][seed], pair[0]["values"][seed]) for seed in shared]
+                    if gains:
+                        was, now = (fmean(p["values"][seed] for seed in shared) for p in pair)
+                        yield Change(name, series, point["x"], was, now, Interval.of(gains), tolerance, repeats)
+
+
+def _log_ratio(new: float, old: float) -> float:
+    """What came from 0 or went there has changed beyond all bounds."""
+    if new > 0 and old > 0:
+        return math.log(new / old)
+    return 0.0 if new == old else math.copysign(math.inf, new - old)

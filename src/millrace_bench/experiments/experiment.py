@@ -1,0 +1,353 @@
+"""The words in which an experiment is written down: what varies, what stays, who runs, what the paper says.
+
+An experiment speaks in the paper's own numbers. A *size* says how much smaller it is run: rows of R, memory given in
+bytes and, where pages are a share of R, the time of a seek are scaled alike, so that a turn of the wheel, a page and a
+room full of tuples keep their proportions and rates stay comparable. From numbers to what is run is a paper's *layout*:
+semi-stream joins have theirs here, joins of another kind bring their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Literal, get_args
+
+from millrace.core.errors import ConfigError, one_of
+from millrace.semistream.algorithms import ALGORITHMS
+
+Size = Literal["small", "default", "paper"]
+SIZES: tuple[Size, ...] = get_args(Size)
+SEEDS: dict[Size, tuple[int, ...]] = {"small": (11,), "default": (11, 12, 13), "paper": (11, 12, 13, 14, 15)}
+"""Seeds of the stream; one run for each."""
+PERIODS: dict[Size, tuple[int, int]] = {"small": (3, 1), "default": (12, 3), "paper": (24, 4)}
+"""Turns of the wheel, or rooms full of tuples, until a join has settled, and that are measured then."""
+
+LEAST_ROWS = 2_000
+_ON_MACHINE = "the paper's disk is the bottleneck, the processor is here; the figure on the disk model says more"
+_LEAST_PAGE = 50
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is measured."""
+
+    label: str
+    better: Literal["higher", "lower", ""] = ""
+    factor: float = 1.0
+    """From the unit it is measured in to the one it is shown in."""
+    log: bool = False
+
+
+METRICS: dict[str, Metric] = {
+    "rate": Metric("tuples per second of device time", "higher"),
+    "log rate": Metric("tuples per second of device time", "higher", log=True),
+    "machine rate": Metric("tuples per second on this machine", "higher", log=True),
+    "disk rate": Metric("tuples per second through the disk phase", "higher"),
+    "memory": Metric("memory, MB at this size", "lower", 1e-6),
+    "hits": Metric("% of tuples answered by the cache", "higher", 100.0),
+    "c_loop": Metric("seconds of a step", log=True),
+    "processing_time": Metric("seconds in the join, mean", "lower", log=True),
+    "waiting_time": Metric("seconds before the join, mean", "lower", log=True),
+    "results": Metric("results so far", "higher"),
+    "online": Metric("results while tuples came", "higher"),
+    "log online": Metric("results while tuples came", "higher", log=True),
+    "online share": Metric("% of the result while tuples came", "higher", 100.0),
+    "most waiting": Metric("most tuples that waited, MaxNewArr = 1", "lower", log=True),
+    "mean waiting": Metric("tuples that waited, mean, MaxNewArr = 1", "lower", log=True),
+}
+
+AXES: dict[str, str] = {
+    "share": "memory, % of {whole}",
+    "megabytes": "memory, MB at the paper's size",
+    "rows": "million rows of R at the paper's size",
+    "skew": "skew of the stream",
+    "z_R": "skew of R",
+    "rate": "arrival rate, tuples per second",
+    "load": "rows of a load, % of R",
+    "switching_factor": "switching factor",
+    "position": "position of the look-up, from the young end",
+    "mean": "mean of the second input above that of the first",
+    "variance": "variance of the second input above that of the first",
+    "intervals": "intervals of sorted tuples",
+    "shift": "shift of the mean from one period to the next",
+    "delay": "delay, % of the time of a fragment",
+    "smaller": "tuples of the smaller input at the paper's size",
+    "max_outer_blocks": "MaxOuterMem, blocks",
+    "time": "time, % of that in which tuples came",
+}
+"""Parameters that can vary."""
+
+ALONG = ("time",)
+"""Axes along which a single run is read at several places."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What share of the paper's R each size has."""
+
+    small: float
+    default: float
+    paper: float = 1.0
+
+    def of(self, size: Size) -> float:
+        return float(getattr(self, size))
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where experiments come from, and what they have in common."""
+
+    name: str
+    reference: str
+    scale: Scale
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Options of algorithms, by their names."""
+    layout: Layout | None = None
+    """From the numbers of an experiment to a run; that of semi-stream joins if not given."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a figure."""
+
+    algorithm: str
+    label: str = ""
+    by: str = "join"
+    """How its points come about; one of :data:`MEASURES <millrace_bench.experiments.measures.MEASURES>`."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.label or self.algorithm
+
+
+def lines(*algorithms: str, by: str = "join") -> tuple[Series, ...]:
+    """A line for each of these algorithms."""
+    return tuple(Series(name, by=by) for name in algorithms)
+
+
+def with_models(*algorithms: str) -> tuple[Series, ...]:
+    """Two lines for each: measured, and predicted by the cost model."""
+    return tuple(line for name in algorithms for line in (Series(name), Series(name, f"{name}, predicted", "model")))
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A claim about one value over another: ``over`` at ``at``, by ``under`` at ``under_at``.
+
+    A place is a value of what varies, ``"first"``, ``"last"``, or ``"every"``, which asks for all of them.
+    """
+
+    says: str
+    over: str
+    under: str | None
+    """None where the claim is about the value itself, in the unit it is shown in."""
+    paper: tuple[float, float]
+    """From and to; the same number twice, or infinity for "at least"."""
+    at: float | str = "every"
+    under_at: float | str | None = None
+    tolerance: float = 0.0
+    """How far beyond the paper's numbers still is the same, as a share of them."""
+    why: str = ""
+    """What is known about the difference, for when there is one."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A claim that two lines are farther apart at one place than at another, as shares or as a figure shows it."""
+
+    says: str
+    over: str
+    under: str
+    at: float | str = "last"
+    than_at: float | str = "first"
+    as_: Literal["ratio", "difference"] = "ratio"
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A claim about where a series is best: from one value of what varies to another; None: at neither end."""
+
+    says: str
+    series: str
+    between: tuple[float, float] | None = None
+    tolerance: float = 0.03
+    """What share of the best is as good as the best."""
+    why: str = ""
+
+
+Claim = Ratio | Gap | Peak
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one join, without its seed: everything that its outcome depends on."""
+
+    by: str
+    algorithm: str
+    data: str
+    rows: int
+    files: str = field(default="", kw_only=True)
+    """The user's own files that the data is read from, with their sizes and times."""
+
+    rows_of: ClassVar[str] = ""
+    """Whose rows they are."""
+    whole: ClassVar[str] = "R"
+    """What memory is a share of."""
+
+    @property
+    def conditions(self) -> str:
+        """What a figure says about the disk."""
+        return ""
+
+    def key(self, seed: int) -> str:
+        """Under which its outcome is kept."""
+        return json.dumps({**asdict(self), "seed": seed}, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Point(Run):
+    """A run of a semi-stream join."""
+
+    memory: str | int
+    skew: float = 1.0
+    z_R: float | None = None  # noqa: N815  (the paper's)
+    disk: str = "hdd-2007"
+    seek: float = 1.0
+    """What share of the disk's seek time a seek takes."""
+    rate: float | None = None
+    b: int | None = None
+    settle: int = 12
+    rooms: int = 3
+    options: tuple[tuple[str, Any], ...] = ()
+
+    rows_of: ClassVar[str] = "R"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "skew", float(self.skew))  # so that equal points have equal keys
+        if self.rate is not None:
+            object.__setattr__(self, "rate", float(self.rate))
+
+    @property
+    def conditions(self) -> str:
+        if self.disk == "none":
+            return "none is modelled; R is in the page cache"
+        seeks = "" if self.seek == 1 else f", seeks {1 / self.seek:,.0f} times shorter, as R is smaller"
+        return f"{self.disk} model{seeks}"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure of a paper."""
+
+    source: Paper
+    figure: str
+    title: str
+    says: str
+    """What the paper says about the figure."""
+    varies: str
+    values: tuple[float, ...]
+    few: tuple[float, ...]
+    """The values that size small has."""
+    series: tuple[Series, ...]
+    metric: str
+    claims: tuple[Claim, ...]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    scale: Scale | None = None
+    """If not the paper's."""
+    some: tuple[float, ...] = ()
+    """The values that size default has, if not all."""
+    log_x: bool = False
+
+    def __post_init__(self) -> None:
+        one_of(f"{self.name}: varies", self.varies, AXES)
+        one_of(f"{self.name}: metric", self.metric, METRICS)
+        names = [series.name for series in self.series]
+        for claim in self.claims:
+            for series in (claim.series,) if isinstance(claim, Peak) else (claim.over, claim.under or claim.over):
+                one_of(f"{self.name}: claim {claim.says!r}: series", series, names)
+
+    @property
+    def name(self) -> str:
+        return f"{self.source.name.lower()}-{self.figure}"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What all series have in common, in the paper's numbers."""
+        return {**self.source.fixed, **self.fixed}
+
+    def at(self, size: Size) -> tuple[float, ...]:
+        return {"small": self.few, "default": self.some or self.values, "paper": self.values}[size]
+
+    def factor(self, size: Size) -> float:
+        return (self.scale or self.source.scale).of(size)
+
+    def reading(self, x: float) -> str:
+        """Which value of an outcome the figure shows at a place."""
+        metric = self.metric.removeprefix("log ").removeprefix("machine ")
+        return f"{metric} at {x:g}" if self.varies in ALONG else metric
+
+    def points(self, size: Size) -> Iterator[tuple[Series, float, Run]]:
+        """All runs: a line of the figure, where on it, and what is run there."""
+        for series in self.series:
+            for x in self.at(size):
+                yield series, x, self.point(size, series, x)
+
+    def point(self, size: Size, series: Series, x: float) -> Run:
+        given = {**self.parameters, **series.fixed, self.varies: float(x)}
+        for name in ALONG:
+            given.pop(name, None)
+        return (self.source.layout or semi_stream)(self, size, series, given)
+
+
+def on_machine(experiment: Experiment) -> Experiment | None:
+    """The same without a modelled disk, by the clock on the wall; None where that is not what the figure is about."""
+    rates = experiment.metric in ("rate", "log rate")
+    if not (rates or experiment.metric == "hits") or any(series.by != "join" for series in experiment.series):
+        return None
+    return replace(
+        experiment,
+        metric="machine rate" if rates else experiment.metric,
+        fixed={**experiment.fixed, "disk": "none"},
+        claims=tuple(replace(claim, why=_ON_MACHINE) for claim in experiment.claims),
+    )
+
+
+Layout = Callable[[Experiment, Size, Series, dict[str, Any]], Run]
+
+
+def semi_stream(experiment: Experiment, size: Size, series: Series, given: dict[str, Any]) -> Point:
+    """A run of a semi-stream join from the paper's numbers."""
+    factor = experiment.factor(size)
+    rows = max(LEAST_ROWS, round(given.pop("rows") * factor))
+    share, megabytes = given.pop("share", None), given.pop("megabytes", None)
+    memory: str | int = "1%" if share is None else f"{share:g}%"  # 1 % where memory is what is asked for
+    if megabytes is not None:
+        memory = int(megabytes * 1e6 * factor)
+    if (share is None) == (megabytes is None) and series.by != "memory for a rate":
+        raise ConfigError(f"{experiment.name}: expected share or megabytes, one of them")
+    page, load = given.pop("page", None), given.pop("load", None)
+    algorithm = ALGORITHMS.get(series.algorithm)
+    if algorithm is not None and algorithm.paged:
+        load = None if page is None else 100 * page
+    seek = factor if given.pop("scaled_seek", False) else 1.0
+    settle, rooms = PERIODS[size]
+    others = [name for name in given if name not in Point.__dataclass_fields__]
+    options = {**experiment.source.options.get(series.algorithm, {}), **{name: given.pop(name) for name in others}}
+    if algorithm is not None:  # joins of another kind know their options themselves
+        algorithm.check_options(options)
+    return Point(
+        by=series.by,
+        algorithm=series.algorithm,
+        rows=rows,
+        memory=memory,
+        b=None if load is None else max(_LEAST_PAGE, min(rows, round(rows * load / 100))),
+        seek=seek,
+        settle=settle,
+        rooms=rooms,
+        options=tuple(sorted(options.items())),
+        **given,
+    )

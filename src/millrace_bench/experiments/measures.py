@@ -1,0 +1,172 @@
+"""From a point of an experiment to its outcome: joins on the device model, the cost model, the papers' equations.
+
+Joins have one thread, whatever the machine has, and transfer whole rows; tuples stay for a whole turn where the master
+passes by in turns, as in the papers. So an outcome depends on the point and the seed alone. Without a disk, the join is
+as users have it, and its time that of the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from millrace.core.errors import BudgetTooSmallError, ConfigError, one_of
+from millrace.core.sizes import parse_size
+from millrace.cost import meshjoin
+from millrace.cost.engine import predict
+from millrace.cost.symbols import Disk, Sizes, UnitCosts
+from millrace.master.device import DISKS, Device, DiskModel
+from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.join import SemiStreamJoin
+from millrace_bench.experiments.ceiling import known_frequencies
+from millrace_bench.experiments.experiment import Point, Run
+from millrace_bench.experiments.online_points import online
+from millrace_bench.experiments.sets import DataSet, open_set
+from millrace_bench.experiments.steady import LOOKED_UP, WorkClock, paced, saturated
+
+_BATCHES = 16  # of as many tuples as the room holds
+_LEAST_BATCH, _LARGEST_BATCH, _LOOKED_UP_BATCH = 20, 20_000, 1_000
+_MOST_RUNS, _NEAR = 6, 0.02  # until a join has the rate that is wanted
+_FIRST_SHARE = 0.02
+_LEAST_SECONDS = 1.0  # of joining that are measured where the clock is the machine's
+
+Outcome = dict[str, float]
+
+
+def outcome(directory: Path, point: Run, seed: int) -> Outcome:
+    """Run a point with the stream of a seed."""
+    return MEASURES[one_of("by", point.by, MEASURES)](directory, point, seed)
+
+
+def made(directory: Path, point: Run) -> None:
+    """Make the data of a point, if it is not there."""
+    if isinstance(point, Point) and point.by != "equations":
+        _open(directory, point)
+
+
+def _open(directory: Path, point: Point) -> DataSet:
+    found = open_set(directory, point.data, point.rows, point.skew, point.z_R)
+    return found.indexed() if ALGORITHMS[point.algorithm].needs_index else found
+
+
+def _run(directory: Path, point: Point, seed: int) -> Outcome:
+    found = _open(directory, point)
+    return _measured(found, point, seed, parse_size(point.memory, of=found.store.nbytes))
+
+
+def disk_of(point: Point) -> DiskModel:
+    """The disk, with seeks as long as the point wants them."""
+    disk = DISKS[point.disk]
+    if disk is None:
+        raise ConfigError(f"disk: experiments need a model of a disk; got {point.disk!r}")
+    return DiskModel(disk.seek * point.seek, disk.bandwidth)
+
+
+def _join(found: DataSet, point: Point, memory: int) -> SemiStreamJoin:
+    as_papers: dict[str, Any] = {}
+    if not _on_machine(point):
+        as_papers = {"device": Device(disk_of(point), reads="rows"), "leave_early": False, "threads": 1}
+    join = SemiStreamJoin(
+        found.store,
+        on=found.on,
+        algorithm=point.algorithm,
+        memory=memory,
+        suffix=found.suffix,
+        b=point.b,
+        **as_papers,
+        **dict(point.options),
+    )
+    join.bind(found.schema)
+    return join
+
+
+def _on_machine(point: Point) -> bool:
+    return point.disk == "none"
+
+
+def _measured(found: DataSet, point: Point, seed: int, memory: int) -> Outcome:
+    join = _join(found, point, memory)
+    batch_rows = max(_LEAST_BATCH, min(_LARGEST_BATCH, join.capacity // _BATCHES)) if join.waits else _LOOKED_UP_BATCH
+    stream = found.stream(seed, batch_rows)
+    if point.by == "paced":
+        assert point.rate is not None
+        result = paced(join, stream, point.rate, point.settle, point.rooms)
+    elif _on_machine(point):
+        clock = WorkClock()
+        measured = (point.settle, point.rooms, min(LOOKED_UP, point.rows))
+        result = saturated(join, clock.outside(stream), *measured, clock=clock, least_seconds=_LEAST_SECONDS)
+    else:
+        result = saturated(join, stream, point.settle, point.rooms, min(LOOKED_UP, point.rows))
+    return result | {"disk rate": result["rate"] * (1 - result["hits"])}
+
+
+def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
+    """Bytes with which a join has the rate, found by running it: rates grow about as memory does."""
+    assert point.rate is not None
+    found = _open(directory, point)
+    wanted = math.log(point.rate)
+    memory, result = int(_FIRST_SHARE * found.store.nbytes), {}
+    tried: list[tuple[float, float]] = []
+    for _ in range(_MOST_RUNS):
+        try:
+            result = _measured(found, point, seed, memory)
+        except BudgetTooSmallError as error:
+            memory = error.minimum
+            result = _measured(found, point, seed, memory)
+        tried.append((math.log(memory), math.log(result["rate"])))
+        if abs(tried[-1][1] - wanted) < _NEAR:
+            break
+        slope = 1.0
+        if len(tried) > 1 and tried[-1][0] != tried[-2][0]:
+            slope = (tried[-1][1] - tried[-2][1]) / (tried[-1][0] - tried[-2][0])
+        memory = int(math.exp(tried[-1][0] + (wanted - tried[-1][1]) / min(4.0, max(0.5, slope))))
+    return result | {"memory": float(math.exp(min(tried, key=lambda t: abs(t[1] - wanted))[0]))}
+
+
+def _predicted(directory: Path, point: Point, _: int) -> Outcome:
+    """What the cost model says of the join that would be run."""
+    found = _open(directory, point)
+    if found.frequencies is None:
+        raise ConfigError(f"model: it is not known how often keys of {point.data!r} come")
+    join = _join(found, point, parse_size(point.memory, of=found.store.nbytes))
+    options = {name: value for name, value in point.options if name in ("cache_share", "l")}
+    said = predict(situation_of(join, found.frequencies), point.algorithm, join.budget.total, b=join.b, **options)
+    return {
+        "rate": said.rate,
+        "c_loop": said.c_loop,
+        "hits": said.hit_share,
+        "disk rate": said.rate * (1 - said.hit_share),
+        "memory": float(said.memory),
+    }
+
+
+def _equations(_: Path, point: Point, __: int) -> Outcome:
+    """MESHJOIN's own model with the paper's sizes: memory for a rate if one is given, else the rate in a memory."""
+    assert point.b is not None
+    sizes = Sizes(R_t=point.rows, v_R=120.0, v_S=20.0)
+    model = disk_of(point)
+    disk, costs = Disk(model.seek, model.bandwidth), UnitCosts()
+    b = point.b * sizes.v_R / sizes.v_P
+    if point.rate is not None:
+        return {"memory": meshjoin.memory(sizes, b, meshjoin.w_for(sizes, costs, disk, point.rate, b))}
+    memory = parse_size(point.memory, of=int(sizes.R_t * sizes.v_R))
+    w = max(0.0, meshjoin.w_in(sizes, memory, b))
+    return {"rate": meshjoin.mu(w, meshjoin.c_loop(sizes, costs, disk, b, w)), "memory": float(memory)}
+
+
+MEASURES: dict[str, Callable[[Path, Any, int], Outcome]] = {
+    "join": _run,
+    "paced": _run,
+    "memory for a rate": _memory_for,
+    "model": _predicted,
+    "equations": _equations,
+    "online": online,
+    "known frequencies": known_frequencies,
+}
+"""How a point comes about: a join that always has tuples; one with an arrival rate; joins until one has the rate; the
+engine's cost model; the paper's equations; an adaptive join while its inputs come, and a policy that would know all
+about them beforehand. Joins of another kind are another
+line here."""

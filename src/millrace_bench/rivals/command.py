@@ -1,0 +1,157 @@
+"""``millrace bench rivals``: Millrace and its peers in one run that can be stopped and gone on with."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from math import inf
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+from millrace.core.errors import ConfigError, MillraceError
+from millrace.core.sizes import parse_size
+from millrace_bench.rivals import matrix, page, ratios
+from millrace_bench.rivals.cell import Cell, Journal
+from millrace_bench.rivals.engines import ENGINES, MILLRACE, USUAL
+from millrace_bench.rivals.rival_worker import Limits
+
+_Number = TypeVar("_Number", int, float)
+
+_SIZES = (1_000_000, 10_000_000, 50_000_000)
+_SKEWS = (0.0, 0.5, 1.0)
+_BATCHES = (10_000, 100_000, 1_000_000)
+_MEMORIES = ("0.2%", "1%", "5%", "20%")
+_DESCRIPTION = """\
+Millrace beside DuckDB, Polars, SQLite and pandas, or with --spark beside Spark's own joins and pandas in foreachBatch:
+rates, latency and memory in every setting, and where a peer is ahead. What is measured is kept: stop it with Ctrl-C
+and the same command goes on."""
+_MOST_SKEW = 10.0
+_SMALL: dict[str, Any] = {"sizes": (100_000,), "skews": (1.0,), "batches": (5_000, 50_000)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    asked = _parser().parse_args(arguments)
+    small = asked.small
+    if asked.results and asked.results.suffix != ".jsonl":
+        raise ConfigError(f"results: expected a name that ends in .jsonl; got {asked.results}")
+    asked.results = asked.results or Path(f"build/bench/rivals{'-spark' * asked.spark}{'-small' * small}.jsonl")
+    console = Console()
+    if asked.spark:
+        from millrace_bench.rivals import on_spark as group
+
+        group.main(asked, console)
+        return
+    limits = Limits(asked.warm, asked.seconds)
+    if small:
+        limits = Limits(0.1, 0.2, tuples=200_000)
+    wanted = matrix.cells(
+        asked.engines or USUAL,
+        asked.sizes or (_SMALL["sizes"] if small else _SIZES),
+        asked.skews or (_SMALL["skews"] if small else _SKEWS),
+        asked.batches or (_SMALL["batches"] if small else _BATCHES),
+        memory=asked.memory,
+        memories=() if small else asked.memories,
+        rounds=asked.rounds,
+        limits=limits,
+    )
+    journal = Journal(asked.results)
+    missing = journal.missing(wanted)
+    minutes = sum(matrix.expected(cell, limits) for cell in missing) / 60
+    console.print(f"{len(wanted)} cells, {len(missing)} to measure: about {minutes:.0f} min once the inputs are there")
+    if asked.estimate:
+        return
+    asked.directory.mkdir(parents=True, exist_ok=True)
+    matrix.prepare(missing, asked.directory, limits, console)
+    if asked.prepare:
+        return
+    matrix.run(wanted, asked.directory, journal, limits, console=console)
+    finish(wanted, journal, console, asked.results)
+
+
+def finish(wanted: Sequence[Cell], journal: Journal, console: Console, results: Path) -> None:
+    """Show what was found; beside the results, write it as Markdown and as a picture."""
+    cells = set(wanted)
+    found = ratios.Matrix.of(((cell, one) for cell, one in journal if cell in cells), MILLRACE)
+    if not any(one.rate for cell, one in journal if cell in cells):
+        raise MillraceError("rivals: no engine has a rate: " + next(iter({one.failed for _, one in journal})))
+    page.show(console, found)
+    picture = results.with_suffix(".png")
+    picture.write_bytes(page.png(found.rates))
+    results.with_suffix(".md").write_text(page.markdown(found, picture.name))
+    console.print(f"{results}, {picture.name} and {results.with_suffix('.md').name} are written")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="millrace bench rivals", description=_DESCRIPTION)
+    add = parser.add_argument
+    add("--directory", type=Path, default=Path("bench-data"), help="where inputs are kept")
+    kept = "JSON lines of what is measured; a rerun goes on. A .md and a .png come beside it. build/bench/rivals.jsonl"
+    add("--results", type=Path, help=f"{kept} if not given, rivals-spark.jsonl with --spark")
+    add("--engines", type=_words, help=f"of {', '.join(ENGINES)}; {','.join(USUAL)} by default")
+    add("--sizes", type=_numbers, help="master rows, such as 1000000,10000000")
+    add("--skews", type=_shares, help="such as 0,0.5,1")
+    add("--batches", type=_numbers, help="rows of a batch, such as 10000,100000")
+    add("--memory", type=_memory, default="1%", help="a share of the master, for engines that have a budget")
+    add("--memories", type=_memories, default=_MEMORIES, help="one setting again with each of these")
+    add("--rounds", type=_rounds, default=1, help="measure everything so many times; medians count")
+    add("--warm", type=_seconds, default=Limits.warm, help="seconds of warm-up of a cell")
+    add("--seconds", type=_seconds, default=Limits.seconds, help="seconds of measuring of a cell")
+    add("--spark", action="store_true", help="the engines on Spark instead")
+    add("--small", action="store_true", help="seconds instead of minutes, figures mean nothing")
+    add("--estimate", action="store_true", help="only say how long it would take")
+    add("--prepare", action="store_true", help="only make the inputs")
+    return parser
+
+
+def _rounds(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1; got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not 0 < (seconds := _number(float, text)) < inf:
+        raise argparse.ArgumentTypeError(f"expected seconds above 0; got {text!r}")
+    return seconds
+
+
+def _memory(text: str) -> str:
+    try:
+        parse_size(text, of=10**9)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _memories(text: str) -> tuple[str, ...]:
+    return tuple(_memory(word) for word in _words(text))
+
+
+def _number(kind: type[_Number], text: str) -> _Number:
+    try:
+        return kind(text.replace("_", ""))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers; got {text!r}") from None
+
+
+def _words(text: str) -> tuple[str, ...]:
+    words = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not words:
+        raise argparse.ArgumentTypeError(f"expected something, or several with commas; got {text!r}")
+    return words
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = tuple(_number(int, part) for part in _words(text))
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"expected numbers of at least 1; got {text!r}")
+    return numbers
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    shares = tuple(_number(float, part) for part in _words(text))
+    if not all(0 <= share <= _MOST_SKEW for share in shares):
+        raise argparse.ArgumentTypeError(f"expected numbers from 0 to {_MOST_SKEW:g}; got {text!r}")
+    return shares

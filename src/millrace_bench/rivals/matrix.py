@@ -1,0 +1,153 @@
+"""Which cells there are, how long they should take, and measuring those that are missing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from millrace.core.errors import MillraceError, one_of
+from millrace_bench.rivals.cell import Cell, Found, Journal
+from millrace_bench.rivals.engines import BUDGETED, ENGINES
+from millrace_bench.rivals.rival_worker import Limits
+
+_MOST_SECONDS = 600.0  # for one process, whatever it does
+_CACHED = 10_000_000  # master rows up to which the files of all engines together stay in the page cache
+
+_COSTS = {
+    # seconds per million master rows to open, and per batch; microseconds per tuple
+    "ssbj": (0.02, 0.0, 0.8),
+    "meshjoin": (0.02, 0.0, 1.0),
+    "lookup": (0.02, 0.0, 0.6),
+    "duckdb": (0.02, 0.03, 0.5),
+    "duckdb-256MB": (0.02, 0.03, 0.5),
+    "polars": (0.1, 0.02, 0.5),
+    "sqlite": (0.02, 0.0, 5.0),
+    "pandas": (0.3, 0.0, 1.0),
+    "pandas-merge": (0.05, 0.4, 1.0),
+}
+_USUAL = Limits()
+_START = 3.0  # seconds until a process has imported everything, and to end it
+_READ = 0.1  # seconds per million rows to read a file from the page cache
+
+
+def cells(
+    engines: Sequence[str],
+    sizes: Sequence[int],
+    skews: Sequence[float],
+    batches: Sequence[int],
+    *,
+    memory: str = "1%",
+    memories: Sequence[str] = (),
+    rounds: int = 1,
+    limits: Limits = _USUAL,
+) -> list[Cell]:
+    """The matrix; with ``memories``, one setting of it again with each of them, for engines that have a budget.
+
+    Engines take turns in each setting, so that a machine whose speed changes is as fast for one as for the others.
+    Where the page cache cannot hold everybody's files, an engine's cells for one master lie together.
+    """
+    for engine in engines:
+        one_of("engine", engine, ENGINES)
+    found = [
+        Cell(engine, rows, skew, batch, memory, number, limits.seconds, limits.warm)
+        for rows in sizes
+        for number in range(1, rounds + 1)
+        for skew in skews
+        for batch in batches
+        for engine in engines
+    ]
+    order = {engine: number for number, engine in enumerate(engines)}
+    found.sort(key=lambda cell: (cell.rows, cell.round, order[cell.engine] if cell.rows > _CACHED else 0))
+    middle, batch = (sorted(values)[len(values) // 2] for values in (sizes, batches))
+    found += [
+        Cell(engine, middle, max(skews), batch, other, number, limits.seconds, limits.warm)
+        for number in range(1, rounds + 1)
+        for other in memories
+        for engine in engines
+        if engine in BUDGETED
+    ]
+    return list(dict.fromkeys(found))
+
+
+def expected(cell: Cell, limits: Limits) -> float:
+    """Seconds that a cell should take, from what engines roughly cost; inputs are there already."""
+    opening, batch, tuple_ = _COSTS[cell.engine]
+    millions = cell.rows / 1e6
+    one = batch * millions + tuple_ * 1e-6 * cell.batch_rows
+    warm = limits.warm * (3 if cell.engine == "sqlite" else 1)
+    tries = 4 if cell.engine == "polars" else 1
+    rows = 1e-6 * cell.batch_rows  # to add up the first batch
+    return _START + (_READ + opening) * millions + max(warm, tries * one) + max(limits.seconds, one) + one + rows
+
+
+def run(
+    wanted: Sequence[Cell],
+    directory: Path,
+    journal: Journal,
+    limits: Limits,
+    *,
+    console: Console | None = None,
+    measure: Callable[[Cell, Path, Limits], Found] | None = None,
+) -> int:
+    """Measure what is not in the journal yet; how many cells that were."""
+    measure = measure or apart
+    missing = journal.missing(wanted)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=len(wanted), completed=len(wanted) - len(missing))
+        for cell in missing:
+            where = f"{cell.rows:,} rows, skew {cell.skew:g}, batches of {cell.batch_rows:,}"
+            progress.update(task, description=f"{cell.engine}: {where}")
+            journal.keep(cell, measure(cell, directory, limits))
+            progress.advance(task)
+    return len(missing)
+
+
+def prepare(wanted: Iterable[Cell], directory: Path, limits: Limits, console: Console) -> None:
+    """Make all inputs, those of each master in a process of its own, so that no measurement has to."""
+    kinds: dict[int, dict[tuple[str, float], Cell]] = {}
+    for cell in wanted:
+        kinds.setdefault(cell.rows, {})[cell.engine, cell.skew] = cell
+    for rows, some in kinds.items():
+        began = time.perf_counter()
+        asked = {"prepare": [asdict(cell) for cell in some.values()]}
+        done = _process(asked, directory, limits)
+        if done.returncode:
+            raise MillraceError(f"inputs, {rows:,} rows: {_last_line(done.stderr)}")
+        console.print(f"inputs of {rows:,} rows: {time.perf_counter() - began:.0f} s")
+
+
+def apart(cell: Cell, directory: Path, limits: Limits) -> Found:
+    """One cell in a fresh process; who fails or takes for ever is reported, and the others go on."""
+    began = time.perf_counter()
+    try:
+        done = _process({"cell": asdict(cell)}, directory, limits, _MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        return Found(failed=f"more than {_MOST_SECONDS:.0f} s", took=_MOST_SECONDS)
+    took = time.perf_counter() - began
+    if done.returncode < 0:
+        return Found(failed="out of memory: killed" if done.returncode == -9 else "crashed", took=took)
+    if done.returncode:
+        return Found(failed=_last_line(done.stderr), took=took)
+    return Found(**{**json.loads(done.stdout.strip().splitlines()[-1]), "took": took})
+
+
+def _process(
+    asked: dict[str, Any], directory: Path, limits: Limits, timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    told = json.dumps({**asked, "directory": str(directory), "limits": asdict(limits)})
+    command = [sys.executable, "-m", "millrace_bench.rivals.rival_worker", told]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no message"])[-1]

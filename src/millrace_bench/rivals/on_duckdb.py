@@ -1,0 +1,58 @@
+"""DuckDB: one join per batch with a table of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millrace_bench.rivals.rival import Place, Rival, made
+
+_QUERY = "SELECT batch.*, master.* EXCLUDE (key) FROM batch JOIN master USING (key)"
+
+
+class DuckDB(Rival):
+    """Results as Arrow tables, in any order; with a limit, it may hold so many bytes of the table and of results."""
+
+    def __init__(self, place: Place, limit: str | None = None) -> None:
+        super().__init__(place)
+        self._limit = limit
+
+    def prepare(self) -> Sequence[Path]:
+        return [made(self.place.file("duck.db"), self._make)]
+
+    def _make(self, path: Path) -> None:
+        import duckdb
+
+        with duckdb.connect(str(path)) as making:
+            making.register("rows", self.place.store().to_table())
+            making.sql("CREATE TABLE master AS SELECT * FROM rows")
+
+    def load(self) -> None:
+        import duckdb
+
+        duckdb.connect().sql("SELECT 1").to_arrow_table()
+
+    def open(self) -> None:
+        import duckdb
+
+        self._connection = duckdb.connect(str(self.place.file("duck.db")), read_only=True)
+        options = {"threads": "2", "preserve_insertion_order": "false"}
+        if self._limit:
+            options["memory_limit"] = f"'{self._limit}'"
+        for option, value in options.items():
+            self._connection.execute(f"SET {option} = {value}").fetchall()
+        self.settings = {
+            "master": "native table",
+            "threads": "2",
+            "memory limit": self._limit or "its own: 80 % of the machine's",
+            "insertion order": "not kept",
+            "results": "Arrow",
+            "version": duckdb.__version__,
+        }
+
+    def join(self, batch: pa.RecordBatch) -> Iterable[Any]:
+        self._connection.register("batch", pa.Table.from_batches([batch]))
+        return [self._connection.sql(_QUERY).to_arrow_table()]

@@ -1,0 +1,68 @@
+"""Millrace itself: ``ssbj``, which needs no index, and what ``auto`` chooses where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.core.sizes import format_size
+from millrace.datasets import zipf_stream
+from millrace.semistream.join import SemiStreamJoin
+from millrace_bench.rivals.rival import Place, Rival
+
+
+class Millrace(Rival):
+    """A :class:`SemiStreamJoin` that takes batches as they come."""
+
+    def __init__(self, place: Place, algorithm: str) -> None:
+        super().__init__(place)
+        self._asked = algorithm
+        self._steps = 0
+
+    def prepare(self) -> Sequence[Path]:
+        return [path for path in self.place.store().path.rglob("*") if path.is_file()]
+
+    def _join(self, memory: str | int) -> SemiStreamJoin:
+        return SemiStreamJoin(self.place.store(), on="key", algorithm=self._asked, memory=memory)
+
+    def load(self) -> None:
+        warm = self._join(max(400_000, self.place.store().nbytes // 2000))
+        for batch in zipf_stream(self.place.rows, 1.0, batch_rows=20_000, batches=3, seed=3):
+            for _ in warm.push(batch):
+                continue
+        for _ in warm.finish():
+            continue
+
+    def open(self) -> None:
+        self._running = self._join(max(400_000, self.place.budget))
+
+    def join(self, batch: pa.RecordBatch) -> Iterable[Any]:
+        return self._running.push(batch)
+
+    def whole(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        alone = self._join(self._running.budget.total)
+        yield from alone.push(batch)
+        yield from alone.finish()
+
+    def settled(self) -> bool:
+        join = self._running
+        index = "found through the index" if join.algorithm.at_once else "no index used"
+        self.settings = {
+            "algorithm": join.algorithm.name + (" (auto)" if self._asked == "auto" else ""),
+            "memory": format_size(join.budget.total),
+            "master": f"store, {index}",
+        }
+        self._steps = join.metrics.steps
+        return True
+
+    def latency(self, durations: Sequence[float], share: float) -> float:
+        """A call's time; where tuples wait, also the steps that they waited, each as long as steps are on average."""
+        metrics = self._running.metrics
+        steps = metrics.steps - self._steps
+        waited = 0.0
+        if steps and not self._running.algorithm.at_once:
+            waited = metrics.waits.quantile(share) * sum(durations) / steps
+        return super().latency(durations, share) + waited

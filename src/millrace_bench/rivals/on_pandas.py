@@ -1,0 +1,69 @@
+"""pandas: the master as a frame, looked up through an index that is built once, or merged as most people write it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millrace_bench.rivals.rival import Place, Rival, arrow_file, mapped
+
+
+class Pandas(Rival):
+    """``merge`` hashes the whole master for every batch; an index hashes it once, and needs unique keys.
+
+    Notes
+    -----
+    Numbers are arrays over the mapped file and text is Arrow's, so nothing is copied when the master is opened.
+    Results stay frames.
+    """
+
+    def __init__(self, place: Place, merge: bool = False) -> None:
+        super().__init__(place)
+        self._merge = merge or not place.unique
+
+    def prepare(self) -> Sequence[Path]:
+        return [arrow_file(self.place)]
+
+    def load(self) -> None:
+        import pandas as pd
+
+        pd.DataFrame({"key": [1]}).merge(pd.DataFrame({"key": [1]}), on="key")
+
+    def open(self) -> None:
+        import pandas as pd
+
+        table = mapped(self.place)
+        text = {pa.string(): pd.ArrowDtype(pa.string())}
+        rows = table if self._merge else table.drop_columns("key")
+        self._master = rows.to_pandas(split_blocks=True, types_mapper=text.get)
+        self.settings = {"master": "frame over a mapped Arrow file", "threads": "1", "version": pd.__version__}
+        if self._merge:
+            self.settings["join"] = "merge"
+            return
+        self._index = pd.Index(table["key"].to_numpy())
+        self._index.get_indexer(self._index[:1])
+        self.settings["join"] = "get_indexer of an index built once, take"
+
+    def join(self, batch: pa.RecordBatch) -> Iterable[Any]:
+        return [self.frame(batch.to_pandas())]
+
+    def frame(self, batch: Any) -> Any:
+        """The same from frame to frame."""
+        import pandas as pd
+
+        if self._merge:
+            return batch.merge(self._master, on="key")
+        places = self._index.get_indexer(batch["key"].to_numpy())
+        found = places >= 0
+        if not found.all():
+            batch, places = batch[found], places[found]
+        rows = self._master.take(places)
+        rows.index = batch.index
+        return pd.concat([batch, rows], axis=1)
+
+    def whole(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        for out in self.join(batch):
+            yield from pa.Table.from_pandas(out, preserve_index=False).to_batches()
