@@ -11,8 +11,8 @@ import millrace as mr
 from millrace.core.errors import ConfigError
 from millrace.cost.frequencies import Frequencies
 from millrace.datasets import synthetic_master
-from millrace.semistream.choose import calibration
-from millrace.semistream.choose.calibration import calibrate
+from millrace.semistream.calibrate import calibration
+from millrace.semistream.calibrate.calibration import calibrate
 from millrace.semistream.choose.choice import choose
 from millrace.semistream.choose.unit_cost_file import calibrated, remembered, remembered_at
 

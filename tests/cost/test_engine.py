@@ -47,6 +47,10 @@ def bound(store: mr.MasterStore, algorithm: str, memory: int, **options: Any) ->
     return join
 
 
+def uniform(join: mr.SemiStreamJoin) -> engine.Situation:
+    return situation_of(join.arguments, join.loop.parts.binding, Frequencies.uniform(ROWS))
+
+
 def test_what_is_written_twice_is_the_same() -> None:
     assert engine.CHUNK_BYTES == waiting.CHUNK_BYTES
     assert index.ENTRY.itemsize == engine_paged._ENTRY_BYTES
@@ -61,7 +65,7 @@ def test_what_is_written_twice_is_the_same() -> None:
 @pytest.mark.parametrize("memory", [100_000, 1_000_000])
 def test_a_join_begins_with_the_sizes_that_are_predicted(store: mr.MasterStore, algorithm: str, memory: int) -> None:
     join = bound(store, algorithm, memory)
-    predicted = predict(situation_of(join, Frequencies.uniform(ROWS)), algorithm, memory)
+    predicted = predict(uniform(join), algorithm, memory)
     assert predicted.b == join.b
     assert predicted.parts["load"] == join.metrics.parts["load"]
     assert sum(predicted.parts.values()) <= memory * 1.001
@@ -69,7 +73,7 @@ def test_a_join_begins_with_the_sizes_that_are_predicted(store: mr.MasterStore, 
 
 @pytest.mark.parametrize("b", [1, 500])
 def test_the_least_memory_is_the_joins(store: mr.MasterStore, b: int) -> None:
-    least = least_memory(situation_of(bound(store, "meshjoin", 1_000_000), Frequencies.uniform(ROWS)), b)
+    least = least_memory(uniform(bound(store, "meshjoin", 1_000_000)), b)
     with pytest.raises(BudgetTooSmallError) as error:
         bound(store, "meshjoin", least - 1, b=b)
     assert error.value.minimum == least
@@ -98,7 +102,7 @@ def test_tuples_that_stay_for_a_turn_are_as_predicted(store: mr.MasterStore) -> 
 
 def test_waits_are_as_predicted(store: mr.MasterStore) -> None:
     join = bound(store, "meshjoin", 1_000_000)
-    predicted = predict(situation_of(join, Frequencies.uniform(ROWS)), "meshjoin", 1_000_000)
+    predicted = predict(uniform(join), "meshjoin", 1_000_000)
     assert predicted.worst_wait / predicted.c_loop == pytest.approx(join.k)
     assert predicted.mean_wait == predicted.worst_wait / 2
     paged = predict(faced(), "hybridjoin", 1_000_000)
@@ -180,4 +184,4 @@ def test_nonsense_is_refused(store: mr.MasterStore) -> None:
     join = mr.SemiStreamJoin(store, "key", memory=1_000_000)
     join.bind(STREAM_SCHEMA)
     with pytest.raises(ConfigError, match="the join's device models none"):
-        situation_of(join, Frequencies.uniform(ROWS))
+        uniform(join)

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.core.errors import BudgetTooSmallError, ConfigError, StateError
 from millrace.datasets import synthetic_master, zipf_stream
+from millrace.semistream.arguments import JoinArguments
+from millrace.semistream.binding import Binding
 from millrace.semistream.choose import auto
 from millrace.semistream.choose.auto import Auto, Decision
 from millrace.testing import conformance
@@ -168,11 +170,11 @@ def test_what_was_cached_is_counted_once(store: mr.MasterStore) -> None:
     driven(join, 20_000)
     list(join.finish())
     for name in ("ssbj", "hybridjoin", "lookup", "sscj", "meshjoin"):
-        join._become(Decision(name, {}, "because"))
+        join._switch(Decision(name, {}, "because"))
         m = join.metrics
         assert m.cached_keys == m.cached_rows == 0
         assert m.admitted_keys == m.evicted_keys
-    assert len(join._space._maps) < 60, "what the others had is gone"  # type: ignore[attr-defined]
+    assert len(join.access.context.space._maps) < 60, "what the others had is gone"  # type: ignore[attr-defined]
 
 
 def test_a_snapshot_of_another_join_changes_nothing(store: mr.MasterStore) -> None:
@@ -211,12 +213,12 @@ class Fickle(Auto):
 
     due = True
 
-    def begin(self, join: mr.SemiStreamJoin, stream: pa.Schema) -> Decision:
+    def begin(self, arguments: JoinArguments, binding: Binding) -> Decision:
         return Decision("ssbj", {}, "it was asked first")
 
-    def reconsider(self, join: mr.SemiStreamJoin, stream: pa.Schema) -> Decision:
-        able = [name for name, a in mr.ALGORITHMS.items() if a.many or join.store.unique]
-        if not join.spec.stream_key:
+    def reconsider(self, arguments: JoinArguments, binding: Binding) -> Decision:
+        able = [name for name, a in mr.ALGORITHMS.items() if a.many or arguments.store.unique]
+        if not arguments.spec.stream_key:
             able = [name for name in able if mr.ALGORITHMS[name].keyless]
         self._turn += 1
         return Decision(able[self._turn * 5 % len(able)], {}, "why not")

@@ -14,7 +14,8 @@ from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import Calibration, MeasuredCosts
 from millrace.cost.symbols import Disk, UnitCosts
 from millrace.datasets import synthetic_master, zipf_stream
-from millrace.semistream.choose import auto, calibration
+from millrace.semistream.calibrate import calibration
+from millrace.semistream.choose import auto
 from millrace.semistream.choose.auto import ASSUMED_SKEW
 from millrace.semistream.choose.choice import in_seconds, per_second
 from millrace.semistream.choose.situation import situation_of
@@ -68,7 +69,7 @@ def test_every_algorithm_tells_all_it_can(store: mr.MasterStore, algorithm: str)
 
 def test_the_figures_are_those_of_the_model(store: mr.MasterStore) -> None:
     join, text = told(store, algorithm="sscj", cache_share=0.4, b=100, device=mr.Device("hdd-2013"))
-    situation = situation_of(join, Frequencies.zipf(ASSUMED_SKEW, ROWS))
+    situation = situation_of(join.arguments, join.loop.parts.binding, Frequencies.zipf(ASSUMED_SKEW, ROWS))
     expected = predict(situation, "sscj", 200_000, b=100, cache_share=0.4)
     assert f"rate        {per_second(expected.rate)}, {expected.hit_share:.0%}" in text
     assert f"wait        {in_seconds(expected.mean_wait)} on average" in text

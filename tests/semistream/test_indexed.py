@@ -73,8 +73,8 @@ def test_loading_several_pages_a_step_costs_nothing(store: mr.MasterStore, skew:
 
 def test_queue_entries_of_those_who_left_are_swept(store: mr.MasterStore) -> None:
     join = driven(store, "hybridjoin-l", 25_000)
-    entries = sum(len(chunk.slots) for chunk in join._room.chunks)
-    assert entries <= 3 * len(join._room) + 2_000
+    entries = sum(len(chunk.slots) for chunk in join.loop.room.chunks)
+    assert entries <= 3 * len(join.loop.room) + 2_000
 
 
 def test_pages_that_are_due_are_frequent_ones(store: mr.MasterStore) -> None:
@@ -139,7 +139,7 @@ def test_memory_that_was_given_back_revives_nobody(store: mr.MasterStore) -> Non
     list(join.push(pa.record_batch({"key": np.concatenate([hot, others, np.repeat(hot, 3_000)])})))
     list(join.step())
     assert join.metrics.waiting == 6_000
-    join._room.rows.trim()
+    join.loop.room.rows.trim()
     join.check_invariants()
     list(join.finish())
     assert join.metrics.matched == 9_001

@@ -107,7 +107,7 @@ def test_the_inequality_for_every_row_anew(monkeypatch: pytest.MonkeyPatch) -> N
         if self._role != "switching":
             on_load_before(self, load)
             return
-        counts = self.cache.around.room.rows.counts(load.codes)
+        counts = self.cache.context.room.rows.counts(load.codes)
         rows = np.array([self._counted.get(code, 10**6) for code in load.codes.tolist()], np.int32)
         dear = self.cache.worthwhile(counts, rows)
         codes = np.where(dear, load.codes, np.int64(-77))

@@ -16,7 +16,7 @@ import millrace as mr
 from millrace.core.errors import ConfigError, StateError
 from millrace.core.spec import How
 from millrace.datasets import zipf_stream
-from millrace.semistream.output.order_buffer import OrderBuffer, Sequences
+from millrace.semistream.waiting.order_buffer import OrderBuffer, Sequences
 from millrace.testing import conformance
 from millrace.testing.cases import HOWS, KEY_KINDS, PAYLOADS, JoinCase, KeyKind
 from millrace.testing.conformance import Subject

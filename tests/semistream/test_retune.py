@@ -195,7 +195,7 @@ def test_before_the_first_tuple(store: mr.MasterStore) -> None:
 
 def test_what_cannot_be_tuned(store: mr.MasterStore) -> None:
     join = fed(store, "hybridjoin", b=50)
-    with pytest.raises(ConfigError, match="b: hybridjoin knows the master by pages of b rows, which cannot change"):
+    with pytest.raises(ConfigError, match="b: hybridjoin has pages of b rows, which cannot change"):
         join.retune(b=20)
     join.retune(w=9)
     feed(join, 500)

@@ -34,8 +34,8 @@ def batch_of(keys: Any) -> pa.RecordBatch:
 
 
 def cache_of(join: mr.SemiStreamJoin) -> BalancedCache:
-    assert isinstance(join._cache, BalancedCache)
-    return join._cache
+    assert isinstance(join.cache, BalancedCache)
+    return join.cache
 
 
 def cached_keys(join: mr.SemiStreamJoin) -> set[int]:

@@ -22,7 +22,7 @@ from millrace.core.errors import (
     StateError,
 )
 from millrace.master.device import Device
-from millrace.semistream.star.arm_shares import Need, split
+from millrace.semistream.sizing.arm_shares import Need, split
 from millrace.testing.cases import HOWS
 from millrace.testing.oracle import assert_same_rows, oracle_join
 from millrace.testing.strategies import examples

@@ -262,8 +262,8 @@ def _pairs_judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     judged: list[int] = []
     candidates = OpenRoom.candidates
 
-    def counted(self: OpenRoom, load: Load) -> Iterator[Any]:
-        for slots, positions in candidates(self, load):
+    def counted(self: OpenRoom, load: Load, on_match: Any) -> Iterator[Any]:
+        for slots, positions in candidates(self, load, on_match):
             assert len(slots) <= len(self._slots)
             judged.append(len(slots))
             yield slots, positions

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def algorithms() -> None:
     """List the algorithms, what each does, what it needs of the master, and its options."""
     from millrace.semistream.algorithms import ALGORITHMS
-    from millrace.semistream.choose.auto import AUTO
+    from millrace.semistream.arguments import AUTO
 
     table = Table()
     table.add_column("name", no_wrap=True)

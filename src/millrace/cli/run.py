@@ -254,7 +254,7 @@ def _master(master: dict[str, Any]) -> str:
 
 
 def _join(join: dict[str, Any], store: str) -> str:
-    from millrace.semistream.choose.auto import AUTO
+    from millrace.semistream.arguments import AUTO
     from millrace.spark.pipeline.pipeline import listed
 
     on = join["on"]
@@ -276,7 +276,7 @@ def _by(path: str, pending: str) -> str:
     """What is chosen for a store, and why, as far as it is there to look at."""
     from millrace.master.manifest import is_store
     from millrace.master.store import MasterStore
-    from millrace.semistream.choose.auto import AUTO
+    from millrace.semistream.arguments import AUTO
     from millrace.spark.enrich.auto_algorithm import decided
 
     if not is_store(Path(path)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,20 @@ class WaitHistogram:
         if self.total == 0:
             return 0
         return int(np.searchsorted(np.cumsum(self._counts), share * self.total))
+
+
+_LASTING = (
+    "tuples_in",
+    "rows_out",
+    "batches_out",
+    "matched",
+    "unmatched",
+    "shed",
+    "cache_hits",
+    "removals",
+    "probes",
+    "most_waiting",
+)
 
 
 @dataclass
@@ -93,6 +108,16 @@ class JoinMetrics:
     def sampling_rate(self) -> float:
         """Share of the tuples that were not shed."""
         return 1 - self.shed / self.tuples_in if self.tuples_in else 1.0
+
+    def lasting(self) -> dict[str, int]:
+        """Return the counts that go on after a restore, by name."""
+        return {name: getattr(self, name) for name in _LASTING}
+
+    def go_on_from(self, counts: Mapping[str, int]) -> None:
+        """Begin with counts that :meth:`lasting` returned."""
+        for name, count in counts.items():
+            if name in _LASTING:
+                setattr(self, name, count)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -95,6 +95,13 @@ class KeyedRows:
         extra = sum(np.dtype(dtype).itemsize for dtype in marks.values())
         return SLOT.itemsize + beside + extra + Arena.bytes_per_slot(kept)
 
+    @staticmethod
+    def fixed_bytes_per_row(
+        schema: pa.Schema, marks: Mapping[str, npt.DTypeLike], code_column: int | None = None, beside: int = 0
+    ) -> float:
+        """Return what a row of such columns costs without its heap bytes."""
+        return KeyedRows.bytes_per_slot(schema, marks, code_column, beside) + _LOAD * _DIRECTORY_BYTES
+
     def _aim(self, places: int) -> None:
         """Use this many directory places from now on."""
         self.map = Multimap(self._directory[:places], *self._arrays)

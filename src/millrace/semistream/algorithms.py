@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy.typing as npt
+
 from millrace.core.errors import ConfigError, one_of
 from millrace.core.options import check_known, options_of
 from millrace.master.store import MasterStore
-from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.access_policy import Access
 from millrace.semistream.access.batched import Batched
 from millrace.semistream.access.cyclic import Cyclic, Repeated
 from millrace.semistream.access.direct import Direct, PerTuple
@@ -19,10 +21,11 @@ from millrace.semistream.access.page_queue import PageQueue
 from millrace.semistream.access.planned import Planned
 from millrace.semistream.access.position import Position
 from millrace.semistream.cache.balanced import BalancedCache
-from millrace.semistream.cache.cache_policy import Cache, NoCache
+from millrace.semistream.cache.cache_policy import ROW_MARK, Cache, NoCache
 from millrace.semistream.cache.frequency import FrequencyCache, LeastFrequentCache, OccupancyCache, TurnCache
 from millrace.semistream.cache.page_cache import RecentPages, UsefulPages
 from millrace.semistream.cache.recent import RecentCache
+from millrace.semistream.context import JoinContext
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,25 @@ class Algorithm:
         """Whether tuples can be answered without any access to the master."""
         return self.cache is not NoCache
 
+    def cached_marks(self, *, numbered: bool) -> Mapping[str, npt.DTypeLike] | None:
+        """Return what its cache notes of every row, with its number if ``numbered``; None if it caches no rows."""
+        marks: Mapping[str, npt.DTypeLike] | None = getattr(self.cache, "marks", None)
+        return None if marks is None else {**marks, **(ROW_MARK if numbered else {})}
+
+    @property
+    def dead_share(self) -> float:
+        """Bytes of rows that are gone from its cache, for every byte of strings and binary of those that are there."""
+        return float(getattr(self.cache, "dead_share", 0.0))
+
     @property
     def keyless(self) -> bool:
         """Whether it can join by a condition alone: every tuple meets every row, and nothing is cached by key."""
         return self.turns and self.cache is NoCache
+
+    @property
+    def reserves_at_start(self) -> bool:
+        """Whether its access reserves memory for every page before the first tuple comes."""
+        return hasattr(self.access, "start_bytes")
 
     @property
     def options(self) -> list[str]:
@@ -78,6 +96,11 @@ class Algorithm:
     def sizes(self) -> list[str]:
         """What of a step can be set: the size of loads, and how many are let in. Where nobody waits there are none."""
         return [] if self.at_once else ["b", "w"]
+
+    def start_bytes(self, store: MasterStore, b: int) -> int:
+        """Return the bytes that its access reserves before the first tuple comes, with pages of ``b`` rows."""
+        reserved = getattr(self.access, "start_bytes", None)
+        return 0 if reserved is None else int(reserved(store, b))
 
     def check_options(self, options: Iterable[str]) -> None:
         """Whether it has these options and sizes, or an error that names those it has."""
@@ -107,11 +130,11 @@ class Algorithm:
                 f"where= alone can be joined by {', '.join(able)}"
             )
 
-    def make(self, around: Surroundings, options: Mapping[str, Any]) -> tuple[Access, Cache]:
+    def make(self, context: JoinContext, options: Mapping[str, Any]) -> tuple[Access, Cache]:
         """Its policies for one join."""
         mine = options_of(self.access)
-        access = self.access(around, **{name: value for name, value in options.items() if name in mine})
-        cache = self.cache(around, access, **{name: value for name, value in options.items() if name not in mine})
+        access = self.access(context, **{name: value for name, value in options.items() if name in mine})
+        cache = self.cache(context, access, **{name: value for name, value in options.items() if name not in mine})
         return access, cache
 
 

@@ -2,53 +2,49 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from millrace.core.budget import MemoryBudget
-from millrace.core.errors import (
-    BudgetExceededError,
-    BudgetTooSmallError,
-    ConfigError,
-    SchemaError,
-    StateError,
-)
-from millrace.core.lanes import Lanes
+from millrace.core.errors import BudgetExceededError, ConfigError, SchemaError, StateError
 from millrace.core.metrics import JoinMetrics
-from millrace.core.sizes import format_size, parse_size
-from millrace.core.space import HeapSpace, Space
+from millrace.core.operator import StreamOperator
+from millrace.core.sizes import format_size
+from millrace.core.space import Space
 from millrace.core.spec import JoinSpec, On
-from millrace.cost.plan import LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, plan, rows_by_share
+from millrace.cost.plan import rows_by_share
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
+from millrace.rows.arena import Slots
 from millrace.rows.batch_builder import BATCH_ROWS
-from millrace.rows.code_filter import LEAST_MATCHES, Sieve
 from millrace.rows.columns import plain_batch, plain_schema
-from millrace.rows.keyed_rows import holds_its_code
-from millrace.semistream.access.access_policy import Access, Surroundings
-from millrace.semistream.algorithms import Algorithm
-from millrace.semistream.algorithms import algorithm as named
+from millrace.semistream import saved_state, snapshot_format
+from millrace.semistream.access.access_policy import Access
+from millrace.semistream.algorithms import ALGORITHMS, Algorithm
+from millrace.semistream.arguments import JoinArguments, most_rows
+from millrace.semistream.binding import bind
 from millrace.semistream.cache.cache_policy import Cache
-from millrace.semistream.choose.auto import AUTO, Auto, Decision, Past, check_free
-from millrace.semistream.choose.explain_join import explained
+from millrace.semistream.choose.auto import Auto, Decision
 from millrace.semistream.conditions.condition import Condition
-from millrace.semistream.conditions.residual import Residual
-from millrace.semistream.loop import PIECE
-from millrace.semistream.output.order_buffer import WAITING, OrderBuffer
+from millrace.semistream.explain_join import explained
+from millrace.semistream.loop import JoinLoop
+from millrace.semistream.output.cache_hits import PIECE
 from millrace.semistream.output.output_columns import Batches, Output
-from millrace.semistream.output.row_numbers import NumberedRows
-from millrace.semistream.resumable import Surviving
 from millrace.semistream.shedding import Shedding
-from millrace.semistream.waiting.condition_room import OpenRoom, Search
-from millrace.semistream.waiting.waiting_room import WaitingRoom
+from millrace.semistream.sizing.least_memory import check_least
+from millrace.semistream.snapshot_format import Progress, WaitingChunk
+from millrace.semistream.wiring import wire
 
 
 class Unchanged(Enum):
-    """Stands for an argument that was not given, where None means something."""
+    """The default of an argument for which None means something."""
 
     UNCHANGED = "unchanged"
 
@@ -56,7 +52,24 @@ class Unchanged(Enum):
 UNCHANGED = Unchanged.UNCHANGED
 
 
-class SemiStreamJoin(Surviving):
+@dataclass(frozen=True)
+class EarlierCounts:
+    """Counts of the algorithms that ran before the one that runs now."""
+
+    cycles: float = 0.0
+    longest_wait: int = 0
+    removal_shifts: int = 0
+    admitted_keys: int = 0
+    evicted_keys: int = 0
+
+    @classmethod
+    def of(cls, m: JoinMetrics, longest_wait: int) -> EarlierCounts:
+        """Return the counts so far; the keys that are cached now are about to be dropped."""
+        gone = m.evicted_keys + m.cached_keys
+        return cls(m.cycles, longest_wait, m.removal_shifts, m.admitted_keys, gone)
+
+
+class SemiStreamJoin(StreamOperator):
     """Join a stream with a master store.
 
     Parameters
@@ -144,92 +157,37 @@ class SemiStreamJoin(Surviving):
         keep: float | str | None = None,
         **options: Any,
     ) -> None:
-        self.store = master if isinstance(master, MasterStore) else MasterStore.open(master)
-        if where is not None and not isinstance(where, Condition):
-            raise ConfigError(f"where: expected a condition, such as band(…) or compare(…); got {where!r}")
-        self.where = where
-        self.search: Search | None = None
-        if on is not None:
-            self.spec = JoinSpec.of(on, how, columns, suffix).in_order_of(self.store.key)
-        elif where is not None:
-            self.spec = JoinSpec.without_key(how, columns, suffix)
-        else:
-            raise SchemaError("on: expected a column name, several, or a mapping, or where= without on; got None")
-        self.spec.master_columns(self.store.schema)
-        if algorithm == AUTO:
-            check_free([*options, *(["b"] if b is not None else [])])
-        usual = "ssbj" if self.spec.stream_key else "meshjoin"
-        self.algorithm = named(usual if algorithm is None or algorithm == AUTO else algorithm)
-        if not self.spec.stream_key:
-            self.algorithm.check_keyless()
-        for name, value in (("b", b), ("w", w), ("threads", threads), ("output_rows", output_rows)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ConfigError(f"{name}: expected a whole number of at least 1; got {value!r}")
-        sizes = [name for name, value in (("b", b), ("w", w)) if value is not None]
-        self.algorithm.check_options([*sizes, *options])
-        self.algorithm.check_store(self.store)
-        b = None if b is None else self._most_rows(b)
-        self.budget = MemoryBudget(parse_size(memory, of=self.store.nbytes))
-        self.auto = Auto(self.budget.total) if algorithm == AUTO else None
-        """Who chooses the algorithm, if the user does not."""
-        if device is not None and not isinstance(device, Device):
-            raise ConfigError(f"device: expected a Device, such as Device('hdd-2007'); got {device!r}")
-        self.device = device or Device()
-        if ordered is not None and not isinstance(ordered, bool):
-            raise ConfigError(f"ordered: expected True or False; got {ordered!r}")
-        self.ordered = self.algorithm.ordered if ordered is None else ordered
-        """Whether rows come out in the order their stream tuples came."""
-        self.shedding = self._shedding(shed, keep)
-        if not self.spec.stream_key and (self.ordered or (self.shedding is not None and self.shedding.by == "key")):
-            what = "ordered" if self.ordered else "shed"
-            raise ConfigError(f"{what}: tuples are told apart by their keys, so on= has to name one")
-        self._options, self._given_space, self._output_rows = options, space, output_rows
-        self._space = space or HeapSpace()
-        self._b, self._w, self._leave_early = b, w, leave_early
+        self.arguments = JoinArguments.checked(
+            master,
+            on,
+            how,
+            where=where,
+            algorithm=algorithm,
+            memory=memory,
+            columns=columns,
+            suffix=suffix,
+            b=b,
+            w=w,
+            device=device,
+            space=space,
+            leave_early=leave_early,
+            threads=threads,
+            output_rows=output_rows,
+            ordered=ordered,
+            shed=shed,
+            keep=keep,
+            options=options,
+        )
+        self.budget = MemoryBudget(self.arguments.memory)
+        self.auto = Auto(self.budget.total) if self.arguments.automatic else None
+        """Chooses the algorithm, if the user does not."""
         self._metrics = JoinMetrics(budget_bytes=self.budget.total)
-        self._lanes = Lanes(threads or os.cpu_count() or 1)
-        self._step = self._arrivals = 0
-        self._past = Past()
+        self._loop: JoinLoop | None = None
+        self._earlier = EarlierCounts()
         self._finished = False
-        self._schema: pa.Schema | None = None
-        self._output: Output
-        self._check_least(b or 1, self._least_room(pa.schema([]), None))
+        check_least(self.arguments, None)
 
     # wiring
-
-    def _most_rows(self, b: int) -> int:
-        """No load has more rows than the master."""
-        return min(b, max(1, self.store.rows))
-
-    def _shedding(self, shed: str | Shedding | None, keep: float | str | None) -> Shedding | None:
-        if keep is not None and not isinstance(shed, str):
-            raise ConfigError(f"keep: goes with shed='random' or 'key'; got keep={keep!r} with shed={shed!r}")
-        if shed is None or isinstance(shed, Shedding):
-            shedding = shed
-        else:
-            shedding = Shedding(shed, "auto" if keep is None else keep)
-        if shedding is not None and shedding.spare_hits and (self.ordered or self.algorithm.at_once):
-            why = "a hit may have to wait too" if self.ordered else f"{self.algorithm.name} lets nobody wait"
-            raise ConfigError(f"spare_hits: cannot tell who has to wait: {why}")
-        return shedding
-
-    def _least_room(self, stream: pa.Schema, code_column: int | None) -> int:
-        """What a few tuples cost, wherever they are kept."""
-        if self.search is not None:
-            return OpenRoom.least_bytes_of(self.search, stream)
-        if not self.ordered:
-            return WaitingRoom.least_bytes(stream, code_column)
-        return WaitingRoom.least_bytes(WAITING, None) + OrderBuffer.least_bytes(stream)
-
-    def _check_least(self, b: int, room: int) -> None:
-        least = b * LOAD_ROW_BYTES + LEAST_PAIRS * PAIR_BYTES + room + 1024
-        least += 3 * Sieve.least_bytes(self._lanes, LEAST_MATCHES)
-        if self.budget.total < least:
-            raise BudgetTooSmallError(
-                f"memory: {format_size(self.budget.total)} is too little for {self.algorithm.name} with b={b}; "
-                f"the least is {least} bytes ({format_size(least)})",
-                least,
-            )
 
     def bind(self, stream: pa.Schema) -> pa.Schema:
         """Fix the stream's schema, check that everything fits, and return the output's schema.
@@ -237,186 +195,49 @@ class SemiStreamJoin(Surviving):
         The first :meth:`push` does this by itself.
         """
         stream = plain_schema(stream)
-        if self._schema is not None:
-            if (self._schema.names, self._schema.types) != (stream.names, stream.types):
-                raise SchemaError(_difference(self._schema, stream))
-            return self._output.schema
-        store, spec = self.store, self.spec
-        spec.check_keys(stream, store.schema, store.key)
-        if self.where is not None:
-            self.where.check(stream, store.schema)
-        self._output = Output(spec, stream, store.schema, self._metrics, self._lanes, self._output_rows)
-        self._key_columns = [stream.get_field_index(name) for name in spec.stream_key]
-        self._key_types = [store.schema.field(name).type for name in store.key]
-        if self.where is not None and not spec.stream_key:
-            self.search = Search(self.where, stream, store.schema)
-        code_column = None
-        if len(self._key_columns) == 1 and holds_its_code(stream.field(self._key_columns[0]).type, store.coder.exact):
-            code_column = self._key_columns[0]
-        residual = self.where if self.search is None else self.search.rest
-        judging = 0 if residual is None else Residual.least_bytes(residual, stream, store.schema)
-        self._check_least(self._b or 1, self._least_room(stream, code_column) + judging)
-        self._code_column, self._judged = code_column, residual
+        if self._loop is not None:
+            known = self.stream_schema
+            if (known.names, known.types) != (stream.names, stream.types):
+                raise SchemaError(_difference(known, stream))
+            return self._loop.parts.binding.output
+        arguments = self.arguments
+        binding = bind(arguments, stream)
+        check_least(arguments, binding)
         if self.auto is not None:
-            self._follow(self.auto.begin(self, stream))
-        self._wire(stream)
-        self._schema = stream
-        return self._output.schema
+            decision = self.auto.begin(arguments, binding)
+            arguments = arguments.running(decision.algorithm, decision.options)
+        lanes = arguments.lanes
+        output = Output(arguments.spec, stream, arguments.store.schema, self._metrics, lanes, arguments.output_rows)
+        self._loop = wire(arguments, binding, self.budget, self._metrics, output, self.auto)
+        self.arguments = arguments
+        return binding.output
 
-    def _wire(self, stream: pa.Schema) -> None:
-        """Divide the budget and make the parts of the algorithm."""
-        store, spec, residual, code_column = self.store, self.spec, self._judged, self._code_column
-        if self.auto is not None and self.auto.nbytes:
-            self.budget.reserve("statistics", self.auto.nbytes)
-        paged = self.algorithm.paged
-        sizes = plan(self.budget.total, store.rows, paged=paged, b=self._b, threads=self._lanes.threads)
-        self.b, self._pair_bytes, matches = sizes.b, sizes.pair_bytes, sizes.matches
-        self._load = self.budget.reserve("load", sizes.load_bytes)
-        one_match_settles = spec.how in ("semi", "anti")
-        self._single = store.unique or (one_match_settles and store.coder.exact and self.where is None)
-        self._numbered = NumberedRows(store)
-        if self.ordered:
-            several = spec.emits_master and not self._single
-            rows_per_key = store.rows / max(1, store.manifest.keys) if several else None
-            self._order = OrderBuffer(stream, self.budget, self._space, rows_per_key)
-            code_column = None
-        waiting = WAITING if self.ordered else stream
-        sized = (waiting, self.budget, self._space, self._lanes, store.rows, matches, sizes.pairs)
-        if self.search is not None:
-            self._single = False
-            self._room = OpenRoom(self.search, store, *sized, self._leave_early and one_match_settles)
-        else:
-            self._room = WaitingRoom(*sized, code_column, (self._leave_early or paged) and self._single)
-        cached = list(self._output.master_columns)
-        if not store.coder.exact:
-            keys = [store.schema.get_field_index(name) for name in store.key]
-            self._cached_keys = range(len(cached), len(cached) + len(keys))
-            cached += keys
-        self._residual = None
-        if residual is not None:
-            judged = [store.schema.get_field_index(name) for name in residual.master]
-            cached += [column for column in judged if column not in cached]
-            self._residual = Residual(residual, stream, store.schema, cached, self.budget)
-        self._cached_columns = cached
-        self._around = Surroundings(
-            store,
-            self.device,
-            self._room,
-            self.budget,
-            self._space,
-            self._lanes,
-            cached,
-            self._single,
-            matches,
-            self.b,
-            self._w,
-            self._metrics,
-            sizes.step_rows,
-            self._numbered if self.ordered else None,
-        )
-        self._access, self._cache = self.algorithm.make(self._around, self._options)
-        self._last_cycle = 0
-
-    # another algorithm
-
-    def _follow(self, decision: Decision) -> None:
-        options = dict(decision.options)
-        self.algorithm = named(decision.algorithm)
-        self._b, self._options = options.pop("b", None), options
-
-    def sized_as(self, algorithm: str, **options: Any) -> SemiStreamJoin:
-        """The same join with another algorithm and a device of its own: to be asked for its sizes, not to be run."""
-        on = dict(zip(self.spec.stream_key, self.spec.master_key, strict=True))
-        return SemiStreamJoin(
-            self.store, on or None, self.spec.how, where=self.where, algorithm=algorithm, memory=self.budget.total,
-            columns=self.spec.columns, suffix=self.spec.suffix, device=Device(reads=self.device.reads),
-            leave_early=self._leave_early, threads=self._lanes.threads, ordered=self.ordered, **options,
-        )  # fmt: skip
+    @property
+    def loop(self) -> JoinLoop:
+        """The loop and its parts, or an error if the stream's columns are not known yet."""
+        if self._loop is None:
+            raise StateError("the join has not seen a stream yet: push a batch or call bind(schema) first")
+        return self._loop
 
     def _reconsidered(self, auto: Auto) -> Batches:
-        """Go on with another algorithm, once those who wait have been answered by this one."""
-        decision = auto.reconsider(self, self._stream_schema)
+        """Choose again; if another algorithm promises more, answer the waiting tuples with this one and switch."""
+        decision = auto.reconsider(self.arguments, self.loop.parts.binding)
         if decision is not None:
-            yield from self._drain()
-            yield from self._output.flush()
-            self._become(decision)
+            yield from self.loop.drain()
+            yield from self.loop.parts.output.flush()
+            self._switch(decision)
 
-    def _become(self, decision: Decision) -> None:
-        """Nobody waits: begin with another algorithm, an empty cache and the whole budget."""
-        assert not len(self._room)
-        self._past = Past.of(self.metrics, self.k)
-        peak = self.budget.peak
-        self.budget = MemoryBudget(self.budget.total)
-        self._space = self._given_space or HeapSpace()  # what the old one holds goes with it
-        self._follow(decision)
-        self._wire(self._stream_schema)
-        self.budget.peak = max(peak, self.budget.peak)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options that the algorithm runs with, where they are not its own defaults."""
-        return {**({} if self._b is None else {"b": self._b}), **self._options}
-
-    @property
-    def access(self) -> Access:
-        """The policy that decides which master rows come next."""
-        return self._access
-
-    @property
-    def cache(self) -> Cache:
-        """The policy that decides who is answered at once."""
-        return self._cache
-
-    @property
-    def waits(self) -> bool:
-        """Whether tuples may have to wait; if not, they are answered as they come and take no memory."""
-        return not self._access.at_once
-
-    @property
-    def k(self) -> int:
-        """Steps that no tuple waits longer than: the loads of one turn, where the master passes by in turns."""
-        return max(self._access.longest_wait, self._past.longest_wait)
-
-    @property
-    def bound(self) -> bool:
-        """Whether the stream's schema is known."""
-        return self._schema is not None
-
-    @property
-    def tuple_bytes(self) -> float:
-        """What a waiting tuple costs on average."""
-        return self._room.tuple_bytes
-
-    @property
-    def whole_bytes(self) -> float | None:
-        """What it takes to have all of the master in memory, where that ends all waiting; None where it does not."""
-        return self._cache.whole_bytes
-
-    @property
-    def stream_schema(self) -> pa.Schema:
-        """The stream's columns, or an error if they are not known yet."""
-        return self._stream_schema
-
-    @property
-    def _stream_schema(self) -> pa.Schema:
-        if self._schema is None:
-            raise StateError("the join has not seen a stream yet: push a batch or call bind(schema) first")
-        return self._schema
-
-    def _guarded(self, work: Batches) -> Batches:
-        watched = work if self.shedding is None else self._watched(self.shedding, work)
-        return super()._guarded(self._flushed(watched))
-
-    def _flushed(self, work: Batches) -> Batches:
-        yield from work
-        yield from self._output.flush()
-
-    def _watched(self, shedding: Shedding, work: Batches) -> Batches:
-        """Let shedding see how many tuples are done with, and how long that takes."""
-        m = self._metrics
-        before = m.matched + m.unmatched
-        yield from shedding.timed(work)
-        shedding.done += m.matched + m.unmatched - before
+    def _switch(self, decision: Decision) -> None:
+        """Begin with another algorithm, an empty cache and the whole budget; no tuple waits."""
+        before = self.loop
+        assert not len(before.room)
+        self._earlier = EarlierCounts.of(self.metrics, self.k)
+        budget = MemoryBudget(self.budget.total)
+        arguments = self.arguments.running(decision.algorithm, decision.options)
+        self._loop = wire(arguments, before.parts.binding, budget, self._metrics, before.parts.output, self.auto)
+        self._loop.resume(before.steps)
+        budget.peak = max(self.budget.peak, budget.peak)
+        self.budget, self.arguments = budget, arguments
 
     # the life cycle
 
@@ -427,135 +248,318 @@ class SemiStreamJoin(Surviving):
             raise StateError("push after finish: make a new join for a new stream")
         self.bind(batch.schema)
         cuts = (batch.slice(at, PIECE) for at in range(0, len(batch), PIECE))
-        pieces = (plain_batch(cut, self._stream_schema) for cut in cuts)
-        return self._guarded(self._pushed(pieces))
+        pieces = (plain_batch(cut, self.stream_schema) for cut in cuts)
+        return self._call(self._pushed(pieces))
 
     def _pushed(self, pieces: Iterable[pa.RecordBatch]) -> Batches:
         for piece in pieces:
-            yield from self._take_in(self._thinned(piece))
+            yield from self.loop.push(piece)
             if self.auto is not None and self.auto.due:
                 yield from self._reconsidered(self.auto)
 
     def step(self) -> Batches:
-        self.bind(self._stream_schema)
-        return self._guarded(self._turn())
+        return self._call(self.loop.step())
 
     def idle(self) -> Batches:
-        return self.step() if self.bound and len(self._room) else iter(())
+        return self.step() if self._loop is not None and len(self._loop.room) else iter(())
 
     def finish(self) -> Batches:
         self._finished = True
-        return self._guarded(self._drain()) if self.bound else iter(())
-
-    def retune(self, *, b: int | Unchanged | None = UNCHANGED, w: int | Unchanged | None = UNCHANGED) -> None:
-        """Change ``b`` or ``w`` between two calls; None gives the choice back to the join.
-
-        No tuple misses a master row or meets one twice. With another ``b`` the load's buffer grows or shrinks; if it
-        does not fit beside those who wait, that is an error and nothing has changed. A tuple that is here when ``b``
-        changes, or comes within a turn of that, may wait for the steps of a turn with either; :attr:`k` says so.
-        """
-        self._check_between_calls("retune")
-        for name, value in (("b", b), ("w", w)):
-            if not isinstance(value, Unchanged | None) and (not isinstance(value, int) or value < 1):
-                raise ConfigError(f"{name}: expected a whole number of at least 1, or None; got {value!r}")
-        name = self.algorithm.name
-        if self.auto is not None and not isinstance(b, Unchanged):
-            raise ConfigError("b: algorithm='auto' chooses it itself; name an algorithm to set it")
-        if self.algorithm.at_once and not (isinstance(b, Unchanged) and isinstance(w, Unchanged)):
-            raise ConfigError(f"retune: {name} answers tuples as they come; it has no b and no w")
-        if not isinstance(b, Unchanged):
-            if self.algorithm.paged:
-                raise ConfigError(f"b: {name} knows the master by pages of b rows, which cannot change; w can")
-            self._load_at_a_time(b)
-        if not isinstance(w, Unchanged):
-            self._w = w
-            if self.bound:
-                self._around.w = w
-
-    def _load_at_a_time(self, b: int | None) -> None:
-        b = None if b is None else self._most_rows(b)
-        if not self.bound:
-            self._check_least(b or 1, self._least_room(pa.schema([]), None))
-            self._b = b
-            return
-        rows = self._most_rows(b or rows_by_share(self.budget.total))
-        self._check_least(rows, self._least_room(self._stream_schema, None))
-        nbytes = rows * LOAD_ROW_BYTES + self._pair_bytes
-        if not self._load.try_resize(nbytes):
-            self._room.rows.trim()
-            if self._order is not None:
-                self._order.trim()
-            if not self._load.try_resize(nbytes):
-                raise BudgetExceededError(
-                    f"b: loads of {rows:,} rows need {format_size(nbytes - self._load.nbytes)} more, but only "
-                    f"{format_size(self.budget.available)} of {format_size(self.budget.total)} are left. "
-                    "step() lets tuples leave that take it"
-                )
-        self._b, self.b = b, rows
-        self._around.step_rows = rows
-        self._access.retune(rows)
+        return self._call(self._loop.drain()) if self._loop is not None else iter(())
 
     def run(self, stream: Any) -> Batches:
         """Join a whole stream: record batches in any iterable, a table, a reader or a dataset."""
         yield from super().run(batches_of(stream))
 
-    def __repr__(self) -> str:
-        store, size = self.store.path.name, format_size(self.budget.total)
-        return f"SemiStreamJoin({store!r}, {self.matching}, how={self.spec.how}, {self.algorithm.name}, memory={size})"
+    def _call(self, work: Batches) -> Batches:
+        """Begin one call of the life cycle: its batches are followed by those that are collected at its end."""
+        shedding = self.arguments.shedding
+        return self._guarded(self._flushed(work if shedding is None else self._measured(shedding, work)))
 
-    # what it tells
+    def _flushed(self, work: Batches) -> Batches:
+        yield from work
+        yield from self.loop.parts.output.flush()
+
+    def _measured(self, shedding: Shedding, work: Batches) -> Batches:
+        """Yield the batches of a call, and count for shedding how many tuples are done with and how long it takes."""
+        m = self._metrics
+        before = m.matched + m.unmatched
+        yield from shedding.timed(work)
+        shedding.count_done(m.matched + m.unmatched - before)
+
+    def retune(self, *, b: int | Unchanged | None = UNCHANGED, w: int | Unchanged | None = UNCHANGED) -> None:
+        """Change ``b`` or ``w`` between two calls; None gives the choice back to the join.
+
+        No tuple misses a master row or meets one twice. With another ``b`` the load's buffer grows or shrinks; if it
+        does not fit beside the waiting tuples, that is an error and nothing has changed. A tuple that is here when
+        ``b`` changes, or comes within a turn of that, may wait for the steps of a turn with either; :attr:`k` says so.
+        """
+        self._check_between_calls("retune")
+        for name, value in (("b", b), ("w", w)):
+            if not isinstance(value, Unchanged | None) and (not isinstance(value, int) or value < 1):
+                raise ConfigError(f"{name}: expected a whole number of at least 1, or None; got {value!r}")
+        algorithm = self.arguments.algorithm
+        if self.auto is not None and not isinstance(b, Unchanged):
+            raise ConfigError("b: algorithm='auto' chooses it itself; name an algorithm to set it")
+        if algorithm.at_once and not (isinstance(b, Unchanged) and isinstance(w, Unchanged)):
+            raise ConfigError(f"retune: {algorithm.name} answers tuples as they come; it has no b and no w")
+        if not isinstance(b, Unchanged):
+            if algorithm.paged:
+                raise ConfigError(f"b: {algorithm.name} has pages of b rows, which cannot change; w can")
+            self._load_at_a_time(b)
+        if not isinstance(w, Unchanged):
+            self.arguments = replace(self.arguments, w=w)
+            if self._loop is not None:
+                self._loop.access.limit_admission(w)
+
+    def _load_at_a_time(self, b: int | None) -> None:
+        store = self.arguments.store
+        b = None if b is None else most_rows(store, b)
+        arguments = replace(self.arguments, b=b)
+        if self._loop is None:
+            check_least(arguments, None)
+        else:
+            rows = most_rows(store, b or rows_by_share(self.budget.total))
+            check_least(arguments, self._loop.parts.binding, rows)
+            self._loop.retune(rows)
+        self.arguments = arguments
+
+    # snapshots and kept caches
+
+    def snapshot(self) -> bytes:
+        """Return the waiting tuples, how far each has come, and the counts. The cache is not in it: it refills."""
+        self._check_between_calls("snapshot")
+        order = self.loop.order
+        waiting = snapshot_format.to_bytes(order.waiting_schema, self.progress(), saved_state.waiting_chunks(self.loop))
+        held = order.held()
+        return waiting if held is None else snapshot_format.ordered_to_bytes(waiting, held.rows, held.head)
+
+    def restore(self, state: bytes) -> None:
+        if self._loop is not None and (self._loop.steps or self._metrics.tuples_in):
+            raise StateError("restore: this join has already begun; restore into a fresh one")
+        saved = snapshot_format.read(state, ordered=self.arguments.ordered)
+        self.bind(saved.stream)
+        self._check_same_join(saved.progress)
+        if saved.held is not None and not self.loop.order.hold_again(saved.held):
+            self._broken = saved_state.HALF_WAY
+            raise BudgetExceededError(f"restore: the held tuples do not fit in {format_size(self.budget.total)}")
+        self.resume(saved.progress, saved.chunks)
+
+    def progress(self) -> Progress:
+        """Return how far the join has come: everything that has to survive beside the waiting tuples."""
+        return saved_state.progress(self.loop, self._kind, self.metrics)
+
+    def resume(self, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
+        """Go on from there with these tuples waiting, oldest chunk first."""
+        self._check_same_join(progress)
+        try:
+            saved_state.resume(self.loop, self._metrics, progress, chunks)
+        except BudgetExceededError:
+            self._broken = saved_state.HALF_WAY
+            raise
+
+    def rows_at(self, slots: Slots) -> tuple[pa.RecordBatch, snapshot_format.Tally]:
+        """Return waiting tuples (their numbers, if output is ordered), and what each has met so far."""
+        return saved_state.rows_at(self.loop, slots)
+
+    def tally_at(self, slots: Slots) -> snapshot_format.Tally:
+        """Return what waiting tuples have met so far."""
+        return saved_state.tally_at(self.loop, slots)
+
+    def queue(self) -> list[tuple[int, int, Slots]]:
+        """Return the waiting tuples, oldest first: where the wheel was when they came, the step, and their slots."""
+        return self.loop.room.queue()
+
+    @property
+    def _kind(self) -> str:
+        return f"{self.arguments.algorithm.name}, {self._question}"
+
+    @property
+    def _question(self) -> str:
+        """What is joined, whatever the algorithm."""
+        return f"{self.spec.how} {self.matching}"
+
+    def _check_same_join(self, progress: Progress) -> None:
+        if progress.store != self.store.manifest.snapshot:
+            raise StateError("restore: the snapshot was taken of a join with another master")
+        theirs, _, rest = progress.join.partition(", ")
+        if progress.join != self._kind and not (self.auto and theirs in ALGORITHMS and rest == self._question):
+            theirs = progress.join
+            raise StateError(f"restore: the snapshot is of another kind of join: {theirs}; this one is {self._kind}")
+        if self.auto is not None and theirs != self.algorithm.name:
+            if ALGORITHMS[theirs].at_once and self.shedding is not None and self.shedding.spare_hits:
+                raise StateError(f"restore: the snapshot is of {theirs}, which answers every tuple at once: spare_hits")
+            self.auto.explain_choice("the snapshot was taken of it")
+            self._switch(Decision(theirs, {}, self.auto.why))
+
+    def keep_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
+        """Write what the cache has learned to a file, or into memory; return False where there is nothing to keep."""
+        return self.loop.cache.keep(path if isinstance(path, io.BytesIO) else Path(path), self._cache_identity)
+
+    def recall_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
+        """Begin with the cache of an earlier join of the same kind; return False if there is none to be trusted."""
+        where = path if isinstance(path, io.BytesIO) else Path(path)
+        if self.loop.cache.recall(where, self._cache_identity):
+            return True
+        chosen = self.algorithm.name
+        if self.auto is None or chosen != "r-meshjoin" or self.metrics.tuples_in:
+            return False
+        self._switch(Decision("ssbj", {}, "its cache was kept"))  # an earlier join had reason to have one
+        if isinstance(where, io.BytesIO):
+            where.seek(0)
+        if self.loop.cache.recall(where, self._cache_identity):
+            self.auto.explain_choice("its cache was kept")
+            return True
+        self._switch(Decision(chosen, {}, self.auto.why))
+        return False
+
+    @property
+    def _cache_identity(self) -> str:
+        """What a cache is good for: rows of this master, these columns, this reading of a match."""
+        return saved_state.cache_identity(self.loop, self.algorithm.name, self.ordered)
+
+    # what the join is
+
+    @property
+    def store(self) -> MasterStore:
+        """The master."""
+        return self.arguments.store
+
+    @property
+    def spec(self) -> JoinSpec:
+        """What is joined: keys, kind of join, and columns."""
+        return self.arguments.spec
+
+    @property
+    def where(self) -> Condition | None:
+        """What has to hold of a pair beside equal keys."""
+        return self.arguments.where
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm that runs now."""
+        return self.arguments.algorithm
+
+    @property
+    def device(self) -> Device:
+        """What reads are charged to."""
+        return self.arguments.device
+
+    @property
+    def ordered(self) -> bool:
+        """Whether rows come out in the order their stream tuples came."""
+        return self.arguments.ordered
+
+    @property
+    def shedding(self) -> Shedding | None:
+        """Which tuples are dropped; None if none are."""
+        return self.arguments.shedding
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options that the algorithm runs with, where they are not its own defaults."""
+        return self.arguments.given_options
 
     @property
     def matching(self) -> str:
         """What makes a match, in words."""
-        words = [f"on {', '.join(self.spec.stream_key)}"] if self.spec.stream_key else []
-        return " ".join([*words, *([f"where {self.where}"] if self.where is not None else [])])
+        return self.arguments.matching
+
+    @property
+    def access(self) -> Access:
+        """The policy that decides which master rows come next."""
+        return self.loop.access
+
+    @property
+    def cache(self) -> Cache:
+        """The policy that decides which tuples are answered at once."""
+        return self.loop.cache
+
+    @property
+    def b(self) -> int:
+        """Master rows per load, or of a page."""
+        return self.loop.access.b
+
+    @property
+    def waits(self) -> bool:
+        """Whether tuples may have to wait; if not, they are answered as they come and take no memory."""
+        return not self.loop.access.at_once
+
+    @property
+    def k(self) -> int:
+        """Steps that no tuple waits longer than: the loads of one turn, where the master passes by in turns."""
+        return max(self.loop.access.longest_wait, self._earlier.longest_wait)
+
+    @property
+    def capacity(self) -> int:
+        """Tuples that the waiting room may hold, beside what the cache has and wants to grow into."""
+        return self.loop.order.capacity
+
+    @property
+    def tuple_bytes(self) -> float:
+        """What a waiting tuple costs on average."""
+        return self.loop.room.tuple_bytes
+
+    @property
+    def whole_bytes(self) -> float | None:
+        """What it takes to have all of the master in memory, where that ends all waiting; None where it does not."""
+        return self.loop.cache.whole_bytes
+
+    @property
+    def bound(self) -> bool:
+        """Whether the stream's schema is known."""
+        return self._loop is not None
+
+    @property
+    def stream_schema(self) -> pa.Schema:
+        """The stream's columns, or an error if they are not known yet."""
+        return self.loop.parts.binding.stream
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """Columns of the output, known once the stream's schema is."""
+        return self.loop.parts.binding.output
 
     @property
     def nbytes(self) -> int:
         return self.budget.used
 
     @property
-    def output_schema(self) -> pa.Schema:
-        """Columns of the output, known once the stream's schema is."""
-        return self.bind(self._stream_schema)
-
-    @property
     def metrics(self) -> JoinMetrics:
-        m = self._metrics
-        m.pages_read, m.bytes_read, m.seeks = self.device.pages_read, self.device.bytes_read, self.device.seeks
-        m.used_bytes, m.peak_bytes, m.parts = self.budget.used, self.budget.peak, self.budget.parts()
-        m.steps = self._step
-        if self._schema is not None:
-            m.waiting = len(self._room) if self._order is None else len(self._order)
-            m.held_back = m.waiting - len(self._room)
-            m.cycles = self._past.cycles + self._access.cycles
+        m, device, budget = self._metrics, self.device, self.budget
+        m.pages_read, m.bytes_read, m.seeks = device.pages_read, device.bytes_read, device.seeks
+        m.used_bytes, m.peak_bytes, m.parts = budget.used, budget.peak, budget.parts()
+        loop, earlier = self._loop, self._earlier
+        if loop is not None:
+            m.steps, m.waiting = loop.steps, loop.order.waiting
+            m.held_back = m.waiting - len(loop.room)
+            m.cycles = earlier.cycles + loop.access.cycles
             m.steps_per_cycle = self.k
-            m.removal_shifts = self._past.removal_shifts + self._room.removal_shifts
-            rows = self._cache.rows
+            m.removal_shifts = earlier.removal_shifts + loop.room.removal_shifts
+            rows = loop.cache.rows
             m.cached_keys, m.cached_rows = (0, 0) if rows is None else (rows.keys, len(rows))
-            m.admitted_keys = self._past.admitted_keys + getattr(self._cache, "admitted_keys", 0)
-            m.evicted_keys = self._past.evicted_keys + getattr(self._cache, "evicted_keys", 0)
+            m.admitted_keys = earlier.admitted_keys + loop.cache.admitted_keys
+            m.evicted_keys = earlier.evicted_keys + loop.cache.evicted_keys
         return m
 
     def explain(self) -> str:
-        """The plan, the split of the budget, the predicted rate and wait, and the alternatives; to read.
+        """Return the plan, the split of the budget, the predicted rate and wait, and the alternatives; to read.
 
         Nothing is measured for it: predictions are for a modelled disk, or for unit costs that were measured before, or
         for a typical machine, and say so.
         """
-        return explained(self)
+        return explained(self.arguments, self.budget, self.auto, self._metrics.shed, self._loop)
+
+    def __repr__(self) -> str:
+        store, size = self.store.path.name, format_size(self.budget.total)
+        return f"SemiStreamJoin({store!r}, {self.matching}, how={self.spec.how}, {self.algorithm.name}, memory={size})"
 
     def check_invariants(self) -> None:
         self.budget.check_invariants()
         m = self.metrics
         assert m.tuples_in == m.matched + m.unmatched + m.waiting + m.shed, "a tuple is not accounted for"
-        if self._schema is not None:
-            self._room.check_invariants()
-            if self._order is not None:
-                self._order.check_invariants(self._sequences(self._room.rows.live()))
-            self._cache.check_invariants()
-            self._access.check_invariants()
+        if self._loop is not None:
+            self._loop.check_invariants()
             assert m.waits.most <= self.k, "a tuple waited longer than a turn"
 
 

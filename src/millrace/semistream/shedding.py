@@ -100,6 +100,10 @@ class Shedding:
         """Whether the share follows the load."""
         self._keep = 1.0 if isinstance(keep, str) else float(keep)
 
+    def count_done(self, tuples: int) -> None:
+        """Count tuples that the join is done with."""
+        self.done += tuples
+
     def observe(self, arrived_per_second: float, backlog: int = 0) -> float:
         """Tell how many tuples arrive, and how many have arrived and were not pushed yet; return the share kept.
 

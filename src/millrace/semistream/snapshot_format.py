@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,25 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.errors import StateError
+from millrace.semistream.output.output_order import HeldTuples
 
 _MAGIC = b"MILLSNAP\x01"
 _ORDERED = b"MILLORDR\x01"
 Tally = npt.NDArray[np.uint8]
-
-CARRIED = (
-    "tuples_in",
-    "rows_out",
-    "batches_out",
-    "matched",
-    "unmatched",
-    "shed",
-    "cache_hits",
-    "removals",
-    "probes",
-    "most_waiting",
-)
-"""Counts that go on after a restore."""
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -42,7 +28,7 @@ class Progress:
     join: str
     turned: int
     step: int
-    counts: dict[str, int]
+    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -53,6 +39,27 @@ class WaitingChunk:
     step: int
     rows: pa.RecordBatch
     tally: Tally
+
+
+@dataclass(frozen=True)
+class SavedJoin:
+    """What a snapshot holds."""
+
+    stream: pa.Schema
+    progress: Progress
+    chunks: Iterator[WaitingChunk]
+    held: HeldTuples | None
+    """Where output is ordered: the tuples that have not left."""
+
+
+def read(state: bytes, *, ordered: bool) -> SavedJoin:
+    """Return what a snapshot holds, or raise an error if it is not of a join with output that is so ordered."""
+    if not ordered:
+        schema, progress, chunks = from_bytes(state)
+        return SavedJoin(schema, progress, chunks, None)
+    waiting, held, head = ordered_from_bytes(state)
+    _, progress, chunks = from_bytes(waiting)
+    return SavedJoin(held_schema(held), progress, chunks, HeldTuples(held, head))
 
 
 def to_bytes(schema: pa.Schema, progress: Progress, chunks: Sequence[WaitingChunk]) -> bytes:

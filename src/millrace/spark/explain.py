@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from millrace.core.sizes import format_size, parse_size
 from millrace.core.spec import On
 from millrace.master.store import MasterStore
-from millrace.semistream.choose.auto import AUTO
+from millrace.semistream.arguments import AUTO
 from millrace.semistream.conditions.condition import Condition
 from millrace.spark.enrich.auto_algorithm import decided
 from millrace.spark.enrich.carry import check_turns

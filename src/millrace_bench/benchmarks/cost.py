@@ -139,8 +139,9 @@ def situation(store: MasterStore, setting: Setting, found: Calibration | None = 
     join.bind(STREAM_SCHEMA)
     frequencies = Frequencies.zipf(setting.skew, store.rows)
     if found is None:
-        return situation_of(join, frequencies)
-    return situation_of(join, frequencies, disk=found.disk, costs=found.costs, batch=batch_rows(store))
+        return situation_of(join.arguments, join.loop.parts.binding, frequencies)
+    disk, costs, batch = found.disk, found.costs, batch_rows(store)
+    return situation_of(join.arguments, join.loop.parts.binding, frequencies, disk=disk, costs=costs, batch=batch)
 
 
 def batch_rows(store: MasterStore) -> int:

@@ -22,7 +22,7 @@ from rich.progress import Progress
 
 from millrace.datasets import STREAM_SCHEMA, zipf_stream
 from millrace.master.store import MasterStore
-from millrace.semistream.choose.calibration import QUICKER, CalibrationBench
+from millrace.semistream.calibrate.calibration import QUICKER, CalibrationBench
 from millrace_bench.benchmarks import data
 from millrace_bench.benchmarks.cost import (
     PERIODS,

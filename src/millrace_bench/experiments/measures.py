@@ -133,7 +133,8 @@ def _predicted(directory: Path, point: Point, _: int) -> Outcome:
         raise ConfigError(f"model: it is not known how often keys of {point.data!r} come")
     join = _join(found, point, parse_size(point.memory, of=found.store.nbytes))
     options = {name: value for name, value in point.options if name in ("cache_share", "l")}
-    said = predict(situation_of(join, found.frequencies), point.algorithm, join.budget.total, b=join.b, **options)
+    situation = situation_of(join.arguments, join.loop.parts.binding, found.frequencies)
+    said = predict(situation, point.algorithm, join.budget.total, b=join.b, **options)
     return {
         "rate": said.rate,
         "c_loop": said.c_loop,

@@ -28,6 +28,11 @@ class Load:
     whole: bool = True
     """Whether a key that has rows here has none elsewhere, as far as whoever made the load can tell."""
 
+    @property
+    def page_count(self) -> int:
+        """Reads from disk that brought these rows: one, or one for each of several pages."""
+        return 1
+
     def rows_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Numbers of the rows at these places of the load."""
         return self.first + positions.astype(np.int64) if self.rows is None else self.rows[positions]
@@ -57,6 +62,10 @@ class Wheel:
     def cycles(self) -> float:
         """Turns of the wheel so far."""
         return self.turned / self.rows if self.rows else 0.0
+
+    def turn_to(self, turned: int) -> None:
+        """Go on from where so many rows have passed."""
+        self.turned = turned
 
     def next_load(self, most: int) -> Load:
         """The next at most ``most`` rows. Never crosses from one shard to another or past the end."""

@@ -1,50 +1,17 @@
-"""What an access policy is: it decides which master rows waiting tuples meet next, and who has then met enough."""
+"""What an access policy is: it decides which master rows waiting tuples meet next, and which tuples have met enough."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from millrace.core.budget import MemoryBudget
-from millrace.core.lanes import Lanes
-from millrace.core.metrics import JoinMetrics
-from millrace.core.space import Space
-from millrace.master.device import Device
-from millrace.master.read.wheel import Load
-from millrace.master.store import MasterStore
+from millrace.core.errors import StateError
+from millrace.master.read.wheel import Load, Wheel
 from millrace.rows.arena import Slots
 from millrace.rows.code_filter import Met
+from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.output.row_numbers import NumberedRows
-from millrace.semistream.waiting.waiting_room import WaitingRoom
-
-
-@dataclass
-class Surroundings:
-    """What the policies of a join can see of it. ``b`` and ``w`` may change on the way, the rest does not."""
-
-    store: MasterStore
-    device: Device
-    room: WaitingRoom
-    budget: MemoryBudget
-    space: Space
-    lanes: Lanes
-    columns: list[int]
-    """Master columns a cached row needs."""
-    single: bool
-    """Whether the first master row of a key settles all there is to know about the key."""
-    matches: int
-    """Matching master rows that are handled at a time."""
-    b: int
-    """Master rows per load."""
-    w: int | None
-    """Tuples let in per step, if the user has fixed it."""
-    metrics: JoinMetrics
-    step_rows: int
-    """Master rows that may be in memory in one step."""
-    numbered: NumberedRows | None = None
-    """Where output is ordered: caches note the numbers of their rows."""
+from millrace.semistream.context import JoinContext
 
 
 class Access(ABC):
@@ -58,12 +25,18 @@ class Access(ABC):
     """
 
     at_once = False
-    """Whether tuples are answered as they come and nobody waits."""
+    """Whether tuples are answered as they come, without waiting."""
     paged = False
     """Whether master rows come in pages that are chosen, several in one step."""
+    wheel: Wheel | None = None
+    """The scan that passes the whole master by in turns, where there is one."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self.around = around
+    def __init__(self, context: JoinContext) -> None:
+        self.context = context
+        self.b = context.b
+        """Master rows per load."""
+        self.w = context.w
+        """Tuples let in per step, if the user has fixed it."""
 
     @property
     @abstractmethod
@@ -111,8 +84,16 @@ class Access(ABC):
         """Those who waited are here again; the oldest has waited so many steps."""
 
     def retune(self, b: int) -> None:
-        """Load ``b`` master rows at a time from now on. Only called where the master passes by in turns."""
-        raise NotImplementedError
+        """Load ``b`` master rows at a time from now on. Only a scan in turns can."""
+        raise StateError("b: the pages of a join that finds them through the index cannot change their size")
+
+    def limit_admission(self, w: int | None) -> None:
+        """Let ``w`` tuples in per step from now on; None: as many as keep the waiting room evenly full."""
+        self.w = w
+
+    def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
+        """Yield the master rows of codes at once: shard, places in ``codes``, rows. Only where :attr:`at_once`."""
+        raise StateError(f"{type(self).__name__} answers no tuple at once")
 
     @abstractmethod
     def explain(self) -> str:

@@ -21,8 +21,9 @@ from millrace.core.errors import ConfigError
 from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.access_policy import Access
 from millrace.semistream.access.numbered_pages import Pages
+from millrace.semistream.context import JoinContext
 
 
 class Batched(Access):
@@ -36,12 +37,12 @@ class Batched(Access):
 
     paged = True
 
-    def __init__(self, around: Surroundings, *, batch: int = 8192) -> None:
-        super().__init__(around)
+    def __init__(self, context: JoinContext, *, batch: int = 8192) -> None:
+        super().__init__(context)
         if not isinstance(batch, int) or batch < 1:
             raise ConfigError(f"batch: expected a whole number of at least 1; got {batch!r}")
         self._batch = batch
-        self._pages = Pages(around.store, around.device, around.b)
+        self._pages = Pages(context.store, context.device, self.b)
         self._steps = self._looked_up = 0
         self._codes: Codes = np.empty(0, np.int64)
 
@@ -50,31 +51,31 @@ class Batched(Access):
         return self._steps
 
     def quota(self, capacity: int) -> int:
-        room = self.around.room
+        room = self.context.room
         keys = self._batch - room.rows.keys
-        w = self.around.w or capacity
+        w = self.w or capacity
         if not len(room):
             return max(1, min(w, keys, capacity))
         return max(0, min(w - room.newest_chunk_size(self.place), keys, capacity - len(room)))
 
     def loads(self) -> Iterator[Load]:
-        around = self.around
+        context = self.context
         self._steps += 1
-        self._codes = np.sort(around.room.groups()[0])
+        self._codes = np.sort(context.room.groups()[0])
         self._looked_up += len(self._codes)
-        for load in self._pages.groups(self._codes, max(1, around.step_rows // 2)):
+        for load in self._pages.groups(self._codes, max(1, context.step_rows // 2)):
             if load.rows is not None:
-                around.device.read_rows(load.rows, around.store.row_bytes)
+                context.device.read_rows(load.rows, context.store.row_bytes)
             yield load
 
     def leaving(self) -> Iterator[Slots]:
-        slots = self.around.room.rows.slots_of(self._codes)
+        slots = self.context.room.rows.slots_of(self._codes)
         if len(slots):
             yield slots
 
     @property
     def cycles(self) -> float:
-        return self._looked_up / max(1, self.around.store.rows)
+        return self._looked_up / max(1, self.context.store.rows)
 
     @property
     def longest_wait(self) -> int:

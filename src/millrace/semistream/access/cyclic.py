@@ -20,7 +20,8 @@ import numpy as np
 from millrace.core.errors import ConfigError
 from millrace.master.read.wheel import Load, Wheel
 from millrace.rows.arena import Slots
-from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.access_policy import Access
+from millrace.semistream.context import JoinContext
 
 
 class Cyclic(Access):
@@ -32,11 +33,12 @@ class Cyclic(Access):
     """
 
     loads_per_step = 1
+    wheel: Wheel
 
-    def __init__(self, around: Surroundings) -> None:
-        super().__init__(around)
-        self.wheel = Wheel(around.store, around.device)
-        self._sizes = np.array([shard.rows for shard in around.store.manifest.shards], np.int64)
+    def __init__(self, context: JoinContext) -> None:
+        super().__init__(context)
+        self.wheel = Wheel(context.store, context.device)
+        self._sizes = np.array([shard.rows for shard in context.store.manifest.shards], np.int64)
         self._starts = np.concatenate(([0], np.cumsum(self._sizes)))
         self._longest = self._in_force = self.longest_turn
         self._settled_at = 0
@@ -44,7 +46,7 @@ class Cyclic(Access):
     @property
     def longest_turn(self) -> int:
         """Steps of one turn at most."""
-        loads = int((-(-self._sizes // self.around.b)).sum())
+        loads = int((-(-self._sizes // self.b)).sum())
         return max(1, -(-loads // self.loads_per_step))
 
     @property
@@ -52,8 +54,8 @@ class Cyclic(Access):
         return self.wheel.turned
 
     def quota(self, capacity: int) -> int:
-        room = self.around.room
-        w = self.around.w or max(1, int(capacity / room.stay) // (self.longest_turn + 1))
+        room = self.context.room
+        w = self.w or max(1, int(capacity / room.stay) // (self.longest_turn + 1))
         if not len(room):
             return max(1, min(w, capacity))
         if not self._on_grid(self.place):
@@ -71,20 +73,20 @@ class Cyclic(Access):
         if not self.wheel.rows:
             return True
         shard, row = self._in_shard(turned)
-        before = int((-(-self._sizes[:shard] // self.around.b)).sum())
-        return row % self.around.b == 0 and (before + row // self.around.b) % self.loads_per_step == 0
+        before = int((-(-self._sizes[:shard] // self.b)).sum())
+        return row % self.b == 0 and (before + row // self.b) % self.loads_per_step == 0
 
     def loads(self) -> Iterator[Load]:
         for number in range(self.loads_per_step if self.wheel.rows else 0):
             turned = self.wheel.turned
-            until_expiry = self.around.room.rows_until_expiry(turned)
+            until_expiry = self.context.room.rows_until_expiry(turned)
             if number and (not until_expiry or self._on_grid(turned)):
                 return
-            to_grid = self.around.b - self._in_shard(turned)[1] % self.around.b
+            to_grid = self.b - self._in_shard(turned)[1] % self.b
             yield self.wheel.next_load(min(to_grid, until_expiry))
 
     def leaving(self) -> Iterator[Slots]:
-        while (slots := self.around.room.expired(self.wheel.turned)) is not None:
+        while (slots := self.context.room.expired(self.wheel.turned)) is not None:
             yield slots
 
     @property
@@ -96,12 +98,12 @@ class Cyclic(Access):
         return self._longest
 
     def retune(self, b: int) -> None:
-        room, turned = self.around.room, self.wheel.turned
+        room, turned = self.context.room, self.wheel.turned
         if not len(room):
             self._in_force = 0
         elif turned >= self._settled_at:
             self._in_force = self.longest_turn
-        self.around.b = b
+        self.b = b
         self._in_force += self.longest_turn + 1  # the wheel may stand between two places of the grid
         self._longest = max(self._longest, self._in_force)
         self._settled_at = turned + 2 * self.wheel.rows
@@ -111,10 +113,10 @@ class Cyclic(Access):
         return self.wheel.turned
 
     def resume(self, turned: int) -> None:
-        self.wheel.turned = turned
+        self.wheel.turn_to(turned)
 
     def resumed(self, waited: int) -> None:
-        chunks = self.around.room.chunks
+        chunks = self.context.room.chunks
         places = (self.wheel.turned, *(chunk.start for chunk in chunks))
         if waited > self.longest_turn or not all(self._on_grid(place) for place in places):
             self._in_force = waited + len(chunks) + self.longest_turn + 1  # they came with another b
@@ -122,7 +124,7 @@ class Cyclic(Access):
             self._settled_at = self.wheel.turned + 2 * self.wheel.rows
 
     def explain(self) -> str:
-        b, k = self.around.b, self.longest_turn
+        b, k = self.b, self.longest_turn
         return f"load b = {b:,} rows, so a turn of the wheel has k = {k:,} steps: the longest wait"
 
 
@@ -138,8 +140,8 @@ class Repeated(Cyclic):
         Loads of a step.
     """
 
-    def __init__(self, around: Surroundings, *, l: int = 4) -> None:  # noqa: E741  (the papers' l)
-        super().__init__(around)
+    def __init__(self, context: JoinContext, *, l: int = 4) -> None:  # noqa: E741  (the papers' l)
+        super().__init__(context)
         if not isinstance(l, int) or l < 1:
             raise ConfigError(f"l: expected a whole number of at least 1; got {l!r}")
         self.loads_per_step = l

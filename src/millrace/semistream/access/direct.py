@@ -15,7 +15,8 @@ from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.access_policy import Access
+from millrace.semistream.context import JoinContext
 
 _FRAME_BYTES = 5
 
@@ -25,13 +26,13 @@ class Direct(Access):
 
     at_once = True
 
-    def __init__(self, around: Surroundings) -> None:
-        super().__init__(around)
+    def __init__(self, context: JoinContext) -> None:
+        super().__init__(context)
         self._looked_up = 0
 
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
         """Master rows of codes: shard, places in ``codes``, and the rows, in pieces of at most about ``most``."""
-        store = self.around.store
+        store = self.context.store
         self._looked_up += len(codes)
         for shard in range(store.shards):
             index = store.index(shard)
@@ -48,7 +49,7 @@ class Direct(Access):
 
     def _read(self, shard: int, rows: Indices) -> None:
         """Account for rows that are read together."""
-        self.around.device.read_rows(rows, self.around.store.row_bytes)
+        self.context.device.read_rows(rows, self.context.store.row_bytes)
 
     @property
     def place(self) -> int:
@@ -65,7 +66,7 @@ class Direct(Access):
 
     @property
     def cycles(self) -> float:
-        return self._looked_up / max(1, self.around.store.rows)
+        return self._looked_up / max(1, self.context.store.rows)
 
     @property
     def longest_wait(self) -> int:
@@ -89,14 +90,14 @@ class PerTuple(Direct):
     second-chance rule). The rows themselves come from mapped files.
     """
 
-    def __init__(self, around: Surroundings) -> None:
-        super().__init__(around)
-        device, store = around.device, around.store
+    def __init__(self, context: JoinContext) -> None:
+        super().__init__(context)
+        device, store = context.device, context.store
         self._rows_per_page = max(1, int(device.page_bytes / max(1.0, store.row_bytes)))
         pages = sum(-(-shard.rows // self._rows_per_page) for shard in store.manifest.shards)
-        free = around.budget.available * 7 // 8
+        free = context.budget.available * 7 // 8
         frames = max(1, free // (device.page_bytes + _FRAME_BYTES))
-        around.budget.reserve("pool", min(free, frames * (device.page_bytes + _FRAME_BYTES)))
+        context.budget.reserve("pool", min(free, frames * (device.page_bytes + _FRAME_BYTES)))
         self._pool = pool.Pool(
             np.full(pages, -1, np.int32),
             np.full(frames, -1, np.int32),
@@ -108,7 +109,7 @@ class PerTuple(Direct):
 
     def _read(self, shard: int, rows: Indices) -> None:
         missed = pool.use(self._pool, int(self._first_page[shard]) + rows // self._rows_per_page)
-        self.around.device.read_scattered(missed)
+        self.context.device.read_scattered(missed)
 
     def explain(self) -> str:
         return f"rows are looked up tuple by tuple through a pool of {len(self._pool.page):,} pages; nobody waits"

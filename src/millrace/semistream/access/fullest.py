@@ -18,10 +18,11 @@ import numpy as np
 from millrace.core.errors import BudgetTooSmallError, ConfigError
 from millrace.core.sizes import format_size
 from millrace.kernels.radix_sort import least_of
+from millrace.master.store import MasterStore
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.access.access_policy import Surroundings
 from millrace.semistream.access.numbered_pages import Counts, PageNumbers
 from millrace.semistream.access.oldest import Oldest
+from millrace.semistream.context import JoinContext
 
 _COUNT_BYTES = 4
 
@@ -35,12 +36,12 @@ class Fullest(Oldest):
         Steps after which a tuple's page is loaded whatever its count; by default nobody is promised that.
     """
 
-    def __init__(self, around: Surroundings, *, loads: int | None = None, max_wait: int | None = None) -> None:
-        super().__init__(around, loads=loads)
+    def __init__(self, context: JoinContext, *, loads: int | None = None, max_wait: int | None = None) -> None:
+        super().__init__(context, loads=loads)
         if max_wait is not None and (not isinstance(max_wait, int) or max_wait < 1):
             raise ConfigError(f"max_wait: expected a whole number of at least 1; got {max_wait!r}")
         self._max_wait = max_wait
-        budget, needed = around.budget, _COUNT_BYTES * len(self.pages)
+        budget, needed = context.budget, self.start_bytes(context.store, self.b)
         if needed > budget.available:
             least = budget.total + needed - budget.available
             raise BudgetTooSmallError(
@@ -52,6 +53,11 @@ class Fullest(Oldest):
         self.waiting_for = np.zeros(len(self.pages), np.int32)
         """Tuples that wait for each page."""
         self._absent: list[Codes] = []
+
+    @staticmethod
+    def start_bytes(store: MasterStore, b: int) -> int:
+        """Return what the counts of all pages take."""
+        return _COUNT_BYTES * sum(-(-shard.rows // b) for shard in store.manifest.shards)
 
     def admitted(self, codes: Codes) -> None:
         super().admitted(codes)
@@ -73,7 +79,7 @@ class Fullest(Oldest):
         """Pages of tuples that have waited as long as they may."""
         if self._max_wait is None:
             return np.empty(0, np.int64)
-        room = self.around.room
+        room = self.context.room
         slots = room.oldest(most)
         slots = slots[room.waited(slots, self._steps) >= self._max_wait]
         return self.pages_of(slots, most)
@@ -87,7 +93,7 @@ class Fullest(Oldest):
         return 2**62 if self._max_wait is None else self._max_wait + self.most_waiting
 
     def check_invariants(self) -> None:
-        room = self.around.room
+        room = self.context.room
         pages = self.pages.with_first_row(room.rows.map.code[room.rows.live()])
         counted = np.bincount(pages[pages >= 0], minlength=len(self.pages))
         assert (counted == self.waiting_for).all(), "tuples are counted for the wrong page"

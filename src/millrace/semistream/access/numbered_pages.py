@@ -30,6 +30,10 @@ class PageLoad(Load):
     firsts: PageNumbers = field(default_factory=lambda: np.empty(0, np.int64))
     starts: PageNumbers = field(default_factory=lambda: np.empty(0, np.int64))
 
+    @property
+    def page_count(self) -> int:
+        return len(self.pages)
+
     def page_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> PageNumbers:
         """Which of the pages each place is on, counted from 0."""
         return np.searchsorted(self.starts, positions, side="right") - 1

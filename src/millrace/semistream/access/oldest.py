@@ -34,8 +34,9 @@ from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.code_filter import Met
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.access_policy import Access
 from millrace.semistream.access.numbered_pages import Counts, PageLoad, PageNumbers, Pages
+from millrace.semistream.context import JoinContext
 
 _PART_OF_ROOM = 40  # a step frees at most about this part of the room, so that later loads of it meet a full one
 
@@ -53,13 +54,13 @@ class Oldest(Access):
     sweeps = False
     """Whether the pages of a step are read in the order they lie."""
 
-    def __init__(self, around: Surroundings, *, loads: int | None = None) -> None:
-        super().__init__(around)
+    def __init__(self, context: JoinContext, *, loads: int | None = None) -> None:
+        super().__init__(context)
         if loads is not None and (not isinstance(loads, int) or loads < 1):
             raise ConfigError(f"loads: expected a whole number of at least 1; got {loads!r}")
-        self.pages = Pages(around.store, around.device, around.b)
+        self.pages = Pages(context.store, context.device, self.b)
         self._loads = loads
-        self._most_loads = max(1, around.step_rows // around.b)
+        self._most_loads = max(1, context.step_rows // self.b)
         self._steps = 0
         self._cycles = 0.0
         self.arrived = 0
@@ -75,8 +76,8 @@ class Oldest(Access):
         return self._steps
 
     def quota(self, capacity: int) -> int:
-        room = self.around.room
-        w = self.around.w or capacity
+        room = self.context.room
+        w = self.w or capacity
         if not len(room):
             return max(1, min(w, capacity))
         return max(0, min(w - room.newest_chunk_size(self.place), capacity - len(room)))
@@ -89,24 +90,24 @@ class Oldest(Access):
     def loads(self) -> Iterator[Load]:
         self._steps += 1
         self._settled = []
-        self.around.room.sweep()
+        self.context.room.sweep()
         pages = self.choose(self._loads_now())
-        if self.around.single:
+        if self.context.single:
             yield from self._pages(pages)
         else:
             yield from self._groups(pages)
 
     def leaving(self) -> Iterator[Slots]:
         for codes in self._settled:
-            slots = self.around.room.rows.slots_of(codes)
+            slots = self.context.room.rows.slots_of(codes)
             if len(slots):
                 yield slots
 
     def on_match(self, load: Load, met: Met) -> None:
-        if self.around.single and not self.around.store.coder.exact:
+        if self.context.single and not self.context.store.coder.exact:
             self._settled.append(load.codes[met.positions])  # perhaps of other keys, but there is no other row
         if isinstance(load, PageLoad):
-            sizes = self.around.room.rows.map.slots["count"][met.newest]
+            sizes = self.context.room.rows.map.slots["count"][met.newest]
             self._left += np.bincount(load.page_at(met.positions), sizes, len(load.pages)).astype(np.int64)
 
     # which pages
@@ -114,18 +115,18 @@ class Oldest(Access):
     def _loads_now(self) -> int:
         if self._loads is not None:
             return self._loads
-        enough = len(self.around.room) / _PART_OF_ROOM / max(1.0, self.matches_per_load)
+        enough = len(self.context.room) / _PART_OF_ROOM / max(1.0, self.matches_per_load)
         return int(max(1, min(self._most_loads, enough)))
 
     def choose(self, most: int) -> PageNumbers:
         """The pages of the next step, most urgent first."""
-        return self.pages_of(self.around.room.oldest(most), most)
+        return self.pages_of(self.context.room.oldest(most), most)
 
     def pages_of(self, slots: Slots, most: int) -> PageNumbers:
         """The pages these tuples wait for; tuples that wait for nothing are settled."""
-        codes = self.around.room.rows.map.code[slots]
+        codes = self.context.room.rows.map.code[slots]
         codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
-        if self.around.single:
+        if self.context.single:
             pages = self.pages.with_first_row(codes)
             self._settled.append(codes[pages < 0])
             pages = pages[pages >= 0]
@@ -146,7 +147,7 @@ class Oldest(Access):
 
     def _groups(self, pages: PageNumbers) -> Iterator[Load]:
         """Keys that repeat: only those all of whose pages are here meet their rows."""
-        room = self.around.room
+        room = self.context.room
         waiting: list[Codes] = []
         for load in self.pages.read(pages):
             met = [load.codes[met.positions] for met in room.meet(load.codes)]
@@ -156,7 +157,7 @@ class Oldest(Access):
         incomplete = np.unique(places[~np.isin(needed, pages)])
         left = self._left_with(codes, places, needed, pages, incomplete)
         codes = np.delete(codes, incomplete)
-        yield from self.pages.groups(codes, max(1, self.around.step_rows // 2))
+        yield from self.pages.groups(codes, max(1, self.context.step_rows // 2))
         self._settled.append(codes)
         self.loaded(pages, left)
 
@@ -164,7 +165,7 @@ class Oldest(Access):
         self, codes: Codes, places: PageNumbers, needed: PageNumbers, pages: PageNumbers, incomplete: PageNumbers
     ) -> Counts:
         """How many tuples leave with each page; who needs several counts for the first."""
-        tuples = self.around.room.rows.counts(codes)
+        tuples = self.context.room.rows.counts(codes)
         tuples[incomplete] = 0
         first = np.unique(places, return_index=True)[1]
         order = np.argsort(pages)
@@ -188,7 +189,7 @@ class Oldest(Access):
     @property
     def most_waiting(self) -> int:
         """Most tuples that have waited at a time: no queue was longer."""
-        return max(1, self.around.metrics.most_waiting)
+        return max(1, self.context.metrics.most_waiting)
 
     @property
     def cycles(self) -> float:
@@ -206,5 +207,5 @@ class Oldest(Access):
         self._steps = turned
 
     def explain(self) -> str:
-        b, pages = self.around.b, len(self.pages)
+        b, pages = self.b, len(self.pages)
         return f"{pages:,} pages of b = {b:,} rows, found through the index, up to {self._most_loads:,} in a step"

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.core.errors import ConfigError
-from millrace.semistream.access.access_policy import Surroundings
 from millrace.semistream.access.numbered_pages import PageNumbers
 from millrace.semistream.access.oldest import Oldest
+from millrace.semistream.context import JoinContext
 
 _ENTRY_BYTES = 20  # page, due, frequency
 _WARM_ROOMS = 3  # rooms full of tuples that leave before the threshold is set
@@ -43,7 +43,7 @@ class PageQueue(Oldest):
 
     def __init__(
         self,
-        around: Surroundings,
+        context: JoinContext,
         *,
         loads: int | None = None,
         page_threshold: float | None = None,
@@ -51,7 +51,7 @@ class PageQueue(Oldest):
         decay: float = 0.9,
         guard: int = 4,
     ) -> None:
-        super().__init__(around, loads=loads)
+        super().__init__(context, loads=loads)
         if page_threshold is not None and not (isinstance(page_threshold, int | float) and page_threshold > 0):
             raise ConfigError(f"page_threshold: expected a number above 0; got {page_threshold!r}")
         if not isinstance(times_average, int | float) or not times_average > 0:
@@ -63,7 +63,7 @@ class PageQueue(Oldest):
         self.threshold = 0.0 if page_threshold is None else float(page_threshold)
         self._times_average, self._decay, self._guard = times_average, decay, guard
         self._owed = 0
-        self._reservation = around.budget.reserve("page queue")
+        self._reservation = context.budget.reserve("page queue")
         self._page = np.empty(0, np.int64)
         self._due = np.empty(0, np.int64)
         self._frequency = np.empty(0, np.float32)
@@ -80,12 +80,12 @@ class PageQueue(Oldest):
         for_oldest = most - len(due)
         self._owed = max(0, self._owed - for_oldest * self._guard)
         self._called = self._page[due]
-        oldest = self.pages_of(self.around.room.oldest(for_oldest), for_oldest) if for_oldest else self._called[:0]
+        oldest = self.pages_of(self.context.room.oldest(for_oldest), for_oldest) if for_oldest else self._called[:0]
         return np.concatenate([self._called, oldest[~np.isin(oldest, self._called)]])
 
     def loaded(self, pages: PageNumbers, left: npt.NDArray[np.int64]) -> None:
         super().loaded(pages, left)
-        room = max(1, len(self.around.room))
+        room = max(1, len(self.context.room))
         if not self.threshold:
             if self.arrived < _WARM_ROOMS * self.most_waiting:
                 return

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from millrace.semistream.access.access_policy import Surroundings
 from millrace.semistream.access.numbered_pages import PageNumbers
 from millrace.semistream.access.oldest import Oldest
+from millrace.semistream.context import JoinContext
 
 
 class Planned(Oldest):
@@ -23,12 +23,12 @@ class Planned(Oldest):
 
     sweeps = True
 
-    def __init__(self, around: Surroundings, *, loads: int | None = None) -> None:
-        super().__init__(around, loads=loads)
+    def __init__(self, context: JoinContext, *, loads: int | None = None) -> None:
+        super().__init__(context, loads=loads)
         self._plan = np.empty(0, np.int64)
 
     def quota(self, capacity: int) -> int:
-        if not len(self.around.room):
+        if not len(self.context.room):
             self._plan = self._plan[:0]
         return 0 if len(self._plan) else super().quota(capacity)
 
@@ -37,7 +37,7 @@ class Planned(Oldest):
 
     def choose(self, most: int) -> PageNumbers:
         if not len(self._plan):
-            room = self.around.room
+            room = self.context.room
             self._plan = np.sort(self.pages_of(room.oldest(len(room)), len(self.pages)))
         pages, self._plan = self._plan[:most], self._plan[most:]
         return pages

@@ -15,9 +15,9 @@ import numpy as np
 
 from millrace.core.errors import ConfigError
 from millrace.rows.arena import Slots
-from millrace.semistream.access.access_policy import Surroundings
 from millrace.semistream.access.numbered_pages import Counts, PageNumbers
 from millrace.semistream.access.oldest import Oldest
+from millrace.semistream.context import JoinContext
 
 _TRIAL_LOADS = 2_000
 _STRIDE = 0.1
@@ -36,13 +36,13 @@ class Position(Oldest):
 
     def __init__(
         self,
-        around: Surroundings,
+        context: JoinContext,
         *,
         loads: int | None = None,
         position: float | str = 0.3,
         guard: int = 2,
     ) -> None:
-        super().__init__(around, loads=loads)
+        super().__init__(context, loads=loads)
         if position != "adapt" and not (isinstance(position, int | float) and 0 <= position <= 1):
             raise ConfigError(f"position: expected a share from 0 to 1, or 'adapt'; got {position!r}")
         if not isinstance(guard, int) or guard < 0:
@@ -58,7 +58,7 @@ class Position(Oldest):
         """Positions tried so far."""
 
     def choose(self, most: int) -> PageNumbers:
-        room = self.around.room
+        room = self.context.room
         self._owed += most
         for_oldest = min(most, self._owed // self._guard) if self._guard else 0
         self._owed -= for_oldest * self._guard

@@ -50,9 +50,9 @@ from millrace.rows.code_filter import LEAST_MATCHES, Met, Sieve
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes, KeyedRows
 from millrace.rows.keyed_rows_file import Place
-from millrace.semistream.access.access_policy import Access, Surroundings
-from millrace.semistream.access.cyclic import Cyclic
+from millrace.semistream.access.access_policy import Access
 from millrace.semistream.cache.cache_policy import Cache, note_rows, row_mark
+from millrace.semistream.context import JoinContext
 
 if TYPE_CHECKING:
     from millrace.semistream.cache.migration import Migration
@@ -88,10 +88,11 @@ class BalancedCache(Cache):
     """
 
     rows: KeyedRows
+    marks = MARKS
 
     def __init__(
         self,
-        around: Surroundings,
+        context: JoinContext,
         access: Access,
         *,
         switching_factor: float = 1.0,
@@ -110,15 +111,16 @@ class BalancedCache(Cache):
         if not isinstance(margin, int | float) or not 0 <= margin <= _MOST_MARGIN:
             raise ConfigError(f"margin: expected a number from 0 to {_MOST_MARGIN:,}; got {str(margin)[:40]}")
         one_of("migration", migration, get_args(Protocol))
-        assert isinstance(access, Cyclic), "rows are collected from a wheel"
-        self.around, self.wheel = around, access.wheel
+        if access.wheel is None:
+            raise ConfigError("BalancedCache collects rows from a scan of the whole master; this access makes none")
+        self.context, self.wheel = context, access.wheel
         self.factor, self.margin = switching_factor, margin
         self._evict_every = evict_every or (10 if migration == "three-cycle" else 1)
-        master = around.store.schema
-        schema = pa.schema([master.field(i) for i in around.columns])
-        self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS | row_mark(around))
-        matches = LEAST_MATCHES if around.single else around.matches
-        self._sieve = Sieve("switching", self.rows, around.budget, around.lanes, matches)
+        master = context.store.schema
+        schema = pa.schema([master.field(i) for i in context.columns])
+        self.rows = KeyedRows("cache", schema, context.budget, context.space, {**MARKS, **row_mark(context)})
+        matches = LEAST_MATCHES if context.single else context.matches
+        self._sieve = Sieve("switching", self.rows, context.budget, context.lanes, matches)
         self.whole = False
         """Whether every row of the master is here: the join has become a main-memory join."""
         self.complete_keys = 0
@@ -139,12 +141,12 @@ class BalancedCache(Cache):
 
     def _sample_heap(self) -> float:
         """Bytes that strings and nested values of a master row take, from the first page."""
-        store = self.around.store
+        store = self.context.store
         for shard in range(store.shards):
             mapped = store.mapped(shard)
             if mapped.rows:
                 rows = np.arange(min(1024, mapped.rows), dtype=np.int64)
-                return Arena.heap_bytes_of(mapped.take(self.around.columns, rows)) / len(rows)
+                return Arena.heap_bytes_of(mapped.take(self.context.columns, rows)) / len(rows)
         return 0.0
 
     @property
@@ -160,11 +162,11 @@ class BalancedCache(Cache):
     @property
     def tuple_bytes(self) -> float:
         """v_S: what one stream tuple costs while it waits."""
-        return self.around.room.tuple_bytes
+        return self.context.room.tuple_bytes
 
     def waiting_cost(self, tuples: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Bytes that keys with so many tuples per turn take in the waiting room, on average over a turn."""
-        cost: npt.NDArray[np.float64] = tuples * (self.tuple_bytes * self.around.room.stay)
+        cost: npt.NDArray[np.float64] = tuples * (self.tuple_bytes * self.context.room.stay)
         return cost
 
     def cache_cost(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
@@ -175,7 +177,7 @@ class BalancedCache(Cache):
     @property
     def least_tuples_for_one_row(self) -> int:
         """The fewest tuples per turn that justify caching one master row."""
-        worth = self.factor * self.row_bytes / (self.tuple_bytes * self.around.room.stay)
+        worth = self.factor * self.row_bytes / (self.tuple_bytes * self.context.room.stay)
         return int(count_for(worth, self.margin)) + 1
 
     def worthwhile(self, tuples: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
@@ -200,7 +202,7 @@ class BalancedCache(Cache):
         if cycle % self._evict_every == 0:
             self._evict()
         self._migration.begin_cycle(cycle)
-        grown = max(0, self.nbytes - self._bytes_at_cycle) / self.around.budget.total
+        grown = max(0, self.nbytes - self._bytes_at_cycle) / self.context.budget.total
         self._bytes_at_cycle = self.nbytes
         if cycle > 1:  # before the first turn nothing could grow, and what the room takes now it hardly gives back
             self._reserve_share = min(_MOST_RESERVE, max(_LEAST_RESERVE, 1.5 * grown))
@@ -257,7 +259,7 @@ class BalancedCache(Cache):
             return False
         wheel = self.wheel
         if not wheel.turned:
-            wheel.turned = facts["turned"]
+            wheel.turn_to(facts["turned"])
         then = _TICKS * facts["turned"] // max(1, wheel.rows)
         self.rows.marks["since"][: int(self.rows.map.state[multimap.HIGH])] += self._now() - then
         self.complete_keys = facts["complete_keys"]
@@ -267,7 +269,7 @@ class BalancedCache(Cache):
 
     @property
     def reserve(self) -> int:
-        return int(self._reserve_share * self.around.budget.total)
+        return int(self._reserve_share * self.context.budget.total)
 
     # groups
 
@@ -310,8 +312,8 @@ class BalancedCache(Cache):
         state[heads[first]] = COLLECTING
         slots, _ = self.rows.insert_codes(load.codes[positions[more]])
         self.rows.fill(slots, into_slots)
-        note_rows(self.around, self.rows, heads[first], load.shard, load.rows_at(positions[first]))
-        note_rows(self.around, self.rows, slots, load.shard, load.rows_at(positions[more]))
+        note_rows(self.context, self.rows, heads[first], load.shard, load.rows_at(positions[first]))
+        note_rows(self.context, self.rows, slots, load.shard, load.rows_at(positions[more]))
         return touched
 
     def publish(self, heads: Slots) -> None:
@@ -343,20 +345,20 @@ class BalancedCache(Cache):
             rows = np.concatenate([rows for rows, _ in noted])[first]
             outside = self.rows.oldest(codes) < 0
             rows, codes = rows[outside], codes[outside]
-            columns = self.around.store.mapped(shard).take(self.around.columns, rows)
+            columns = self.context.store.mapped(shard).take(self.context.columns, rows)
             while len(codes) and not self.rows.make_room(len(codes), Arena.heap_bytes_of(columns)):
                 codes = codes[: len(codes) // 2]
                 columns = [column.slice(0, len(codes)) for column in columns]
             slots, _ = self.rows.insert(codes, columns)
             self.rows.marks["state"][slots] = 0
-            note_rows(self.around, self.rows, slots, shard, rows[: len(codes)])
+            note_rows(self.context, self.rows, slots, shard, rows[: len(codes)])
             self.publish(slots)
         self._noted, self._noted_rows = {}, 0
         self._noted_at = self.wheel.turned
 
     def _remember_absent(self, codes: Codes) -> None:
         """Cache keys without a master row as empty groups, if the inequality says so."""
-        came_since = self.around.room.rows.counts(codes)  # not counting the tuple that left: one is evidence here
+        came_since = self.context.room.rows.counts(codes)  # not counting the tuple that left: one is evidence here
         codes = codes[came_since * self.tuple_bytes > self.factor * self.empty_bytes]
         codes = codes[self.rows.oldest(codes) < 0]
         while len(codes) and not self.rows.make_room(len(codes)):
@@ -383,8 +385,8 @@ class BalancedCache(Cache):
         return counts
 
     def _columns(self, load: Load, positions: npt.NDArray[np.int32]) -> list[pa.Array]:
-        mapped = self.around.store.mapped(load.shard)
-        return mapped.take(self.around.columns, load.rows_at(positions))
+        mapped = self.context.store.mapped(load.shard)
+        return mapped.take(self.context.columns, load.rows_at(positions))
 
     # eviction and the main-memory join
 
@@ -412,29 +414,29 @@ class BalancedCache(Cache):
         return _TICKS * self.wheel.turned // max(1, self.wheel.rows)
 
     def _notice_whole(self) -> None:
-        self.whole = self.complete_keys == self.around.store.manifest.keys
+        self.whole = self.complete_keys == self.context.store.manifest.keys
 
     def _become_main_memory_join(self) -> None:
         """If the budget holds all of the master, read it once and let nobody wait."""
-        store, wheel = self.around.store, self.wheel
-        if self.whole_bytes > self.around.budget.available:
+        store, wheel = self.context.store, self.wheel
+        if self.whole_bytes > self.context.budget.available:
             return
         while wheel.turned < store.rows:
             load = wheel.next_load(16_384)
             columns = self._columns(load, np.arange(len(load.codes), dtype=np.int32))
             if not self.rows.make_room(len(load.codes), Arena.heap_bytes_of(columns)):
                 self.rows.clear()  # rows are longer than the sample said
-                wheel.turned = 0
+                wheel.turn_to(0)
                 return
             slots, _ = self.rows.insert(load.codes, columns)
             self.rows.marks["state"][slots] = 0
-            note_rows(self.around, self.rows, slots, load.shard, load.rows_at(np.arange(len(load.codes))))
+            note_rows(self.context, self.rows, slots, load.shard, load.rows_at(np.arange(len(load.codes))))
         self.complete_keys = self.rows.keys
         self.whole = True
 
     @property
     def whole_bytes(self) -> float:
-        return self.around.store.rows * self.row_bytes * 1.02 + 16 * self.tuple_bytes + 65_536
+        return self.context.store.rows * self.row_bytes * 1.02 + 16 * self.tuple_bytes + 65_536
 
     def _heads(self) -> Slots:
         return self.rows.groups()[0]
@@ -447,10 +449,10 @@ class BalancedCache(Cache):
         assert int(being_made.sum()) == self.collecting_keys, "keys being collected are miscounted"
         complete = heads[~being_made & (state & EMPTY == 0)]
         assert len(complete) == self.complete_keys, "complete groups are miscounted"
-        assert not self.whole or self.complete_keys == self.around.store.manifest.keys
-        if not self.around.single:
+        assert not self.whole or self.complete_keys == self.context.store.manifest.keys
+        if not self.context.single:
             codes = np.concatenate(
-                [self.around.store.codes(i) for i in range(self.around.store.shards)] or [np.empty(0, np.int64)]
+                [self.context.store.codes(i) for i in range(self.context.store.shards)] or [np.empty(0, np.int64)]
             )
             ordered = np.sort(codes)
             for group, expected in ((complete, None), (heads[~being_made & (state & EMPTY > 0)], 0)):

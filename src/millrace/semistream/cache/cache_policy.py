@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +16,8 @@ from millrace.rows.code_filter import Met
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes, KeyedRows
 from millrace.rows.keyed_rows_file import Place
-from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.access_policy import Access
+from millrace.semistream.context import JoinContext
 
 
 class Cache(ABC):
@@ -30,8 +33,14 @@ class Cache(ABC):
     on_absent    keys that have met every master row and matched none
     """
 
+    admitted_keys = 0
+    """Keys that have entered so far."""
+    evicted_keys = 0
+    """Keys that have been dropped so far."""
     rows: KeyedRows | None = None
     """The master rows; with a mark ``row`` for their numbers, if these are noted."""
+    marks: ClassVar[Mapping[str, npt.DTypeLike] | None] = None
+    """What the policy notes of every cached row, by name; None where it caches no rows."""
     dead_share = 0.0
     """Bytes of rows that are gone, for every byte of strings and binary of those that are there."""
 
@@ -89,21 +98,25 @@ class Cache(ABC):
         """Assert that the cache is sound; for tests."""
 
 
-def note_rows(around: Surroundings, rows: KeyedRows, slots: Slots, shard: int, numbers: Indices) -> None:
+def note_rows(context: JoinContext, rows: KeyedRows, slots: Slots, shard: int, numbers: Indices) -> None:
     """Cached rows are these rows of a shard; noted where output is ordered."""
-    if around.numbered is not None:
-        rows.marks["row"][slots] = around.numbered.of(shard, numbers)
+    if context.numbered is not None:
+        rows.marks["row"][slots] = context.numbered.of(shard, numbers)
 
 
-def row_mark(around: Surroundings) -> dict[str, npt.DTypeLike]:
-    """The mark that :func:`note_rows` needs."""
-    return {} if around.numbered is None else {"row": np.int64}
+ROW_MARK: Mapping[str, npt.DTypeLike] = {"row": np.int64}
+"""The mark in which :func:`note_rows` writes."""
+
+
+def row_mark(context: JoinContext) -> Mapping[str, npt.DTypeLike]:
+    """Return the mark that :func:`note_rows` needs, where output is ordered."""
+    return {} if context.numbered is None else ROW_MARK
 
 
 class NoCache(Cache):
     """Nobody is answered early: every tuple waits for its cycle."""
 
-    def __init__(self, around: Surroundings, access: Access) -> None:
+    def __init__(self, context: JoinContext, access: Access) -> None:
         pass
 
     def look_up(self, codes: Codes) -> Slots:

@@ -31,9 +31,9 @@ from millrace.rows.arena import Arena, Slots
 from millrace.rows.code_filter import Met
 from millrace.rows.keyed_rows import Codes, KeyedRows
 from millrace.rows.keyed_rows_file import Place
-from millrace.semistream.access.access_policy import Access, Surroundings
-from millrace.semistream.access.numbered_pages import PageLoad
+from millrace.semistream.access.access_policy import Access
 from millrace.semistream.cache.cache_policy import Cache, note_rows, row_mark
+from millrace.semistream.context import JoinContext
 
 MARKS = {"hits": np.int32, "state": np.uint8}
 Counts = npt.NDArray[np.int32]
@@ -57,11 +57,12 @@ class FrequencyCache(Cache):
     """
 
     rows: KeyedRows
+    marks = MARKS
     dead_share = _DEAD
 
     def __init__(
         self,
-        around: Surroundings,
+        context: JoinContext,
         access: Access,
         *,
         cache_share: float = 0.3,
@@ -71,10 +72,10 @@ class FrequencyCache(Cache):
             raise ConfigError(f"cache_share: expected a number between 0 and 1; got {cache_share!r}")
         if threshold is not None and (not isinstance(threshold, int) or threshold < 1):
             raise ConfigError(f"threshold: expected a whole number of at least 1; got {threshold!r}")
-        self.around = around
-        schema = pa.schema([around.store.schema.field(i) for i in around.columns])
-        self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS | row_mark(around))
-        self._limit = int(cache_share * around.budget.total)
+        self.context = context
+        schema = pa.schema([context.store.schema.field(i) for i in context.columns])
+        self.rows = KeyedRows("cache", schema, context.budget, context.space, {**MARKS, **row_mark(context)})
+        self._limit = int(cache_share * context.budget.total)
         self._moves = threshold is None
         self.threshold = threshold or 2
         self._random = np.random.default_rng(0)
@@ -95,21 +96,21 @@ class FrequencyCache(Cache):
     def on_match(self, load: Load, met: Met) -> None:
         if not load.whole:
             return
-        tuples = self.around.room.rows.map.slots["count"][met.newest]
+        tuples = self.context.room.rows.map.slots["count"][met.newest]
         wanted = tuples >= self.least_tuples()
         positions, tuples = met.positions[wanted], tuples[wanted]
         if not len(positions):
             return
         outside = self.rows.oldest(load.codes[positions]) < 0
         positions, tuples = positions[outside], tuples[outside]
-        if not self.around.single:
+        if not self.context.single:
             complete = self._complete(load.codes[positions])
             positions, tuples = positions[complete], tuples[complete]
         if len(positions):
             self._admit(load, positions, tuples)
 
     def on_load(self, load: Load) -> None:
-        self._loads += len(load.pages) if isinstance(load, PageLoad) else 1
+        self._loads += load.page_count
         if self._loads >= _CONTROL_LOADS:
             self._move_threshold()
             self._loads = self._admitted_since = 0
@@ -165,7 +166,7 @@ class FrequencyCache(Cache):
     def _complete(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """Whether all master rows of a code are among these."""
         uniques, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
-        store = self.around.store
+        store = self.context.store
         there = sum(store.index(shard).ranges_of(uniques)[1] for shard in range(store.shards))
         complete: npt.NDArray[np.bool_] = (counts == there)[inverse]
         return complete
@@ -184,7 +185,7 @@ class FrequencyCache(Cache):
         rank[order] = np.arange(len(order))
         chosen = np.argsort(rank[group], kind="stable")[: ends[-1]]
         positions, tuples = positions[chosen], tuples[chosen]
-        columns = self.around.store.mapped(load.shard).take(self.around.columns, load.rows_at(positions))
+        columns = self.context.store.mapped(load.shard).take(self.context.columns, load.rows_at(positions))
         while not self.rows.make_room(len(positions), Arena.heap_bytes_of(columns), slack=self._slack):
             ends = ends[: len(ends) // 2]  # others have taken what was left: the most wanted half
             if not len(ends):
@@ -193,7 +194,7 @@ class FrequencyCache(Cache):
         slots, _ = self.rows.insert(load.codes[positions], columns)
         self.rows.marks["state"][slots] = 0
         self.rows.marks["hits"][slots] = self._first_use(tuples)
-        note_rows(self.around, self.rows, slots, load.shard, load.rows_at(positions))
+        note_rows(self.context, self.rows, slots, load.shard, load.rows_at(positions))
         self.admitted_keys += len(ends)
         self._admitted_since += len(ends)
 
@@ -301,21 +302,21 @@ class OccupancyCache(LeastFrequentCache):
     tuples has come; who fails it leaves.
     """
 
-    def __init__(self, around: Surroundings, access: Access, *, cache_share: float = 0.8) -> None:
-        super().__init__(around, access, cache_share=cache_share, threshold=None)
+    def __init__(self, context: JoinContext, access: Access, *, cache_share: float = 0.8) -> None:
+        super().__init__(context, access, cache_share=cache_share, threshold=None)
         self._moves = False
 
     def least_tuples(self) -> int:
-        room = self.around.room
+        room = self.context.room
         return max(2, int(self.row_bytes / (room.tuple_bytes * room.stay)) + 1)
 
     @property
     def reserve(self) -> int:
-        return min(super().reserve, self.around.budget.total // 50)
+        return min(super().reserve, self.context.budget.total // 50)
 
     def begin_cycle(self, cycle: int) -> None:
         heads = self.heads()
-        room = self.around.room
+        room = self.context.room
         cost = self.rows.counts(self.rows.map.code[heads]) * self.row_bytes
         gone = self.rows.marks["hits"][heads] * room.tuple_bytes * room.stay < cost
         if cycle > 1:

@@ -19,9 +19,10 @@ from millrace.master.read.wheel import Load
 from millrace.rows.arena import Arena, Slots
 from millrace.rows.code_filter import Met
 from millrace.rows.keyed_rows import Codes, KeyedRows
-from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.access_policy import Access
 from millrace.semistream.access.numbered_pages import Counts, PageLoad, PageNumbers
 from millrace.semistream.cache.cache_policy import Cache
+from millrace.semistream.context import JoinContext
 
 MARKS = {"hits": np.int32, "state": np.uint8, "page": np.int32}
 Scores = npt.NDArray[np.float64]
@@ -37,14 +38,15 @@ class PageCache(Cache):
     """
 
     rows: KeyedRows
+    marks = MARKS
 
-    def __init__(self, around: Surroundings, access: Access, *, cache_share: float = 0.3) -> None:
+    def __init__(self, context: JoinContext, access: Access, *, cache_share: float = 0.3) -> None:
         if not isinstance(cache_share, int | float) or not 0 < cache_share < 1:
             raise ConfigError(f"cache_share: expected a number between 0 and 1; got {cache_share!r}")
-        self.around = around
-        schema = pa.schema([around.store.schema.field(i) for i in around.columns])
-        self.rows = KeyedRows("cache", schema, around.budget, around.space, MARKS)
-        self._limit = int(cache_share * around.budget.total)
+        self.context = context
+        schema = pa.schema([context.store.schema.field(i) for i in context.columns])
+        self.rows = KeyedRows("cache", schema, context.budget, context.space, MARKS)
+        self._limit = int(cache_share * context.budget.total)
         self.pages: PageNumbers = np.empty(0, np.int64)
         """The pages that are here, ascending."""
         self.scores: Scores = np.empty(0, np.float64)
@@ -68,7 +70,7 @@ class PageCache(Cache):
 
     def on_match(self, load: Load, met: Met) -> None:
         if isinstance(load, PageLoad):
-            tuples = self.around.room.rows.map.slots["count"][met.newest]
+            tuples = self.context.room.rows.map.slots["count"][met.newest]
             served = np.bincount(load.page_at(met.positions), tuples, len(load.pages)).astype(np.int64)
             self._served = served if not len(self._served) else self._served + served
 
@@ -81,7 +83,7 @@ class PageCache(Cache):
     def _take_in(self, load: PageLoad, fresh: PageNumbers, scores: Scores) -> None:
         """Keep the best of the pages that are here and those that have just come."""
         lengths = np.diff(load.starts)
-        most = int(self._limit // max(1.0, self.around.b * self.rows.row_bytes))
+        most = int(self._limit // max(1.0, self.context.b * self.rows.row_bytes))
         order = np.argsort(-np.concatenate([self.scores, scores]), kind="stable")
         kept = np.zeros(len(order), np.bool_)
         kept[order[:most]] = True
@@ -89,7 +91,7 @@ class PageCache(Cache):
         self._forget(~here)
         while len(fresh):
             positions = np.concatenate([np.arange(load.starts[i], load.starts[i + 1], dtype=np.int32) for i in fresh])
-            columns = self.around.store.mapped(load.shard).take(self.around.columns, load.rows_at(positions))
+            columns = self.context.store.mapped(load.shard).take(self.context.columns, load.rows_at(positions))
             if self.rows.make_room(len(positions), Arena.heap_bytes_of(columns)):
                 self._put_in(load.pages[fresh], scores, lengths[fresh], load.codes[positions], columns)
                 return

@@ -15,8 +15,9 @@ from millrace.kernels.groups import EMPTY
 from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.access.access_policy import Access, Surroundings
+from millrace.semistream.access.access_policy import Access
 from millrace.semistream.cache.frequency import Counts, FrequencyCache
+from millrace.semistream.context import JoinContext
 
 _MOST_NEW = 4  # those who enter together take at most this part of the cache, the most wanted first
 _AT_ONCE = 16  # a full cache lets go of this part of its rows at a time, for finding the oldest takes a sort
@@ -25,8 +26,8 @@ _AT_ONCE = 16  # a full cache lets go of this part of its rows at a time, for fi
 class RecentCache(FrequencyCache):
     """Every key that is looked up enters; the least recently used go. ``hits`` is when a group was last used."""
 
-    def __init__(self, around: Surroundings, access: Access, *, cache_share: float = 0.3) -> None:
-        super().__init__(around, access, cache_share=cache_share, threshold=1)
+    def __init__(self, context: JoinContext, access: Access, *, cache_share: float = 0.3) -> None:
+        super().__init__(context, access, cache_share=cache_share, threshold=1)
         self._now = 0
 
     def look_up(self, codes: Codes) -> Slots:

@@ -40,12 +40,12 @@ class Rolling(Migration):
 
     def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         cache = self.cache
-        if cache.around.single:
+        if cache.context.single:
             return
         hopeful = np.unique(codes[cache.worthwhile(counts, np.ones_like(counts))])
         if not len(hopeful):
             return
-        room = cache.around.room
+        room = cache.context.room
         heads = room.rows.oldest(hopeful)
         seen = np.maximum(room.seen_rows(heads), 1).astype(np.int32)
         hopeful = hopeful[cache.worthwhile(room.rows.counts(hopeful), seen)]
@@ -63,7 +63,7 @@ class Rolling(Migration):
             heads = heads[heads >= 0]
             marks = cache.rows.marks
             heads = heads[(marks["state"][heads] & COLLECTING > 0) & (marks["since"][heads] == cohort)]
-            tuples = cache.around.room.rows.counts(cache.rows.map.code[heads])
+            tuples = cache.context.room.rows.counts(cache.rows.map.code[heads])
             stays = cache.worthwhile(tuples, cache.group_rows(heads))
             cache.publish(heads[stays])
             cache.discard(heads[~stays])
@@ -71,16 +71,16 @@ class Rolling(Migration):
     def on_load(self, load: Load) -> None:
         cache = self.cache
         for heads in cache.collect(load):
-            tuples = cache.around.room.rows.counts(cache.rows.map.code[heads])
+            tuples = cache.context.room.rows.counts(cache.rows.map.code[heads])
             cache.discard(heads[~cache.worthwhile(tuples, cache.group_rows(heads))])
 
     def on_match(self, load: Load, met: Met) -> None:
         cache = self.cache
-        if not cache.around.single:
+        if not cache.context.single:
             return
         found = np.empty(len(met.newest), np.int32)
         least = cache.least_tuples_for_one_row
-        made = groups.frequent(cache.around.room.rows.map, met.newest, cache.rows.map, least, found)
+        made = groups.frequent(cache.context.room.rows.map, met.newest, cache.rows.map, least, found)
         if made:
             positions = met.positions[found[:made]]
             cache.admit_rows(load.shard, load.rows_at(positions), load.codes[positions])

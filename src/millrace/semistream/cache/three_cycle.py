@@ -45,10 +45,10 @@ class ThreeCycle(Migration):
 
     def __init__(self, cache: BalancedCache) -> None:
         super().__init__(cache)
-        around = cache.around
+        context = cache.context
         nothing = pa.schema([])
-        self._watch = KeyedRows("switching", nothing, around.budget, around.space, _MARKS)
-        self._sieve = Sieve("switching", self._watch, around.budget, around.lanes, around.matches)
+        self._watch = KeyedRows("switching", nothing, context.budget, context.space, _MARKS)
+        self._sieve = Sieve("switching", self._watch, context.budget, context.lanes, context.matches)
         self._marked: Codes = np.empty(0, np.int64)
         self._counted: dict[int, int] = {}
         self._role = ""
@@ -68,11 +68,11 @@ class ThreeCycle(Migration):
             self._publish()
 
     def _begin_counting(self) -> None:
-        room, watch = self.cache.around.room, self._watch
+        room, watch = self.cache.context.room, self._watch
         codes, counts = room.groups()
         outside = self.cache.rows.oldest(codes) < 0
         codes, counts = codes[outside], counts[outside]
-        most = int(_WATCH_SHARE * self.cache.around.budget.total / watch.row_bytes)
+        most = int(_WATCH_SHARE * self.cache.context.budget.total / watch.row_bytes)
         codes = codes[np.argsort(-counts, kind="stable")[:most]]
         while len(codes) and not watch.make_room(len(codes)):
             codes = codes[: len(codes) // 2]

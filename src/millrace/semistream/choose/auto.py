@@ -14,30 +14,26 @@ cache. So it has to promise a good deal more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from millrace.core.errors import BudgetTooSmallError, ConfigError
-from millrace.core.metrics import JoinMetrics
+from millrace.core.errors import BudgetTooSmallError
 from millrace.cost.engine import Prediction, predict
 from millrace.cost.frequencies import Frequencies
 from millrace.master.store import MasterStore
 from millrace.rows.keyed_rows import Codes
 from millrace.rows.stream_statistics import LEAST_BYTES, StreamStatistics
-
-if TYPE_CHECKING:
-    from millrace.semistream.join import SemiStreamJoin
+from millrace.semistream.arguments import JoinArguments
+from millrace.semistream.binding import Binding
+from millrace.semistream.choose.choice import choose
+from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.choose.unit_costs import assumed
+from millrace.semistream.sizing.least_memory import least_bytes
 
 ASSUMED_SKEW = 0.75
 """Of a stream that nothing is known of yet."""
-AUTO = "auto"
-"""What the user writes to leave the choice to the join."""
-
 _STATISTICS = 65_536
 _SHARE = 25  # of the budget, at most, goes to statistics
 _ENOUGH = 50_000  # tuples, to tell how often keys come
@@ -46,6 +42,7 @@ _LONGER_AS_IT_IS, _SELDOM_AS_IT_IS = 4, 20_000_000  # a look takes a tenth of a 
 _WORTHWHILE, _WORTHWHILE_AS_IT_IS = 1.25, 1.1  # a turn is short where no disk is modelled, and so is a drain
 _WHEEL = ("r-meshjoin", "ssbj")
 _BATCH = 10_000  # tuples that come together, before the first have
+_SPARES = "tuples that would have to wait are to be shed, so some have to wait"
 
 
 class Decision(NamedTuple):
@@ -69,29 +66,6 @@ def as_it_is(store: MasterStore, *, keyed: bool = True, wheel: str = "") -> Deci
     if store.indexed and not wheel:
         return Decision("lookup", {}, "the master has an index, and no disk is modelled")
     return Decision("ssbj", {}, wheel or "the master has no index")
-
-
-def check_free(options: Iterable[str]) -> None:
-    """Who leaves the choice to the join leaves it the options too."""
-    given = ", ".join(options)
-    if given:
-        raise ConfigError(f"{given}: algorithm='auto' chooses options itself; name an algorithm to set them")
-
-
-@dataclass(frozen=True)
-class Past:
-    """What was, before the algorithm changed."""
-
-    cycles: float = 0.0
-    longest_wait: int = 0
-    removal_shifts: int = 0
-    admitted_keys: int = 0
-    evicted_keys: int = 0
-
-    @classmethod
-    def of(cls, m: JoinMetrics, longest_wait: int) -> Past:
-        gone = m.evicted_keys + m.cached_keys
-        return cls(m.cycles, longest_wait, m.removal_shifts, m.admitted_keys, gone)
 
 
 class Auto:
@@ -127,62 +101,66 @@ class Auto:
             return None
         return Frequencies(*self._statistics.frequencies())
 
-    def begin(self, join: SemiStreamJoin, stream: pa.Schema) -> Decision:
-        """The first choice, when only the columns of the stream are known."""
-        decision = self._measured(join) or _best_of(self._predictions(join, stream, self._assumed(join)), join)
+    def begin(self, arguments: JoinArguments, binding: Binding) -> Decision:
+        """Return the first choice, when only the columns of the stream are known."""
+        decision = self._measured(arguments)
+        if decision is None:
+            assumed = Frequencies.zipf(ASSUMED_SKEW, max(1, arguments.store.manifest.keys))
+            decision = _best_of(self._predictions(arguments, binding, assumed), arguments)
         self.why = decision.why
         return decision
 
-    def reconsider(self, join: SemiStreamJoin, stream: pa.Schema) -> Decision | None:
-        """Another choice, if the stream as it came promises more with it."""
+    def reconsider(self, arguments: JoinArguments, binding: Binding) -> Decision | None:
+        """Return another choice, if it promises more for the stream as it came."""
         assert self._statistics is not None
-        on_a_disk = join.device.disk is not None
+        on_a_disk = arguments.device.disk is not None
         longer, seldom = (_LONGER, _SELDOM) if on_a_disk else (_LONGER_AS_IT_IS, _SELDOM_AS_IT_IS)
         worthwhile = _WORTHWHILE if on_a_disk else _WORTHWHILE_AS_IT_IS
         self._pause = min(int(self._pause * longer), seldom)
         self._next = self._statistics.tuples + self._pause
-        if self._measured(join) is not None:
+        if self._measured(arguments) is not None:
             return None
-        predictions = self._predictions(join, stream, Frequencies(*self._statistics.frequencies()))
+        predictions = self._predictions(arguments, binding, Frequencies(*self._statistics.frequencies()))
         self._statistics.decay()
-        decision = _best_of(predictions, join)
-        current = predictions.get(join.algorithm.name)
+        decision = _best_of(predictions, arguments)
+        current = predictions.get(arguments.algorithm.name)
         if not predictions or (current and predictions[decision.algorithm].rate < worthwhile * current.rate):
             return None
-        if (decision.algorithm, decision.options) == (join.algorithm.name, join.options):
+        if (decision.algorithm, decision.options) == (arguments.algorithm.name, arguments.given_options):
             return None
         self.why = decision.why
         return decision
 
-    def _measured(self, join: SemiStreamJoin) -> Decision | None:
-        """What is known to be best on a machine as it is; None on a modelled disk, or if the wheel has to turn."""
-        keyed = bool(join.spec.stream_key)
-        spares = join.shedding is not None and join.shedding.spare_hits
-        as_modelled = join.device.disk is not None or not (join.store.indexed or spares)
-        if keyed and join.store.rows and as_modelled:
+    def explain_choice(self, why: str) -> None:
+        """Note why the join runs with what it does, where it was not chosen here."""
+        self.why = why
+
+    def _measured(self, arguments: JoinArguments) -> Decision | None:
+        """Return what is best on a machine as it is; None on a modelled disk, or if tuples have to wait for a turn."""
+        keyed = bool(arguments.spec.stream_key)
+        spares = arguments.shedding is not None and arguments.shedding.spare_hits
+        as_modelled = arguments.device.disk is not None or not (arguments.store.indexed or spares)
+        if keyed and arguments.store.rows and as_modelled:
             return None
-        return as_it_is(join.store, keyed=keyed, wheel="who has to wait must be known" if spares else "")
+        return as_it_is(arguments.store, keyed=keyed, wheel=_SPARES if spares else "")
 
-    def _assumed(self, join: SemiStreamJoin) -> Frequencies:
-        return Frequencies.zipf(ASSUMED_SKEW, max(1, join.store.manifest.keys))
-
-    def _predictions(self, join: SemiStreamJoin, stream: pa.Schema, frequencies: Frequencies) -> dict[str, Prediction]:
-        """What to expect of every algorithm that may be chosen."""
-        from millrace.semistream.choose.choice import choose
-
-        memory = join.budget.total - self.nbytes
+    def _predictions(
+        self, arguments: JoinArguments, binding: Binding, frequencies: Frequencies
+    ) -> dict[str, Prediction]:
+        """Return what to expect of every algorithm that may be chosen."""
+        memory = arguments.memory - self.nbytes
         batch = self._tuples // self._batches if self._tuples else _BATCH
-        if join.device.disk is None:
-            return _on_the_wheel(join, stream, frequencies, memory, batch)
-        spec = join.spec
+        if arguments.device.disk is None:
+            return _on_the_wheel(arguments, binding, frequencies, memory, batch)
+        spec = arguments.spec
         choice = choose(
-            join.store,
+            arguments.store,
             frequencies=frequencies,
             memory=memory,
-            device=join.device,
+            device=arguments.device,
             on=dict(zip(spec.stream_key, spec.master_key, strict=True)),
             how=spec.how,
-            stream=stream,
+            stream=binding.stream,
             columns=spec.columns,
             suffix=spec.suffix,
             batch=batch,
@@ -191,30 +169,31 @@ class Auto:
 
 
 def _on_the_wheel(
-    join: SemiStreamJoin, stream: pa.Schema, frequencies: Frequencies, memory: int, batch: int
+    arguments: JoinArguments, binding: Binding, frequencies: Frequencies, memory: int, batch: int
 ) -> dict[str, Prediction]:
-    """On the machine as it is, with loads as the join takes them by itself; nothing if memory is too small to tell."""
-    from millrace.semistream.choose.situation import situation_of
-    from millrace.semistream.choose.unit_costs import assumed
+    """Return predictions for the machine as it is, with loads as the join takes them by itself.
 
+    There are none if memory is too small to tell.
+    """
+    cached = arguments.running("ssbj", {})
+    if arguments.memory < least_bytes(cached, binding):
+        return {}
+    disk, costs, _ = assumed(arguments.store, arguments.device)
+    situation = situation_of(cached, binding, frequencies, disk=disk, costs=costs, batch=batch)
     try:
-        sized = join.sized_as("ssbj", main_memory=False)
-        sized.bind(stream)
-        disk, costs, _ = assumed(join.store, join.device)
-        faced = situation_of(sized, frequencies, disk=disk, costs=costs, batch=batch)
-        return {name: predict(faced, name, memory) for name in _WHEEL}
+        return {name: predict(situation, name, memory) for name in _WHEEL}
     except BudgetTooSmallError:
         return {}
 
 
-def _best_of(predictions: dict[str, Prediction], join: SemiStreamJoin) -> Decision:
+def _best_of(predictions: dict[str, Prediction], arguments: JoinArguments) -> Decision:
     if not predictions:
-        return as_it_is(join.store)
+        return as_it_is(arguments.store)
     first, *others = sorted(predictions.values(), key=lambda p: -p.rate)
     why = f"{first.rate:,.0f} tuples/s predicted"
     if others:
         why += f", {first.rate / others[0].rate:.2f}x of {others[0].algorithm}"
-    options: dict[str, Any] = {"b": first.b} if first.b and join.device.disk is not None else {}
+    options: dict[str, Any] = {"b": first.b} if first.b and arguments.device.disk is not None else {}
     if first.cache_share is not None:
         options["cache_share"] = first.cache_share
     return Decision(first.algorithm, options, why)

@@ -23,12 +23,13 @@ from millrace.cost.measured import MeasuredCosts
 from millrace.cost.symbols import Disk, UnitCosts
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
+from millrace.rows.columns import plain_schema
 from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.arguments import JoinArguments
+from millrace.semistream.binding import bind
 from millrace.semistream.choose.situation import situation_of
 from millrace.semistream.choose.validate import check_algorithms, check_given, check_goal, check_master
-from millrace.semistream.join import SemiStreamJoin
 
-_SIZED_WITH = 20  # a budget of this part of the master at least, to look at tuples and rows with
 _STREAM = (("sid", pa.int64()), ("quantity", pa.int32()), ("price", pa.float32()))
 
 
@@ -157,12 +158,11 @@ def choose(
     impossible: list[OutOfReachError | BudgetTooSmallError] = []
     for name in algorithms:
         try:
-            sized = SemiStreamJoin(
-                master, on, how, algorithm=name, memory=_sized_with(master, nbytes),
-                columns=columns, suffix=suffix, device=device, **_not_read(name),
-            )  # fmt: skip
-            sized.bind(stream)
-            situation = situation_of(sized, frequencies, disk=disk, costs=costs, batch=batch)
+            arguments = JoinArguments.checked(
+                master, on, how, algorithm=name, columns=columns, suffix=suffix, device=device, options={}
+            )
+            binding = bind(arguments, plain_schema(stream))
+            situation = situation_of(arguments, binding, frequencies, disk=disk, costs=costs, batch=batch)
             if nbytes is not None:
                 found[name] = tuner.for_memory(situation, name, nbytes), situation
             else:
@@ -206,16 +206,6 @@ def _why_not(prediction: Prediction, best: Prediction, *, by_rate: bool) -> str:
         part = "" if math.isinf(best.rate) else f", {prediction.rate / best.rate:.2f}x of the best"
         return per_second(prediction.rate) + part
     return f"needs {format_size(prediction.memory)}, {prediction.memory / best.memory:.2f}x of the least"
-
-
-def _sized_with(master: MasterStore, memory: int | None) -> int:
-    """A budget with which a join starts and tells its sizes, however little or much was asked for."""
-    return max(min(memory or 0, master.nbytes), master.nbytes // _SIZED_WITH, 65_536)
-
-
-def _not_read(name: str) -> dict[str, Any]:
-    """Options with which a join that only tells its sizes does not read the master."""
-    return {"main_memory": False} if "main_memory" in ALGORITHMS[name].options else {}
 
 
 def _stream_like(master: MasterStore) -> pa.Schema:

@@ -30,7 +30,7 @@ def calibrated(master: MasterStore, *, again: bool = False, directory: Path | No
     directory
         Where they are remembered; by default ``millrace`` in the user's cache directory (``XDG_CACHE_HOME``).
     """
-    from millrace.semistream.choose.calibration import calibrate
+    from millrace.semistream.calibrate.calibration import calibrate
 
     path = remembered_at(master, directory)
     found = None if again else _read(path)

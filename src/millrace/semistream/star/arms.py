@@ -15,7 +15,7 @@ from millrace.core.errors import BudgetTooSmallError, ConfigError, MillraceError
 from millrace.core.sizes import parse_size
 from millrace.core.spec import JoinSpec, On
 from millrace.master.store import MasterStore
-from millrace.semistream.choose.auto import AUTO
+from millrace.semistream.arguments import AUTO
 from millrace.semistream.conditions.condition import Condition
 from millrace.semistream.join import SemiStreamJoin
 

@@ -13,11 +13,11 @@ from millrace.core.operator import StreamOperator
 from millrace.core.sizes import format_size, parse_size
 from millrace.rows.columns import plain_schema
 from millrace.semistream import snapshot_format as snapshots
-from millrace.semistream.choose.auto import AUTO
+from millrace.semistream.arguments import AUTO
 from millrace.semistream.join import SemiStreamJoin, batches_of
 from millrace.semistream.output.output_columns import Batches
+from millrace.semistream.sizing.arm_shares import Need, need_of, split
 from millrace.semistream.star import arms as arms_of
-from millrace.semistream.star.arm_shares import Need, need_of, split
 from millrace.semistream.star.arms import Arm, naming
 from millrace.semistream.star.chain import Chain, StarMetrics, taken_apart
 

@@ -36,7 +36,7 @@ from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
 from millrace.semistream.conditions.condition import Condition, Edge, ends_meet
 from millrace.semistream.conditions.measures import Flags, Measure, Numbers
-from millrace.semistream.waiting.waiting_room import Positions, WaitingRoom
+from millrace.semistream.waiting.waiting_room import OnMatch, Positions, WaitingRoom
 
 _LEAST_ROWS = 16
 _ROW_BYTES = 64  # a master row's edges, their search, and its range
@@ -173,7 +173,7 @@ class OpenRoom(WaitingRoom):
 
     # meeting master rows
 
-    def candidates(self, load: Load) -> Iterator[tuple[Slots, Indices]]:
+    def candidates(self, load: Load, on_match: OnMatch) -> Iterator[tuple[Slots, Indices]]:
         """Pairs of a waiting tuple's slot and a master row's position in a load, in pieces of bounded size."""
         mapped = self._store.mapped(load.shard)
         for first in range(0, len(load.codes), self._block):

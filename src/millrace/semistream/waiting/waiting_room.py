@@ -15,7 +15,7 @@ Where only one match of a tuple matters, it leaves with that match, before its c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,16 +26,19 @@ from millrace.core.budget import MemoryBudget
 from millrace.core.lanes import Lanes
 from millrace.core.space import Space
 from millrace.kernels import groups, multimap
+from millrace.master.read.wheel import Load
 from millrace.rows.arena import Arena, Slots
 from millrace.rows.code_filter import Met, Sieve
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes, KeyedRows
 
 Positions = npt.NDArray[np.int32]
+OnMatch = Callable[[Load, Met], None]
 
 MARKS = {"entered": np.int32, "tally": np.uint8}
 QUEUE_BYTES = 8  # a chunk's pointers: to a tuple that waits, and to one that has left before its chunk
 CHUNK_BYTES = 256  # a chunk's own record
+_FILTER_BYTES = 2.0  # a tuple's bits in the filter
 _MATCHED = 128
 
 
@@ -114,6 +117,11 @@ class WaitingRoom:
         slot = KeyedRows.bytes_per_slot(schema, MARKS, code_column, QUEUE_BYTES + beside)
         return 4 * (slot + 8) + 64 + 4 * CHUNK_BYTES
 
+    @staticmethod
+    def empty_tuple_bytes(schema: pa.Schema, code_column: int | None) -> float:
+        """Return what a waiting tuple costs without the bytes of its strings and binary."""
+        return KeyedRows.fixed_bytes_per_row(schema, MARKS, code_column, QUEUE_BYTES) + _FILTER_BYTES
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -125,7 +133,7 @@ class WaitingRoom:
     @property
     def tuple_bytes(self) -> float:
         """What a waiting tuple costs on average: row, index entry, queue entry, filter bits."""
-        return self.rows.row_bytes + 2.0
+        return self.rows.row_bytes + _FILTER_BYTES
 
     # entering
 
@@ -164,6 +172,15 @@ class WaitingRoom:
         if self._sieve.stale(len(self)):
             self._sieve.refresh(self.rows.map.code[self.rows.live()])
         yield from self._sieve.search(codes)
+
+    def candidates(self, load: Load, on_match: OnMatch) -> Iterator[tuple[Slots, Indices]]:
+        """Yield pairs of a waiting tuple and a row of the load with its code, in pieces of bounded size.
+
+        ``on_match`` is called with the master rows of each piece before its pairs.
+        """
+        for met in self.meet(load.codes):
+            on_match(load, met)
+            yield from self.pairs(met)
 
     def pairs(self, met: Met) -> Iterator[tuple[Slots, Indices]]:
         """Pairs of a waiting tuple's slot and a master row's position, in pieces of bounded size.

@@ -18,7 +18,8 @@ from typing import Any
 from millrace.core.errors import ConfigError, one_of
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
-from millrace.semistream.choose.auto import AUTO, Decision, as_it_is, check_free
+from millrace.semistream.arguments import AUTO, check_no_options
+from millrace.semistream.choose.auto import Decision, as_it_is
 
 ANY = ("where", "leave_early", "output_rows")
 """Options of a join by any algorithm, even one that is not known yet."""
@@ -41,7 +42,7 @@ def decided(algorithm: str, store: MasterStore, pending: str, options: Mapping[s
     """The algorithm that all workers run, and why; an error if it cannot do what ``pending`` and options ask for."""
     check_options(options)
     if algorithm == AUTO:
-        check_free(option for option in options if option not in ANY)
+        check_no_options(option for option in options if option not in ANY)
         return as_it_is(store, wheel=_WHEEL if pending == "carry" else "")
     name = one_of("algorithm", algorithm, (AUTO, *ALGORITHMS))
     if pending == "carry" and not ALGORITHMS[name].turns:

@@ -16,7 +16,7 @@ from millrace.core.sizes import format_size, parse_size
 from millrace.core.spec import JoinSpec, On
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
-from millrace.semistream.choose.auto import AUTO
+from millrace.semistream.arguments import AUTO
 from millrace.semistream.conditions.condition import Condition
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import arrow_types as types

@@ -22,8 +22,8 @@ from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, 
 from millrace.core.sizes import parse_size
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
+from millrace.semistream.sizing.arm_shares import Need, need_of, split
 from millrace.semistream.star import arms as arms_of
-from millrace.semistream.star.arm_shares import Need, need_of, split
 from millrace.semistream.star.arms import Arm, naming
 from millrace.spark import task_metrics as metrics
 from millrace.spark.enrich.auto_algorithm import decided

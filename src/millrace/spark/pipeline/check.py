@@ -14,7 +14,7 @@ from millrace.core.errors import ConfigError, MillraceError
 from millrace.core.spec import JoinSpec
 from millrace.master.manifest import Manifest, is_store
 from millrace.semistream.algorithms import ALGORITHMS
-from millrace.semistream.choose.auto import AUTO
+from millrace.semistream.arguments import AUTO
 from millrace.spark.pipeline.pipeline_keys import (
     FILES,
     FREE,

@@ -28,7 +28,7 @@ from millrace.kernels import multimap
 from millrace.rows.arena import Arena, Slots
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import KeyedRows
-from millrace.semistream.output.row_numbers import NO_ROW
+from millrace.semistream.row_numbers import NO_ROW
 
 Sequences = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

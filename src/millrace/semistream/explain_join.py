@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from millrace.core.budget import MemoryBudget
 from millrace.core.sizes import format_size
+from millrace.cost.engine import Prediction
 from millrace.semistream.algorithms import ALGORITHMS
-from millrace.semistream.choose.forecast import Outlook, outlook
-
-if TYPE_CHECKING:
-    from millrace.cost.engine import Prediction
-    from millrace.semistream.choose.choice import Candidate
-    from millrace.semistream.join import SemiStreamJoin
+from millrace.semistream.arguments import JoinArguments
+from millrace.semistream.choose.auto import Auto
+from millrace.semistream.choose.choice import Candidate, in_seconds, per_second
+from millrace.semistream.choose.forecast import Forecast, Running, forecast
+from millrace.semistream.loop import JoinLoop
 
 _NAME = 12
 """Columns of the first word of a line in a table."""
@@ -19,51 +18,57 @@ _UNLIMITED = 1e12
 """Tuples per second that only a model reaches in which computing takes no time."""
 
 
-def explained(join: SemiStreamJoin) -> str:
-    """The plan, the split of the budget, the predicted rate and wait, and the alternatives, to read."""
-    lines = _plan(join)
-    if not join.bound:
+def explained(
+    arguments: JoinArguments, budget: MemoryBudget, auto: Auto | None, shed: int, loop: JoinLoop | None
+) -> str:
+    """Return the plan, the split of the budget, the predicted rate and wait, and the alternatives, to read.
+
+    ``loop`` is None as long as the stream's schema is not known; ``shed`` tuples have been shed so far.
+    """
+    lines = _plan(arguments, auto, shed, bound=loop is not None)
+    if loop is None:
         return "\n".join([*lines, "  (the split and what to expect follow once the stream's schema is known)"])
-    lines.append(f"  {join.access.explain()}")
-    if join.search is not None:
-        lines.append(f"  {join.search.explain()}")
-    if join.waits:
-        lines.append(f"  waiting room for {join.capacity:,} tuples of {join.tuple_bytes:.0f} bytes")
-    if join.ordered:
+    binding, access = loop.parts.binding, loop.access
+    lines.append(f"  {access.explain()}")
+    if binding.search is not None:
+        lines.append(f"  {binding.search.explain()}")
+    if not access.at_once:
+        lines.append(f"  waiting room for {loop.order.capacity:,} tuples of {loop.room.tuple_bytes:.0f} bytes")
+    if arguments.ordered:
         lines.append("  rows come out in the order of the stream; what is found early is held back")
-    found = outlook(join)
+    found = forecast(Running(arguments, binding, access.b, loop.room.tuple_bytes, auto))
     if isinstance(found, str):
-        return "\n".join([*lines, *_budget(join, None), f"  no prediction: {found}"])
-    return "\n".join([*lines, *_budget(join, found.own), *_expected(found), *_instead(join, found)])
+        return "\n".join([*lines, *_budget(budget, auto, None), f"  no prediction: {found}"])
+    return "\n".join([*lines, *_budget(budget, auto, found.own), *_expected(found), *_instead(arguments, found)])
 
 
-def _plan(join: SemiStreamJoin) -> list[str]:
-    store, spec, budget = join.store, join.spec, join.budget
+def _plan(arguments: JoinArguments, auto: Auto | None, shed: int, *, bound: bool) -> list[str]:
+    store, spec, algorithm = arguments.store, arguments.spec, arguments.algorithm
     lines = [
-        f"{join.algorithm.name}: {join.algorithm.summary}",
-        f"  {spec.how} join {join.matching} with {store.rows:,} master rows "
+        f"{algorithm.name}: {algorithm.summary}",
+        f"  {spec.how} join {arguments.matching} with {store.rows:,} master rows "
         f"({format_size(store.nbytes)}, {'unique keys' if store.unique else 'keys repeat'})",
-        f"  memory {format_size(budget.total)}"
-        + (f" = {budget.total / store.nbytes:.1%} of the master" if store.nbytes else ""),
+        f"  memory {format_size(arguments.memory)}"
+        + (f" = {arguments.memory / store.nbytes:.1%} of the master" if store.nbytes else ""),
     ]
-    if join.auto is not None:
-        lines[0] = f"auto, now {lines[0]}" if join.bound else "auto: the algorithm is chosen with the first batch"
-        lines += [f"  chosen because {join.auto.why}"] if join.auto.why else []
-    if join.shedding is not None:
-        lines.append(f"  {join.shedding}; {join.metrics.shed:,} tuples shed so far")
+    if auto is not None:
+        lines[0] = f"auto, now {lines[0]}" if bound else "auto: the algorithm is chosen with the first batch"
+        lines += [f"  chosen because {auto.why}"] if auto.why else []
+    if arguments.shedding is not None:
+        lines.append(f"  {arguments.shedding}; {shed:,} tuples shed so far")
     return lines
 
 
-def _budget(join: SemiStreamJoin, expected: Prediction | None) -> list[str]:
-    """A line for every part: what it takes now, and what it is going to take."""
-    parts, total = join.budget.parts(), join.budget.total
+def _budget(budget: MemoryBudget, auto: Auto | None, expected: Prediction | None) -> list[str]:
+    """Return a line for every part: what it takes now, and what it is going to take."""
+    parts, total = budget.parts(), budget.total
     then = {} if expected is None else dict(expected.parts)
-    if join.auto is not None and join.auto.nbytes and then:
-        then["statistics"] = join.auto.nbytes
+    if auto is not None and auto.nbytes and then:
+        then["statistics"] = auto.nbytes
     lines = [f"  {'budget':<{_NAME}}{'now':>18}{'predicted':>18}" if then else f"  {'budget':<{_NAME}}{'now':>18}"]
     rows = {part: (parts.get(part, 0), then.get(part, 0.0)) for part in {**parts, **then}}
     rows = dict(sorted(rows.items(), key=lambda row: -max(row[1])))
-    rows["free"] = (join.budget.available, max(0.0, total - sum(then.values())))
+    rows["free"] = (budget.available, max(0.0, total - sum(then.values())))
     for part, (now, later) in rows.items():
         shown = f"  {part:<{_NAME}}{_share(now, total):>18}"
         lines.append(shown + f"{_share(later, total):>18}" if then else shown)
@@ -74,9 +79,7 @@ def _share(nbytes: float, total: int) -> str:
     return f"{format_size(nbytes)} {nbytes / total:6.1%}"
 
 
-def _expected(found: Outlook) -> list[str]:
-    from millrace.semistream.choose.choice import in_seconds, per_second
-
+def _expected(found: Forecast) -> list[str]:
     lines = [f"  predicted for {found.stream},", f"  {found.machine}"]
     if found.left_out:
         lines.append(f"  (the model leaves out {' and '.join(found.left_out)})")
@@ -91,14 +94,14 @@ def _expected(found: Outlook) -> list[str]:
     ]
 
 
-def _instead(join: SemiStreamJoin, found: Outlook) -> list[str]:
+def _instead(arguments: JoinArguments, found: Forecast) -> list[str]:
     """The alternatives, the best first, and why not them."""
     able = [other for other in found.others if other.prediction is not None]
     able.sort(key=lambda other: -_rate(other))
     unable = [other for other in found.others if other.prediction is None]
     lines = [f"  {'instead':<{_NAME}}{'rate':>18}  "]
     lines += [f"  {other.algorithm:<{_NAME}}{_tuples(other):>18}  {_compared(other, found.own)}" for other in able]
-    lines += [f"  {other.algorithm:<{_NAME}}{'-':>18}  {_why_unable(join, other)}" for other in unable]
+    lines += [f"  {other.algorithm:<{_NAME}}{'-':>18}  {_why_unable(arguments, other)}" for other in unable]
     lines.append(f"  without a model: {', '.join(found.without_model)}")
     return [line.rstrip() for line in lines]
 
@@ -108,8 +111,6 @@ def _rate(other: Candidate) -> float:
 
 
 def _tuples(other: Candidate) -> str:
-    from millrace.semistream.choose.choice import per_second
-
     return per_second(_rate(other)) if _rate(other) < _UNLIMITED else "no limit"
 
 
@@ -126,15 +127,13 @@ def _compared(other: Candidate, own: Prediction | None) -> str:
 
 
 def _waits(prediction: Prediction) -> str:
-    from millrace.semistream.choose.choice import in_seconds
-
     return f"waits up to {in_seconds(prediction.worst_wait)}" if prediction.worst_wait else "nobody waits"
 
 
-def _why_unable(join: SemiStreamJoin, other: Candidate) -> str:
+def _why_unable(arguments: JoinArguments, other: Candidate) -> str:
     algorithm = ALGORITHMS[other.algorithm]
-    if algorithm.needs_index and not join.store.indexed:
+    if algorithm.needs_index and not arguments.store.indexed:
         return "needs an index, which the master has not"
-    if not algorithm.many and not join.store.unique:
+    if not algorithm.many and not arguments.store.unique:
         return "needs a master whose keys do not repeat"
     return other.why_not

@@ -351,7 +351,7 @@ def _explaining(looks: list[tuple[int, _Look]], budgets: int, near: _Solved | No
 
 
 def _codes(join: SemiStreamJoin, batch: pa.RecordBatch) -> Codes:
-    return join.store.coder.codes(join.widened([batch.column(name) for name in join.spec.stream_key]))[0]
+    return join.loop.parts.binding.keys.codes(batch.columns)[0]
 
 
 def _part(join: SemiStreamJoin, batch: pa.RecordBatch, *, hits: bool) -> pa.RecordBatch:

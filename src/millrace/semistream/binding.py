@@ -1,0 +1,75 @@
+"""A join's arguments matched with a stream: everything that follows from the columns, and does not depend on memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.rows.keyed_rows import holds_its_code
+from millrace.semistream.arguments import JoinArguments
+from millrace.semistream.conditions.condition import Condition
+from millrace.semistream.stream_keys import StreamKeys
+from millrace.semistream.waiting.condition_room import Search
+
+
+@dataclass(frozen=True)
+class Binding:
+    """How a stream with known columns is joined with the master."""
+
+    stream: pa.Schema
+    output: pa.Schema
+    """Columns that come out."""
+    keys: StreamKeys
+    code_column: int | None
+    """The stream's column whose values are the key codes themselves, if there is one."""
+    search: Search | None
+    """How waiting tuples are found by the condition, where there is no key."""
+    residual: Condition | None
+    """What is left to be judged of a pair that has been found."""
+    single: bool
+    """Whether the first master row of a key settles all there is to know about the key."""
+    cached_columns: list[int]
+    """Master columns that a cached row needs: those that come out, then those that matches are verified by."""
+    cached_keys: range
+    """Places of the key among the cached columns; empty where codes need no verifying."""
+    rows_per_key: float | None
+    """Master rows that a tuple finds on average; None: one at most."""
+
+
+def bind(arguments: JoinArguments, stream: pa.Schema) -> Binding:
+    """Check that the stream's columns can be joined and return how; ``stream`` has no dictionaries."""
+    store, spec, where = arguments.store, arguments.spec, arguments.where
+    spec.check_keys(stream, store.schema, store.key)
+    if where is not None:
+        where.check(stream, store.schema)
+    output = spec.output_schema(stream, store.schema)
+    keys = StreamKeys(spec, stream, store)
+    search = Search(where, stream, store.schema) if where is not None and not spec.stream_key else None
+    residual = where if search is None else search.rest
+    code_column = None
+    if len(keys.columns) == 1 and holds_its_code(stream.field(keys.columns[0]).type, store.coder.exact):
+        code_column = keys.columns[0]
+    one_match_settles = spec.how in ("semi", "anti") and store.coder.exact and where is None
+    single = search is None and (store.unique or one_match_settles)
+    repeats = spec.emits_master and not (store.unique or one_match_settles)
+    cached = list(spec.master_columns(store.schema))
+    cached_keys = range(0)
+    if not store.coder.exact:
+        cached_keys = range(len(cached), len(cached) + len(keys.master_columns))
+        cached += keys.master_columns
+    if residual is not None:
+        judged = [store.schema.get_field_index(name) for name in residual.master]
+        cached += [column for column in judged if column not in cached]
+    return Binding(
+        stream=stream,
+        output=output,
+        keys=keys,
+        code_column=code_column,
+        search=search,
+        residual=residual,
+        single=single,
+        cached_columns=cached,
+        cached_keys=cached_keys,
+        rows_per_key=store.rows / max(1, store.manifest.keys) if repeats else None,
+    )

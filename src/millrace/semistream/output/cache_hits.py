@@ -1,0 +1,79 @@
+"""Tuples that the cache answers: the cached rows of their keys, verified, and the rows that come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.kernels import multimap
+from millrace.kernels.groups import MISS
+from millrace.rows.arena import Slots
+from millrace.rows.columns import Indices
+from millrace.rows.keyed_rows import KeyedRows
+from millrace.semistream.output.output_columns import Batches, as_indices
+from millrace.semistream.output.parts import JoinParts
+
+PIECE = 65_536
+"""Index pairs that are handled at a time."""
+
+
+class CacheHits:
+    """Joins pushed tuples with cached rows."""
+
+    def __init__(self, parts: JoinParts) -> None:
+        self._parts = parts
+        how = parts.spec.how
+        settles = parts.residual is None and (parts.binding.single or how in ("semi", "anti"))
+        self._slot_is_match = settles and parts.store.coder.exact
+
+    @property
+    def rows(self) -> KeyedRows:
+        """The cached rows, of a cache that has some."""
+        rows = self._parts.cache.rows
+        assert rows is not None
+        return rows
+
+    def answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
+        """Yield the output of tuples whose group was found, or that surely have no master row; others are left."""
+        parts, output = self._parts, self._parts.output
+        how, matched = parts.spec.how, found >= 0
+        if not self._slot_is_match:
+            matched = np.zeros(len(found), np.bool_)
+            for rows, slots in self.pairs(batch, found):
+                matched[rows] = True
+                if parts.spec.emits_master:
+                    yield from output.emit(len(rows), output.pushed(batch, rows), output.cached(self.rows, slots))
+        elif parts.spec.emits_master:
+            rows = np.flatnonzero(matched)
+            if len(rows):
+                yield from output.emit(len(rows), output.pushed(batch, rows), output.cached(self.rows, found[rows]))
+        if how == "semi":
+            rows = np.flatnonzero(matched)
+            yield from output.emit(len(rows), output.pushed(batch, rows), None)
+        unmatched = np.flatnonzero((found != MISS) & ~matched)
+        parts.metrics.matched += int(matched.sum())
+        parts.metrics.unmatched += len(unmatched)
+        if how in ("left", "anti"):
+            yield from output.emit(len(unmatched), output.pushed(batch, unmatched), None)
+
+    def pairs(self, batch: pa.RecordBatch, found: Slots) -> Iterator[tuple[Indices, Slots]]:
+        """Yield true pairs of a pushed row and a cached row, in pieces of bounded size."""
+        parts, cached = self._parts, self._parts.cache.rows
+        if cached is None:
+            return
+        keys = parts.binding.keys
+        cursor = np.array([0, -1], np.int64)
+        rows, slots = np.empty(PIECE, np.int32), np.empty(PIECE, np.int32)
+        while cursor[0] < len(found):
+            made = multimap.expand(cached.map, found, cursor, rows, slots)
+            left, right = as_indices(rows[:made]), slots[:made]
+            if not keys.exact:
+                same = keys.same(keys.of(batch, left), cached.take(parts.binding.cached_keys, right))
+                left, right = left[same], right[same]
+            if parts.residual is not None:
+                held = parts.residual.of_cached(batch, left, cached, right)
+                left, right = left[held], right[held]
+            if len(left):
+                yield left, right

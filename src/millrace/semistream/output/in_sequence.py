@@ -1,0 +1,54 @@
+"""Output of tuples in their order, with master rows that are known by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from millrace.rows.columns import Indices
+from millrace.semistream.output.output_columns import Batches, Part
+from millrace.semistream.output.parts import JoinParts
+from millrace.semistream.row_numbers import NO_ROW
+from millrace.semistream.stream_keys import Flags
+
+Pieces = Iterator[tuple[Indices, Indices]]
+"""Tuples by place, ascending, and numbers of the master rows they found."""
+
+
+def emit_in_sequence(parts: JoinParts, matched: Flags, pieces: Pieces, stream: Callable[[Indices], Part]) -> Batches:
+    """Yield the output of tuples that leave, in their order.
+
+    ``matched`` says which of them have a match already, and is completed; ``stream`` returns tuples by their places.
+    """
+    output, how = parts.output, parts.spec.how
+    done = 0
+    for tuples, numbers in pieces:
+        if not len(tuples):
+            continue
+        matched[tuples] = True
+        if how == "left":
+            stop = int(tuples[-1]) + 1
+            alone = done + np.flatnonzero(~matched[done:stop])
+            tuples, numbers = _with_unmatched(tuples, numbers, alone)
+            done = stop
+        if parts.spec.emits_master:
+            master = parts.numbered.part(output.master_columns, numbers)
+            yield from output.emit(len(tuples), stream(tuples), master)
+    if how in ("left", "anti"):
+        alone = done + np.flatnonzero(~matched[done:])
+        yield from output.emit(len(alone), stream(alone), None)
+    elif how == "semi":
+        tuples = np.flatnonzero(matched)
+        yield from output.emit(len(tuples), stream(tuples), None)
+    parts.metrics.matched += int(matched.sum())
+    parts.metrics.unmatched += int((~matched).sum())
+
+
+def _with_unmatched(tuples: Indices, numbers: Indices, alone: Indices) -> tuple[Indices, Indices]:
+    """Return pairs with tuples without a row put in at their places."""
+    if not len(alone):
+        return tuples, numbers
+    tuples = np.concatenate([tuples, alone])
+    order = np.argsort(tuples, kind="stable")
+    return tuples[order], np.concatenate([numbers, np.full(len(alone), NO_ROW)])[order]

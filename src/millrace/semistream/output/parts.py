@@ -1,0 +1,37 @@
+"""The parts a join is put together from, once its stream is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.core.budget import MemoryBudget
+from millrace.core.metrics import JoinMetrics
+from millrace.core.spec import JoinSpec
+from millrace.master.store import MasterStore
+from millrace.semistream.access.access_policy import Access
+from millrace.semistream.binding import Binding
+from millrace.semistream.cache.cache_policy import Cache
+from millrace.semistream.conditions.residual import Residual
+from millrace.semistream.intake import Intake
+from millrace.semistream.output.output_columns import Output
+from millrace.semistream.row_numbers import NumberedRows
+from millrace.semistream.waiting.waiting_room import WaitingRoom
+
+
+@dataclass(frozen=True)
+class JoinParts:
+    """What the loop and the order of its output work with."""
+
+    store: MasterStore
+    spec: JoinSpec
+    binding: Binding
+    budget: MemoryBudget
+    metrics: JoinMetrics
+    intake: Intake
+    cache: Cache
+    access: Access
+    room: WaitingRoom
+    output: Output
+    residual: Residual | None
+    """What has to hold of a pair beside what it was found by."""
+    numbered: NumberedRows

@@ -1,0 +1,73 @@
+"""What of a join has to survive, taken from its loop and given back to one: waiting tuples and how far each has come.
+
+That is hard state, of which nothing may be lost: a snapshot. The cache is soft: it refills, and what is kept of it is
+only taken where it can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from millrace.core.errors import BudgetExceededError
+from millrace.core.metrics import JoinMetrics
+from millrace.core.sizes import format_size
+from millrace.rows.arena import Slots
+from millrace.semistream.loop import JoinLoop
+from millrace.semistream.output.output_order import cut
+from millrace.semistream.snapshot_format import Progress, Tally, WaitingChunk
+
+HALF_WAY = "restore failed half-way"
+"""Why a join cannot go on whose tuples did not fit."""
+
+
+def progress(loop: JoinLoop, kind: str, metrics: JoinMetrics) -> Progress:
+    """Return how far a join of this kind has come."""
+    return Progress(loop.parts.store.manifest.snapshot, kind, loop.access.turned, loop.steps, metrics.lasting())
+
+
+def waiting_chunks(loop: JoinLoop) -> list[WaitingChunk]:
+    """Return the waiting tuples, oldest first."""
+    return [WaitingChunk(start, step, *rows_at(loop, slots)) for start, step, slots in loop.room.queue()]
+
+
+def rows_at(loop: JoinLoop, slots: Slots) -> tuple[pa.RecordBatch, Tally]:
+    """Return what the waiting room keeps of tuples, and what each has met so far."""
+    schema = loop.order.waiting_schema
+    arrays = loop.room.rows.take(range(len(schema)), slots)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema), tally_at(loop, slots)
+
+
+def tally_at(loop: JoinLoop, slots: Slots) -> Tally:
+    """Return what waiting tuples have met so far."""
+    tally: Tally = loop.room.rows.marks["tally"][slots]
+    return tally
+
+
+def resume(loop: JoinLoop, metrics: JoinMetrics, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
+    """Go on from there with these tuples waiting, oldest chunk first; an error if they do not fit."""
+    loop.access.resume(progress.turned)
+    loop.resume(progress.step)
+    metrics.go_on_from(progress.counts)
+    room = loop.room
+    for chunk in chunks:
+        columns = cut(chunk.rows, 0, len(chunk.rows))
+        if not room.fits(columns):
+            room.rows.trim()  # slots may have been reserved ahead
+        if not room.fits(columns):
+            total = format_size(loop.parts.budget.total)
+            raise BudgetExceededError(f"restore: the waiting tuples do not fit in {total}")
+        codes = loop.order.codes_of(columns)
+        room.admit(codes, columns, chunk.start, chunk.step)
+        loop.access.admitted(codes)
+        room.rows.marks["tally"][room.chunks[-1].slots] = chunk.tally
+    loop.access.resumed(loop.steps - room.chunks[0].step if room.chunks else 0)
+
+
+def cache_identity(loop: JoinLoop, algorithm: str, ordered: bool) -> str:
+    """Return what a cache is good for: rows of this master, these columns, this reading of a match."""
+    manifest, binding = loop.parts.store.manifest, loop.parts.binding
+    shards = ",".join(shard.data.path for shard in manifest.shards)
+    rows = " numbered" if ordered else ""
+    return f"{manifest.snapshot} {shards} {algorithm} {binding.single} {binding.cached_columns}{rows}"

@@ -1,0 +1,68 @@
+"""How little memory a join starts with: what its parts need at least, added up before any of them is made."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from millrace.core.errors import BudgetTooSmallError
+from millrace.core.sizes import format_size
+from millrace.cost.plan import LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, plan
+from millrace.rows.code_filter import LEAST_MATCHES, Sieve
+from millrace.semistream.arguments import JoinArguments
+from millrace.semistream.binding import Binding
+from millrace.semistream.conditions.residual import Residual
+from millrace.semistream.waiting.condition_room import OpenRoom
+from millrace.semistream.waiting.order_buffer import WAITING, OrderBuffer
+from millrace.semistream.waiting.waiting_room import WaitingRoom
+
+_FILTERS = 3  # the waiting room's, the cache's, and one of keys on their way into the cache
+_SLACK = 1024
+
+_NO_COLUMNS = pa.schema([])
+
+
+def least_bytes(arguments: JoinArguments, binding: Binding | None, b: int | None = None) -> int:
+    """Return the least budget of a join with loads of ``b`` rows; without ``binding``, for a stream without columns."""
+    rest = _room_bytes(arguments, binding) + _SLACK
+    if binding is not None and binding.residual is not None:
+        rest += Residual.least_bytes(binding.residual, binding.stream, arguments.store.schema)
+    rows = b or arguments.b or 1
+    least = rest + rows * LOAD_ROW_BYTES + LEAST_PAIRS * PAIR_BYTES + _FILTERS * _filter_bytes(arguments, LEAST_MATCHES)
+    while (needed := rest + _start_bytes(arguments, b, least)) > least:  # shares of the budget grow with it
+        least = needed
+    return least
+
+
+def check_least(arguments: JoinArguments, binding: Binding | None, b: int | None = None) -> None:
+    """Raise an error that names the least budget if the join has less."""
+    least = least_bytes(arguments, binding, b)
+    if arguments.memory < least:
+        raise BudgetTooSmallError(
+            f"memory: {format_size(arguments.memory)} is too little for {arguments.algorithm.name} "
+            f"with b={b or arguments.b or 1}; the least is {least} bytes ({format_size(least)})",
+            least,
+        )
+
+
+def _start_bytes(arguments: JoinArguments, b: int | None, memory: int) -> int:
+    """Return what a policy that keeps something of every page starts with, its shares of the budget included."""
+    store, algorithm = arguments.store, arguments.algorithm
+    if not algorithm.reserves_at_start:
+        return 0
+    sizes = plan(memory, store.rows, paged=algorithm.paged, b=b or arguments.b, threads=arguments.lanes.threads)
+    filters = _FILTERS * _filter_bytes(arguments, sizes.matches)
+    return sizes.load_bytes + filters + algorithm.start_bytes(store, sizes.b)
+
+
+def _filter_bytes(arguments: JoinArguments, matches: int) -> int:
+    return Sieve.least_bytes(arguments.lanes, matches)
+
+
+def _room_bytes(arguments: JoinArguments, binding: Binding | None) -> int:
+    """Return what a few tuples cost, wherever they are kept."""
+    stream = _NO_COLUMNS if binding is None else binding.stream
+    if binding is not None and binding.search is not None:
+        return OpenRoom.least_bytes_of(binding.search, stream)
+    if arguments.ordered:
+        return WaitingRoom.least_bytes(WAITING, None) + OrderBuffer.least_bytes(stream)
+    return WaitingRoom.least_bytes(stream, None if binding is None else binding.code_column)

@@ -1,0 +1,62 @@
+"""Keys of stream tuples: their codes, and whether they equal those of master rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.core.spec import JoinSpec
+from millrace.master.store import MasterStore
+from millrace.rows.columns import Indices
+from millrace.rows.keyed_rows import Codes
+
+Flags = npt.NDArray[np.bool_]
+
+
+class StreamKeys:
+    """Key columns of a stream, read as the master's key.
+
+    Without a key every tuple gets a number of its own as its code.
+    """
+
+    def __init__(self, spec: JoinSpec, stream: pa.Schema, store: MasterStore) -> None:
+        self.columns = [stream.get_field_index(name) for name in spec.stream_key]
+        """Places of the key columns in the stream."""
+        self.master_columns = [store.schema.get_field_index(name) for name in store.key]
+        """Places of the key columns in the master."""
+        self.exact = store.coder.exact or not self.columns
+        """Whether equal codes mean equal keys, so that matches need no look at the values."""
+        self._coder = store.coder
+        self._types = [store.schema.field(name).type for name in store.key]
+        self._numbered = 0
+
+    def codes(self, columns: Sequence[pa.Array]) -> tuple[Codes, Flags | None]:
+        """Return the key code of every row, and which rows have a key (None: all)."""
+        if self.columns:
+            return self._coder.codes(self._widened([columns[i] for i in self.columns]))
+        first = self._numbered
+        self._numbered += len(columns[0])
+        return np.arange(first, self._numbered), None
+
+    def of_keys(self, keys: list[pa.Array]) -> Codes:
+        """Return the codes of key columns that are all there."""
+        return self._coder.codes(self._widened(keys))[0]
+
+    def of(self, batch: pa.RecordBatch, rows: Indices) -> list[pa.Array]:
+        """Return the key columns of some rows of a batch."""
+        chosen = pa.array(rows)
+        return [batch.column(i).take(chosen) for i in self.columns]
+
+    def same(self, ours: list[pa.Array], theirs: list[pa.Array]) -> Flags:
+        """Return which pairs of a stream's and a master row's key are equal."""
+        return self._coder.equal(self._widened(ours), theirs)
+
+    def _widened(self, keys: list[pa.Array]) -> list[pa.Array]:
+        """Return keys of the stream in the types of the master's."""
+        return [
+            key.cast(type_) if pa.types.is_integer(key.type) and key.type != type_ else key
+            for key, type_ in zip(keys, self._types, strict=True)
+        ]

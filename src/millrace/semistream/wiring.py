@@ -1,0 +1,94 @@
+"""Making the parts of a join: the budget is divided, and each part is given what it works with."""
+
+from __future__ import annotations
+
+from millrace.core.budget import MemoryBudget
+from millrace.core.metrics import JoinMetrics
+from millrace.core.space import HeapSpace, Space
+from millrace.cost.plan import Plan, plan
+from millrace.semistream.arguments import JoinArguments
+from millrace.semistream.binding import Binding
+from millrace.semistream.choose.auto import Auto
+from millrace.semistream.conditions.residual import Residual
+from millrace.semistream.context import JoinContext
+from millrace.semistream.intake import Intake
+from millrace.semistream.loop import JoinLoop
+from millrace.semistream.output.index_answers import IndexAnswers
+from millrace.semistream.output.ordered import Ordered
+from millrace.semistream.output.output_columns import Output
+from millrace.semistream.output.output_order import OutputOrder
+from millrace.semistream.output.parts import JoinParts
+from millrace.semistream.output.unordered import Unordered
+from millrace.semistream.row_numbers import NumberedRows
+from millrace.semistream.waiting.condition_room import OpenRoom
+from millrace.semistream.waiting.order_buffer import WAITING, OrderBuffer
+from millrace.semistream.waiting.waiting_room import WaitingRoom
+
+
+def wire(
+    arguments: JoinArguments,
+    binding: Binding,
+    budget: MemoryBudget,
+    metrics: JoinMetrics,
+    output: Output,
+    auto: Auto | None,
+) -> JoinLoop:
+    """Divide the budget, make the parts of the algorithm, and return the loop that runs them."""
+    store, algorithm, space = arguments.store, arguments.algorithm, arguments.space or HeapSpace()
+    if auto is not None and auto.nbytes:
+        budget.reserve("statistics", auto.nbytes)
+    threads = arguments.lanes.threads
+    sizes = plan(budget.total, store.rows, paged=algorithm.paged, b=arguments.b, threads=threads)
+    load = budget.reserve("load", sizes.load_bytes)
+    buffer = OrderBuffer(binding.stream, budget, space, binding.rows_per_key) if arguments.ordered else None
+    room = _room(arguments, binding, budget, space, sizes)
+    residual = None
+    if binding.residual is not None:
+        residual = Residual(binding.residual, binding.stream, store.schema, binding.cached_columns, budget)
+    numbered = NumberedRows(store)
+    context = JoinContext(
+        store=store,
+        device=arguments.device,
+        room=room,
+        budget=budget,
+        space=space,
+        lanes=arguments.lanes,
+        columns=binding.cached_columns,
+        single=binding.single,
+        matches=sizes.matches,
+        b=sizes.b,
+        w=arguments.w,
+        metrics=metrics,
+        step_rows=sizes.step_rows,
+        numbered=numbered if arguments.ordered else None,
+    )
+    access, cache = algorithm.make(context, arguments.options)
+    parts = JoinParts(
+        store=store,
+        spec=arguments.spec,
+        binding=binding,
+        budget=budget,
+        metrics=metrics,
+        intake=Intake(binding.keys, metrics, arguments.shedding, auto),
+        cache=cache,
+        access=access,
+        room=room,
+        output=output,
+        residual=residual,
+        numbered=numbered,
+    )
+    at_once = IndexAnswers(parts) if access.at_once else None
+    order: OutputOrder = Unordered(parts, at_once) if buffer is None else Ordered(parts, buffer, at_once)
+    return JoinLoop(parts, order, load, sizes.pair_bytes)
+
+
+def _room(
+    arguments: JoinArguments, binding: Binding, budget: MemoryBudget, space: Space, sizes: Plan
+) -> WaitingRoom:
+    store = arguments.store
+    schema = WAITING if arguments.ordered else binding.stream
+    sized = (schema, budget, space, arguments.lanes, store.rows, sizes.matches, sizes.pairs)
+    if binding.search is not None:
+        return OpenRoom(binding.search, store, *sized, arguments.leave_early and arguments.spec.how in ("semi", "anti"))
+    code_column = None if arguments.ordered else binding.code_column
+    return WaitingRoom(*sized, code_column, (arguments.leave_early or arguments.algorithm.paged) and binding.single)
