@@ -12,9 +12,9 @@ from millrace.core.errors import ConfigError
 from millrace.cost.frequencies import Frequencies
 from millrace.datasets import synthetic_master
 from millrace.semistream.calibrate import calibration
-from millrace.semistream.calibrate.calibration import calibrate
+from millrace.semistream.calibrate.calibration import calibrate, calibrated
 from millrace.semistream.choose.choice import choose
-from millrace.semistream.choose.unit_cost_file import calibrated, remembered, remembered_at
+from millrace.semistream.choose.unit_cost_file import remembered, remembered_at
 
 ROWS = 50_000
 

@@ -15,11 +15,11 @@ from millrace.cost.measured import Calibration, MeasuredCosts
 from millrace.cost.symbols import Disk, UnitCosts
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.semistream.calibrate import calibration
+from millrace.semistream.calibrate.calibration import calibrated
 from millrace.semistream.choose import auto
 from millrace.semistream.choose.auto import ASSUMED_SKEW
 from millrace.semistream.choose.choice import in_seconds, per_second
 from millrace.semistream.choose.situation import situation_of
-from millrace.semistream.choose.unit_cost_file import calibrated
 
 ROWS = 20_000
 BATCH = next(iter(zipf_stream(ROWS, 1.0, batch_rows=2_000, batches=1)))

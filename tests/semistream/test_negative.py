@@ -99,7 +99,7 @@ def test_the_inequality_for_every_row_anew(monkeypatch: pytest.MonkeyPatch) -> N
         codes = self._watch.map.code[slots].copy()
         counts = self._watch.marks["rows"][slots].copy()
         self._counted = dict(zip(codes.tolist(), counts.tolist(), strict=True))
-        self._marked = self.cache.open(codes, 0)
+        self._marked = self.groups.open(codes, 0)
         self._watch.remove(slots)
         self._watch.trim()
 
@@ -107,17 +107,17 @@ def test_the_inequality_for_every_row_anew(monkeypatch: pytest.MonkeyPatch) -> N
         if self._role != "switching":
             on_load_before(self, load)
             return
-        counts = self.cache.context.room.rows.counts(load.codes)
+        counts = self.context.room.rows.counts(load.codes)
         rows = np.array([self._counted.get(code, 10**6) for code in load.codes.tolist()], np.int32)
-        dear = self.cache.worthwhile(counts, rows)
+        dear = self.inequality.worthwhile(counts, rows)
         codes = np.where(dear, load.codes, np.int64(-77))
-        for _ in self.cache.collect(Load(load.shard, load.first, codes)):
+        for _ in self.groups.collect(Load(load.shard, load.first, codes), self.collecting):
             continue
 
     def publish(self: ThreeCycle) -> None:
-        heads = self.cache.rows.oldest(self._marked)
+        heads = self.groups.rows.oldest(self._marked)
         heads = heads[heads >= 0]
-        self.cache.publish(heads[self.cache.rows.marks["state"][heads] & COLLECTING > 0])
+        self.groups.publish(heads[self.groups.rows.marks["state"][heads] & COLLECTING > 0])
         self._marked, self._counted = np.empty(0, np.int64), {}
 
     on_load_before = ThreeCycle.on_load

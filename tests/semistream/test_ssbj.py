@@ -296,7 +296,7 @@ class Instance:
     def best(self, cache: BalancedCache) -> set[int] | None:
         """The cheapest set of cached keys, by trying all; None if two sets cost the same."""
         least: list[tuple[float, tuple[int, ...]]] = []
-        inside = {j: float(cache.cache_cost(np.array([self.m[j]], np.int32))[0]) for j in self.keys}
+        inside = {j: float(cache.inequality.cache_cost(np.array([self.m[j]], np.int32))[0]) for j in self.keys}
         outside = {j: self.waiting(cache, j) for j in self.keys}
         for size in range(len(self.keys) + 1):
             for chosen in itertools.combinations(self.keys, size):
@@ -310,7 +310,7 @@ class Instance:
     def waiting(self, cache: BalancedCache, j: int) -> float:
         """What j costs in the waiting room; a tuple without a row stays for a whole turn in any case."""
         n = np.array([self.n[j]])
-        return float(cache.waiting_cost(n)[0]) if self.m[j] else self.n[j] * cache.tuple_bytes
+        return float(cache.inequality.waiting_cost(n)[0]) if self.m[j] else self.n[j] * cache.inequality.tuple_bytes
 
 
 @pytest.mark.parametrize(

@@ -317,7 +317,7 @@ def test_memory_goes_where_it_helps(tmp_path: Path) -> None:
 
     star, shares = _shared(arms, stream, 2_400_000)
     for name, most in (("400", 110_000), ("10000", 660_000)):
-        assert star.joins[name]._cache.whole, "its master fits"  # type: ignore[attr-defined]
+        assert star.joins[name].cache.whole, "its master fits"  # type: ignore[attr-defined]
         assert shares[name] < most, "and it does not get more than that takes"
     assert_same_rows(_run(star, stream, (200,)), _expected(stream, arms))
 

@@ -39,8 +39,8 @@ def tune(
     from millrace.cost.symbols import Disk
     from millrace.master.device import Device
     from millrace.master.store import MasterStore
+    from millrace.semistream.calibrate.calibration import calibrated
     from millrace.semistream.choose.choice import choose
-    from millrace.semistream.choose.unit_cost_file import calibrated
     from millrace.semistream.choose.validate import check_goal, check_master
 
     if (memory is None) == (rate is None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -136,6 +137,10 @@ class JoinArguments:
     def given_options(self) -> dict[str, Any]:
         """Options that the algorithm runs with, where they are not its own defaults."""
         return {**({} if self.b is None else {"b": self.b}), **self.options}
+
+
+JOIN_ARGUMENTS = frozenset(inspect.signature(JoinArguments.checked).parameters) - {"options"}
+"""Arguments that every algorithm takes; whatever else is given is an option of the algorithm."""
 
 
 def most_rows(store: MasterStore, b: int) -> int:

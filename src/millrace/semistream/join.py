@@ -59,14 +59,6 @@ class EarlierCounts:
     cycles: float = 0.0
     longest_wait: int = 0
     removal_shifts: int = 0
-    admitted_keys: int = 0
-    evicted_keys: int = 0
-
-    @classmethod
-    def of(cls, m: JoinMetrics, longest_wait: int) -> EarlierCounts:
-        """Return the counts so far; the keys that are cached now are about to be dropped."""
-        gone = m.evicted_keys + m.cached_keys
-        return cls(m.cycles, longest_wait, m.removal_shifts, m.admitted_keys, gone)
 
 
 class SemiStreamJoin(StreamOperator):
@@ -231,7 +223,9 @@ class SemiStreamJoin(StreamOperator):
         """Begin with another algorithm, an empty cache and the whole budget; no tuple waits."""
         before = self.loop
         assert not len(before.room)
-        self._earlier = EarlierCounts.of(self.metrics, self.k)
+        m = self.metrics
+        m.evicted_keys += m.cached_keys
+        self._earlier = EarlierCounts(m.cycles, self.k, m.removal_shifts)
         budget = MemoryBudget(self.budget.total)
         arguments = self.arguments.running(decision.algorithm, decision.options)
         self._loop = wire(arguments, before.parts.binding, budget, self._metrics, before.parts.output, self.auto)
@@ -538,8 +532,6 @@ class SemiStreamJoin(StreamOperator):
             m.removal_shifts = earlier.removal_shifts + loop.room.removal_shifts
             rows = loop.cache.rows
             m.cached_keys, m.cached_rows = (0, 0) if rows is None else (rows.keys, len(rows))
-            m.admitted_keys = earlier.admitted_keys + loop.cache.admitted_keys
-            m.evicted_keys = earlier.evicted_keys + loop.cache.evicted_keys
         return m
 
     def explain(self) -> str:

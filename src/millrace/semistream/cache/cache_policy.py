@@ -33,10 +33,6 @@ class Cache(ABC):
     on_absent    keys that have met every master row and matched none
     """
 
-    admitted_keys = 0
-    """Keys that have entered so far."""
-    evicted_keys = 0
-    """Keys that have been dropped so far."""
     rows: KeyedRows | None = None
     """The master rows; with a mark ``row`` for their numbers, if these are noted."""
     marks: ClassVar[Mapping[str, npt.DTypeLike] | None] = None

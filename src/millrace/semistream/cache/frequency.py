@@ -80,7 +80,6 @@ class FrequencyCache(Cache):
         self.threshold = threshold or 2
         self._random = np.random.default_rng(0)
         self._loads = self._admitted_since = 0
-        self.admitted_keys = self.evicted_keys = 0
 
     # the loop's calls
 
@@ -195,7 +194,7 @@ class FrequencyCache(Cache):
         self.rows.marks["state"][slots] = 0
         self.rows.marks["hits"][slots] = self._first_use(tuples)
         note_rows(self.context, self.rows, slots, load.shard, load.rows_at(positions))
-        self.admitted_keys += len(ends)
+        self.context.metrics.admitted_keys += len(ends)
         self._admitted_since += len(ends)
 
     def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -242,7 +241,7 @@ class FrequencyCache(Cache):
 
     def _remove(self, heads: Slots) -> None:
         self.rows.remove(self.rows.slots_of(self.rows.map.code[heads]))
-        self.evicted_keys += len(heads)
+        self.context.metrics.evicted_keys += len(heads)
 
     def heads(self) -> Slots:
         """The oldest slot of every cached key."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +11,22 @@ import numpy.typing as npt
 from millrace.master.read.wheel import Load
 from millrace.rows.code_filter import Met
 from millrace.rows.keyed_rows import Codes
-
-if TYPE_CHECKING:
-    from millrace.semistream.cache.balanced import BalancedCache
+from millrace.semistream.cache.collected_groups import CollectedGroups
+from millrace.semistream.cache.inequality import CacheInequality
 
 
 class Migration(ABC):
-    """A protocol by which all master rows of a key, and never only some, get into the cache."""
+    """A protocol by which all master rows of a key, and never only some, get into the cache.
 
-    def __init__(self, cache: BalancedCache) -> None:
-        self.cache = cache
+    Parameters
+    ----------
+    growth
+        Returns the bytes by which the cache may grow in a turn.
+    """
+
+    def __init__(self, groups: CollectedGroups, inequality: CacheInequality, growth: Callable[[], int]) -> None:
+        self.groups, self.inequality, self.growth = groups, inequality, growth
+        self.context = groups.context
 
     def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         """Tuples have entered the waiting room; ``counts`` is how many wait for the same key."""
@@ -38,11 +44,11 @@ class Migration(ABC):
         """A load has passed."""
 
     def end_step(self) -> None:
-        """A step ends; who has met all of the master is still here."""
+        """A step ends; tuples that have met all of the master are still here."""
 
     def settle(self) -> None:
         """Forget every key that is on its way into the cache: its groups are about to be discarded."""
 
     def collecting(self) -> Codes:
-        """Keys whose rows are being collected."""
+        """Return the keys whose rows are being collected."""
         return np.empty(0, np.int64)

@@ -51,7 +51,6 @@ class PageCache(Cache):
         """The pages that are here, ascending."""
         self.scores: Scores = np.empty(0, np.float64)
         self._served: Counts = np.empty(0, np.int64)
-        self.admitted_keys = self.evicted_keys = 0
 
     @abstractmethod
     def scored(self, scores: Scores, uses: Counts) -> Scores:
@@ -106,7 +105,7 @@ class PageCache(Cache):
         together = np.concatenate([self.pages, pages])
         order = np.argsort(together)
         self.pages, self.scores = together[order], np.concatenate([self.scores, scores])[order]
-        self.admitted_keys += len(slots)
+        self.context.metrics.admitted_keys += len(slots)
 
     def _forget(self, gone: npt.NDArray[np.bool_]) -> None:
         """Let pages go."""
@@ -116,7 +115,7 @@ class PageCache(Cache):
         slots = live[np.isin(self.rows.marks["page"][live], self.pages[gone])]
         self.rows.remove(slots)
         self.pages, self.scores = self.pages[~gone], self.scores[~gone]
-        self.evicted_keys += len(slots)
+        self.context.metrics.evicted_keys += len(slots)
 
     def give_way(self) -> None:
         self._forget(np.ones(len(self.pages), np.bool_))

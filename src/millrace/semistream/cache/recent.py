@@ -51,7 +51,7 @@ class RecentCache(FrequencyCache):
             slots, _ = self.rows.insert_codes(codes)
             self.rows.marks["state"][slots] = EMPTY
             self.rows.marks["hits"][slots] = self._now
-            self.admitted_keys += len(codes)
+            self.context.metrics.admitted_keys += len(codes)
 
     def _learned(self) -> dict[str, int]:
         return {"now": self._now}

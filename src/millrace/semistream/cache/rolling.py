@@ -14,76 +14,76 @@ collected: the row that has just matched is admitted on the spot if the inequali
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-from millrace.kernels import groups
-from millrace.kernels.groups import COLLECTING
+from millrace.kernels.groups import COLLECTING, frequent
 from millrace.master.read.wheel import Load
+from millrace.rows.arena import Slots
 from millrace.rows.code_filter import Met
 from millrace.rows.keyed_rows import Codes
+from millrace.semistream.cache.collected_groups import CollectedGroups
+from millrace.semistream.cache.inequality import CacheInequality
 from millrace.semistream.cache.migration import Migration
-
-if TYPE_CHECKING:
-    from millrace.semistream.cache.balanced import BalancedCache
 
 
 class Rolling(Migration):
     """One turn per key. Keys that begin at the same step form a cohort."""
 
-    def __init__(self, cache: BalancedCache) -> None:
-        super().__init__(cache)
+    def __init__(self, groups: CollectedGroups, inequality: CacheInequality, growth: Callable[[], int]) -> None:
+        super().__init__(groups, inequality, growth)
         self._cohorts: deque[tuple[int, int, Codes]] = deque()
         self._next_cohort = 0
 
     def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
-        cache = self.cache
-        if cache.context.single:
+        groups, worthwhile, room = self.groups, self.inequality.worthwhile, self.context.room
+        if self.context.single:
             return
-        hopeful = np.unique(codes[cache.worthwhile(counts, np.ones_like(counts))])
+        hopeful = np.unique(codes[worthwhile(counts, np.ones_like(counts))])
         if not len(hopeful):
             return
-        room = cache.context.room
         heads = room.rows.oldest(hopeful)
         seen = np.maximum(room.seen_rows(heads), 1).astype(np.int32)
-        hopeful = hopeful[cache.worthwhile(room.rows.counts(hopeful), seen)]
-        opened = cache.open(hopeful, self._next_cohort)
+        hopeful = hopeful[worthwhile(room.rows.counts(hopeful), seen)]
+        opened = groups.open(hopeful, self._next_cohort)
         if len(opened):
-            deadline = cache.wheel.turned + cache.wheel.rows
+            deadline = groups.wheel.turned + groups.wheel.rows
             self._cohorts.append((deadline, self._next_cohort, opened))
             self._next_cohort += 1
 
     def end_step(self) -> None:
-        cache = self.cache
-        while self._cohorts and self._cohorts[0][0] <= cache.wheel.turned:
+        groups = self.groups
+        while self._cohorts and self._cohorts[0][0] <= groups.wheel.turned:
             _, cohort, codes = self._cohorts.popleft()
-            heads = cache.rows.oldest(codes)
+            heads = groups.rows.oldest(codes)
             heads = heads[heads >= 0]
-            marks = cache.rows.marks
+            marks = groups.rows.marks
             heads = heads[(marks["state"][heads] & COLLECTING > 0) & (marks["since"][heads] == cohort)]
-            tuples = cache.context.room.rows.counts(cache.rows.map.code[heads])
-            stays = cache.worthwhile(tuples, cache.group_rows(heads))
-            cache.publish(heads[stays])
-            cache.discard(heads[~stays])
+            stays = self._worthwhile(heads)
+            groups.publish(heads[stays])
+            groups.discard(heads[~stays])
 
     def on_load(self, load: Load) -> None:
-        cache = self.cache
-        for heads in cache.collect(load):
-            tuples = cache.context.room.rows.counts(cache.rows.map.code[heads])
-            cache.discard(heads[~cache.worthwhile(tuples, cache.group_rows(heads))])
+        for heads in self.groups.collect(load, self.collecting):
+            self.groups.discard(heads[~self._worthwhile(heads)])
+
+    def _worthwhile(self, heads: Slots) -> npt.NDArray[np.bool_]:
+        """Return whether groups take less memory now than the tuples that wait for their keys."""
+        groups = self.groups
+        tuples = self.context.room.rows.counts(groups.rows.map.code[heads])
+        return self.inequality.worthwhile(tuples, groups.group_rows(heads))
 
     def on_match(self, load: Load, met: Met) -> None:
-        cache = self.cache
-        if not cache.context.single:
+        if not self.context.single:
             return
         found = np.empty(len(met.newest), np.int32)
-        least = cache.least_tuples_for_one_row
-        made = groups.frequent(cache.context.room.rows.map, met.newest, cache.rows.map, least, found)
+        least = self.inequality.least_tuples_for_one_row
+        made = frequent(self.context.room.rows.map, met.newest, self.groups.rows.map, least, found)
         if made:
             positions = met.positions[found[:made]]
-            cache.admit_rows(load.shard, load.rows_at(positions), load.codes[positions])
+            self.groups.admit_rows(load.shard, load.rows_at(positions), load.codes[positions])
 
     def settle(self) -> None:
         self._cohorts.clear()

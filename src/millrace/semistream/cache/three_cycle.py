@@ -20,21 +20,19 @@ The watch list is part of the budget: the keys with most waiting tuples come fir
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.kernels import groups
-from millrace.kernels.groups import COLLECTING
+from millrace.kernels.groups import COLLECTING, add_one
 from millrace.master.read.wheel import Load
 from millrace.rows.code_filter import Sieve
 from millrace.rows.keyed_rows import Codes, KeyedRows
+from millrace.semistream.cache.collected_groups import CollectedGroups
+from millrace.semistream.cache.inequality import CacheInequality
 from millrace.semistream.cache.migration import Migration
-
-if TYPE_CHECKING:
-    from millrace.semistream.cache.balanced import BalancedCache
 
 _MARKS = {"rows": np.int32, "tuples": np.int32}
 _WATCH_SHARE = 0.10
@@ -43,9 +41,9 @@ _WATCH_SHARE = 0.10
 class ThreeCycle(Migration):
     """Incrementing, switching, phase-out: one turn of the wheel each."""
 
-    def __init__(self, cache: BalancedCache) -> None:
-        super().__init__(cache)
-        context = cache.context
+    def __init__(self, groups: CollectedGroups, inequality: CacheInequality, growth: Callable[[], int]) -> None:
+        super().__init__(groups, inequality, growth)
+        context = self.context
         nothing = pa.schema([])
         self._watch = KeyedRows("switching", nothing, context.budget, context.space, _MARKS)
         self._sieve = Sieve("switching", self._watch, context.budget, context.lanes, context.matches)
@@ -56,7 +54,7 @@ class ThreeCycle(Migration):
     def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         if self._role == "incrementing":
             watched = self._watch.newest(codes)
-            groups.add_one(self._watch.marks["tuples"], watched[watched >= 0])
+            add_one(self._watch.marks["tuples"], watched[watched >= 0])
 
     def begin_cycle(self, cycle: int) -> None:
         self._role = ("phase-out", "incrementing", "switching")[cycle % 3]
@@ -68,11 +66,11 @@ class ThreeCycle(Migration):
             self._publish()
 
     def _begin_counting(self) -> None:
-        room, watch = self.cache.context.room, self._watch
+        room, watch = self.context.room, self._watch
         codes, counts = room.groups()
-        outside = self.cache.rows.oldest(codes) < 0
+        outside = self.groups.rows.oldest(codes) < 0
         codes, counts = codes[outside], counts[outside]
-        most = int(_WATCH_SHARE * self.cache.context.budget.total / watch.row_bytes)
+        most = int(_WATCH_SHARE * self.context.budget.total / watch.row_bytes)
         codes = codes[np.argsort(-counts, kind="stable")[:most]]
         while len(codes) and not watch.make_room(len(codes)):
             codes = codes[: len(codes) // 2]
@@ -85,35 +83,35 @@ class ThreeCycle(Migration):
         watch = self._watch
         slots = watch.live()
         codes, rows, tuples = watch.map.code[slots], watch.marks["rows"][slots], watch.marks["tuples"][slots]
-        good = self.cache.worthwhile(tuples, rows)
+        good = self.inequality.worthwhile(tuples, rows)
         codes, rows, tuples = codes[good], rows[good], tuples[good]
-        gain = tuples * self.cache.tuple_bytes - self.cache.cache_cost(rows)
+        gain = tuples * self.inequality.tuple_bytes - self.inequality.cache_cost(rows)
         order = np.argsort(-gain, kind="stable")
-        cost = np.cumsum(self.cache.cache_cost(rows)[order] / self.cache.factor)
-        order = order[cost <= self.cache.reserve]
-        self._marked = self.cache.open(codes[order], 0)
+        cost = np.cumsum(self.inequality.cache_cost(rows)[order] / self.inequality.factor)
+        order = order[cost <= self.growth()]
+        self._marked = self.groups.open(codes[order], 0)
         self._counted = dict(zip(codes.tolist(), rows.tolist(), strict=True))
         watch.remove(slots)
         watch.trim()
 
     def _publish(self) -> None:
-        cache = self.cache
-        heads = cache.rows.oldest(self._marked)
+        groups, rows = self.groups, self.groups.rows
+        heads = rows.oldest(self._marked)
         heads = heads[heads >= 0]  # others were given up for want of memory
-        heads = heads[cache.rows.marks["state"][heads] & COLLECTING > 0]
-        copied = cache.group_rows(heads)
-        counted = [self._counted[code] for code in cache.rows.map.code[heads].tolist()]
+        heads = heads[rows.marks["state"][heads] & COLLECTING > 0]
+        copied = groups.group_rows(heads)
+        counted = [self._counted[code] for code in rows.map.code[heads].tolist()]
         assert copied.tolist() == counted, "a key was switched with only some of its rows"
-        cache.publish(heads)
+        groups.publish(heads)
         self._marked = np.empty(0, np.int64)
         self._counted = {}
 
     def on_load(self, load: Load) -> None:
         if self._role == "incrementing":
             for met in self._sieve.search(load.codes):
-                groups.add_one(self._watch.marks["rows"], met.newest)
+                add_one(self._watch.marks["rows"], met.newest)
         elif self._role == "switching":
-            for _ in self.cache.collect(load):
+            for _ in self.groups.collect(load, self.collecting):
                 continue
 
     def settle(self) -> None:

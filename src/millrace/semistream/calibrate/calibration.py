@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ from millrace.datasets.zipf import ZipfSampler
 from millrace.kernels.groups import MISS
 from millrace.master.store import MasterStore
 from millrace.rows.keyed_rows import Codes
+from millrace.semistream.choose.unit_cost_file import remember, remembered, remembered_at
 from millrace.semistream.choose.validate import check_master
 from millrace.semistream.join import SemiStreamJoin
 
@@ -58,6 +60,22 @@ _BY_BUDGET = ("c_H", "waiting", "c_R", "c_C", "c_J", "c_Q", "c_F")
 _JUDGED = ("c_B", "c_J")
 _PAGED = ("c_I", "page", "c_Q")
 _NEAR = 0.05  # a cost twice or none of what it is with other budgets is as bad as an error of this much in an equation
+
+
+def calibrated(master: MasterStore, *, again: bool = False, directory: Path | None = None) -> Calibration:
+    """Return the unit costs on this machine for masters like this one; measure them if they never were, or ``again``.
+
+    Parameters
+    ----------
+    directory
+        Where they are remembered; by default ``millrace`` in the user's cache directory (``XDG_CACHE_HOME``).
+    """
+    path = remembered_at(master, directory)
+    found = None if again else remembered(master, directory)
+    if found is None:
+        found = calibrate(master)
+        remember(path, found)
+    return found
 
 
 def calibrate(master: MasterStore, *, seconds: float = 16.0, seed: int = 0) -> Calibration:

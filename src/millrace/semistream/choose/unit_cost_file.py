@@ -22,31 +22,13 @@ from millrace.master.store import MasterStore
 _FORM = 2
 
 
-def calibrated(master: MasterStore, *, again: bool = False, directory: Path | None = None) -> Calibration:
-    """The unit costs on this machine for masters like this one; measured now if they never were, or if ``again``.
-
-    Parameters
-    ----------
-    directory
-        Where they are remembered; by default ``millrace`` in the user's cache directory (``XDG_CACHE_HOME``).
-    """
-    from millrace.semistream.calibrate.calibration import calibrate
-
-    path = remembered_at(master, directory)
-    found = None if again else _read(path)
-    if found is None:
-        found = calibrate(master)
-        _write(path, found)
-    return found
-
-
 def remembered(master: MasterStore, directory: Path | None = None) -> Calibration | None:
-    """What was measured before; None if nothing was."""
+    """Return what was measured before; None if nothing was."""
     return _read(remembered_at(master, directory))
 
 
 def remembered_at(master: MasterStore, directory: Path | None = None) -> Path:
-    """The file for this machine and masters like this one."""
+    """Return the file for this machine and masters like this one."""
     if directory is None:
         directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace"
     like = [
@@ -59,7 +41,7 @@ def remembered_at(master: MasterStore, directory: Path | None = None) -> Path:
 
 
 def processor() -> str:
-    """What the processor calls itself."""
+    """Return the name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -77,8 +59,8 @@ def _read(path: Path) -> Calibration | None:
         return None
 
 
-def _write(path: Path, found: Calibration) -> None:
-    """Remember it; a directory that cannot be written to means that it is measured again next time."""
+def remember(path: Path, found: Calibration) -> None:
+    """Write unit costs to a file; a directory that cannot be written to means that it is measured again next time."""
     plain = {"costs": found.costs.to_plain(), "page": found.disk.seek, "spread": found.spread}
     mine = path.with_suffix(f".{os.getpid()}")
     try:

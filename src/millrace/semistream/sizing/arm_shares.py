@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from millrace.core.budget import MemoryBudget
 from millrace.core.errors import BudgetTooSmallError
 from millrace.core.sizes import format_size
-from millrace.semistream.join import SemiStreamJoin
+from millrace.master.store import MasterStore
 
 _ROUNDS = 100
 
@@ -36,8 +38,23 @@ class Need:
     """What the user has given it."""
 
 
-def need_of(name: str, join: SemiStreamJoin, fixed: int | None, joins: int = 1) -> Need:
-    """The need of an arm, told by a join of it that is bound and has the least; ``joins`` of them work at a time."""
+class BoundJoin(Protocol):
+    """A join that is bound to its stream and has the least budget, as far as the share of its arm depends on it."""
+
+    @property
+    def budget(self) -> MemoryBudget: ...
+    @property
+    def store(self) -> MasterStore: ...
+    @property
+    def waits(self) -> bool: ...
+    @property
+    def whole_bytes(self) -> float | None: ...
+    @property
+    def tuple_bytes(self) -> float: ...
+
+
+def need_of(name: str, join: BoundJoin, fixed: int | None, joins: int = 1) -> Need:
+    """Return the need of an arm, of which ``joins`` joins work at a time."""
     if not join.waits:
         return Need(name, joins * join.budget.total, fixed=fixed)
     rows = join.store.rows

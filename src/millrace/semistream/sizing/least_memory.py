@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import pyarrow as pa
 
 from millrace.core.errors import BudgetTooSmallError
 from millrace.core.sizes import format_size
+from millrace.core.spec import On
 from millrace.cost.plan import LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, plan
+from millrace.master.store import MasterStore
 from millrace.rows.code_filter import LEAST_MATCHES, Sieve
-from millrace.semistream.arguments import JoinArguments
-from millrace.semistream.binding import Binding
+from millrace.rows.columns import plain_schema
+from millrace.semistream.arguments import JOIN_ARGUMENTS, JoinArguments
+from millrace.semistream.binding import Binding, bind
 from millrace.semistream.conditions.residual import Residual
 from millrace.semistream.waiting.condition_room import OpenRoom
 from millrace.semistream.waiting.order_buffer import WAITING, OrderBuffer
@@ -31,6 +37,18 @@ def least_bytes(arguments: JoinArguments, binding: Binding | None, b: int | None
     while (needed := rest + _start_bytes(arguments, b, least)) > least:  # shares of the budget grow with it
         least = needed
     return least
+
+
+def least_memory(
+    master: MasterStore | str | os.PathLike[str], on: On | None, how: str, stream: pa.Schema | None, **arguments: Any
+) -> int:
+    """Return the least budget of a join with these arguments; without ``stream``, of one without columns.
+
+    ``arguments`` are those of :class:`SemiStreamJoin <millrace.semistream.join.SemiStreamJoin>` but for the memory.
+    """
+    own = {name: arguments.pop(name) for name in [*arguments] if name not in JOIN_ARGUMENTS}
+    checked = JoinArguments.checked(master, on, how, options=own, **arguments)
+    return least_bytes(checked, None if stream is None else bind(checked, plain_schema(stream)))
 
 
 def check_least(arguments: JoinArguments, binding: Binding | None, b: int | None = None) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.core.errors import BudgetTooSmallError, ConfigError, MillraceError, SchemaError
+from millrace.core.errors import ConfigError, MillraceError, SchemaError
 from millrace.core.sizes import parse_size
 from millrace.core.spec import JoinSpec, On
 from millrace.master.store import MasterStore
 from millrace.semistream.arguments import AUTO
 from millrace.semistream.conditions.condition import Condition
 from millrace.semistream.join import SemiStreamJoin
+from millrace.semistream.sizing.least_memory import least_memory
 
 
 class Arm:
@@ -125,16 +126,12 @@ class Arm:
 
     def join(self, memory: int) -> SemiStreamJoin:
         """The arm as a join of its own with so many bytes."""
-        return SemiStreamJoin(
-            self.store,
-            self.on,
-            self.how,
-            algorithm=self.algorithm,
-            memory=memory,
-            columns=self.columns,
-            suffix=self.suffix,
-            **self.options,
-        )
+        return SemiStreamJoin(self.store, self.on, self.how, memory=memory, **self._arguments)
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        """Arguments of a join beside the master, the keys and the memory."""
+        return {"algorithm": self.algorithm, "columns": self.columns, "suffix": self.suffix, **self.options}
 
     @property
     def needs(self) -> list[str]:
@@ -144,16 +141,10 @@ class Arm:
 
     def least_join(self, stream: pa.Schema | None = None) -> SemiStreamJoin:
         """The arm as a join with the least bytes it starts with, bound to the stream if that is known."""
-        memory = 1
-        while True:
-            try:
-                join = self.join(memory)
-                if stream is not None:
-                    join.bind(stream)
-            except BudgetTooSmallError as error:
-                memory = max(memory + 1, error.minimum)
-            else:
-                return join
+        join = self.join(least_memory(self.store, self.on, self.how, stream, **self._arguments))
+        if stream is not None:
+            join.bind(stream)
+        return join
 
     def check_names(self, taken: Mapping[str, str]) -> None:
         """No column comes out under a name that is taken; ``taken`` says by whom."""
