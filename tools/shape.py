@@ -17,8 +17,8 @@ import cycles       strongly connected components of the modules' imports, and a
                     in it (modules, and sub-packages taken as one); imports in functions and under TYPE_CHECKING count.
                     A component that is the same set of modules at two levels counts once
 names twice         file names (without `__init__` and `__main__`) in several folders, class names in several modules
-set from outside    `x.attr = …` where x is not the method's own object, and attr is state of a class of the tree that is
-                    not the enclosing one; plain data apart. Where the class of x is not written down, attr's name
+set from outside    `x.attr = …` where x is not the method's own object, and attr is state of a class of the tree other than
+                    the enclosing one; plain data apart. Where the class of x is not written down, attr's name
                     decides, so a list may have a line too many
 """
 
@@ -35,7 +35,6 @@ from typing import Any
 from tools.source_tree import (
     Class,
     Function,
-    Module,
     Tree,
     assigned,
     dotted,
@@ -81,7 +80,7 @@ def cycles(graph: Graph) -> list[list[str]]:
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == number[node]:
-                    component = []
+                    component: list[str] = []
                     while not component or component[-1] != node:
                         component.append(stack.pop())
                     waiting -= set(component)
@@ -192,7 +191,7 @@ def shape(source: Path) -> dict[str, Any]:
         named[each.name].append(each.where)
     found = cycles_at_every_level(tree)
     outside = list(set_from_outside(tree))
-    lists = {
+    lists: dict[str, Any] = {
         "classes": [
             {
                 "class": each.name,
@@ -214,7 +213,9 @@ def shape(source: Path) -> dict[str, Any]:
         "set from outside": [
             {"where": where, "target": target, "of": of} for where, target, of, plain in outside if not plain
         ],
-        "plain data set": [{"where": where, "target": target, "of": of} for where, target, of, plain in outside if plain],
+        "plain data set": [
+            {"where": where, "target": target, "of": of} for where, target, of, plain in outside if plain
+        ],
     }
     maxima = {
         "state attributes of a class": max((len(each.all_state) for each in classes), default=0),

@@ -117,7 +117,7 @@ class Tree:
             return self.resolve(module, expression.value)
         if isinstance(expression, ast.Attribute):
             owner = dotted(expression.value)
-            for target in ([self._names[module.name].get(owner, owner), owner] if owner else []):
+            for target in [self._names[module.name].get(owner, owner), owner] if owner else []:
                 if target in self.modules:
                     return self._class_in(target, expression.attr)
             return None
@@ -240,9 +240,7 @@ def assigned(node: ast.AST) -> Iterator[ast.expr]:
     """Yield the single targets that a statement assigns to."""
     if isinstance(node, ast.Assign):
         targets = list(node.targets)
-    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
-        targets = [node.target]
-    elif isinstance(node, ast.For | ast.AsyncFor):
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For | ast.AsyncFor):
         targets = [node.target]
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
         targets = [node.optional_vars]

@@ -22,6 +22,7 @@ objects    objects made of classes that the tree defines (the push is repeated w
 from __future__ import annotations
 
 import argparse
+import dis
 import functools
 import inspect
 import json
@@ -33,21 +34,36 @@ from contextlib import contextmanager
 from enum import Enum
 from fnmatch import fnmatch
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 
-def batches(rows: int, keys: int, number: int, seed: int) -> list[pa.RecordBatch]:
+def names(keys: npt.NDArray[np.int64]) -> list[str]:
+    """Return keys as text."""
+    return [f"customer {key:08}" for key in keys]
+
+
+def batches(rows: int, keys: int, number: int, text: bool, seed: int) -> list[pa.RecordBatch]:
     """Return stream batches whose keys are skewed, with one in twenty that the master has not."""
     random = np.random.default_rng(seed)
     made = []
     for _ in range(number):
         key = (keys * random.random(rows) ** 3).astype(np.int64) + np.where(random.random(rows) < 0.05, keys, 0)
-        made.append(pa.record_batch({"custkey": key, "total": random.random(rows)}))
+        items = [f"item {i}" for i in random.integers(0, 99, rows)]
+        made.append(
+            pa.record_batch({"custkey": names(key) if text else key, "total": random.random(rows), "item": items})
+        )
     return made
+
+
+@functools.cache
+def _start(code: CodeType) -> int:
+    """Return where the body of a generator begins in its byte code."""
+    return next((each.offset for each in dis.get_instructions(code) if each.opname == "RESUME"), 0)
 
 
 class Trace:
@@ -79,7 +95,7 @@ class Trace:
         elif event == "call" and file.startswith(self._source):
             name = file[len(self._source) :]
             self.files[name] += 1
-            if frame.f_code.co_flags & inspect.CO_GENERATOR and frame.f_lasti <= 4:
+            if frame.f_code.co_flags & inspect.CO_GENERATOR and frame.f_lasti <= _start(frame.f_code):
                 self.generators += 1
             if self._stack:
                 self._cross(self._stack[-1], (frame, name))
@@ -149,10 +165,11 @@ def main() -> None:
     parser.add_argument("--algorithm", default="ssbj", help="default: ssbj")
     parser.add_argument("--how", default="inner", help="default: inner")
     parser.add_argument("--ordered", action="store_true", help="in the order of arrival; default: not")
-    parser.add_argument("--memory", default="256KB", help="default: 256KB")
+    parser.add_argument("--memory", default="384KB", help="default: 384KB")
     parser.add_argument("--master", type=int, default=20_000, help="rows of the master; default: 20000")
     parser.add_argument("--rows", type=int, default=2_000, help="rows of a batch; default: 2000")
-    parser.add_argument("--warm", type=int, default=1, help="batches before the traced one; default: 1")
+    parser.add_argument("--text", action="store_true", help="keys are text; default: whole numbers")
+    parser.add_argument("--warm", type=int, default=3, help="batches before the traced one; default: 3")
     parser.add_argument("--between", nargs=2, default=["loop", "order*"], metavar=("A", "B"), help="two sets of files")
     parser.add_argument("--within", default="*/semistream/*", help="files that may cross; default: */semistream/*")
     parser.add_argument("--list", action="store_true", help="print what is counted one by one")
@@ -163,9 +180,10 @@ def main() -> None:
 
     if not str(mr.__file__).startswith(str(options.source.resolve())):
         raise SystemExit(f"--source {options.source}: imported is {mr.__file__}; set PYTHONPATH={options.source}")
-    pushed = batches(options.rows, options.master, options.warm + 1, seed=1)
+    pushed = batches(options.rows, options.master, options.warm + 1, options.text, seed=1)
     with tempfile.TemporaryDirectory() as folder:
-        rows = {"custkey": np.arange(options.master), "name": [f"customer {i}" for i in range(options.master)]}
+        keys = np.arange(options.master)
+        rows = {"custkey": names(keys) if options.text else keys, "name": names(keys)}
         store = mr.MasterStore.build(pa.table(rows), f"{folder}/store", key="custkey")
 
         def warmed_up() -> mr.SemiStreamJoin:
