@@ -13,10 +13,11 @@ Which files: `--target GLOB …`, else `[tool.millrace.mutants] targets` of pypr
 working tree: `record` copies it to `.mutants/tree` and runs the tests there, `run` works in copies of that.
 
 A mutant is killed if a test fails, the tests cannot be collected, the process dies, or takes several times as long as
-unchanged. Tests run fastest first, at most `--most`, at first one of each test function; those that use Spark or take
-long come last and only if the others pass. Where no test runs the line itself (compiled kernels, code in
-processes that Spark starts), tests count that run its function, else its callers, else its file, else a module that
-imports it. A changed kernel and all that import it are compiled anew.
+unchanged (in processor time where Spark is not at work, else by the clock). Tests run fastest first, at most `--most`,
+at first one of each test function; those that use Spark or take long come last and only if the others pass. Where no
+test runs the line itself (compiled kernels, code in processes that Spark starts), tests count that run its function,
+else its callers, else its file, else a module that imports it. A changed kernel and all that import it are compiled
+anew.
 
 Hints, docstrings, messages of errors, assertions, `__repr__`, `check_invariants` and blocks for type checkers are never
 changed. A survivor can be equivalent: the change makes no difference. A person has to judge that.
@@ -56,6 +57,8 @@ from tools.source_tree import Tree, last_name
 _LEFT_OUT = (".git", ".venv", ".mutants", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "bench-data",
              "demo", "build", "dist", "*.egg-info", ".import_linter_cache")  # fmt: skip
 _QUICK_SECONDS = 3.0
+_PATIENCE = 4
+"""How many times its share of processor time a mutant may take by the clock, for others work on the machine too."""
 _KILLED = ("killed", "hang", "crash")
 
 
@@ -108,9 +111,8 @@ class Recording:
 
     def reaching(self, mutant: Mutant) -> tuple[str, set[str]]:
         """Return by what tests were found, and the tests that may notice a mutant."""
-        lines = range(mutant.line, mutant.line + 1)
         if mutant.function and not mutant.kernel:
-            if found := self._at(mutant.file, lines):
+            if found := self._at(mutant.file, self._statement(mutant.file, mutant.line)):
                 return "line", found
             if found := self._at(mutant.file, self._body(mutant.file, mutant.function)):
                 return "function", found
@@ -136,6 +138,19 @@ class Recording:
                 yield from below(child, name)
 
         yield from below(self._by_file[file].body, "")
+
+    def _statement(self, file: str, line: int) -> range:
+        """Return the lines of the innermost statement that a line belongs to, without the blocks in it."""
+        around = [
+            node
+            for node in ast.walk(self._by_file[file].body)
+            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        ]
+        if not around:
+            return range(line, line + 1)
+        inner = min(around, key=lambda node: (node.end_lineno or node.lineno) - node.lineno)
+        body = getattr(inner, "body", None)
+        return range(inner.lineno, body[0].lineno if body else (inner.end_lineno or inner.lineno) + 1)
 
     def _body(self, file: str, function: str) -> set[int]:
         return {
@@ -220,7 +235,7 @@ def record(folder: Path, thorough: bool, jobs: int, select: list[str]) -> None:
     parts.mkdir(parents=True)
     _synchronize(Path.cwd(), tree)
     marks = "not torture" if thorough else "not thorough and not torture"
-    spread = ["-n", str(jobs), "--dist", "loadgroup"] if jobs > 1 else ["-n", "0"]
+    spread = ["-n", str(jobs), "--dist", "loadgroup"] if jobs else ["-n", "0"]
     recording = ["-p", "tools.recording", "-m", marks, *spread, "-o", "xfail_strict=false"]
     where = {"MUTANTS_RECORD": str(parts.resolve())}
     print(f"recording in {tree}: {marks}", flush=True)
@@ -334,7 +349,7 @@ class Workplace:
         listed = self._path / "tests-of-mutant"
         listed.write_text("\n".join(test.name for test in tests))
         spark = any(test.spark for test in tests)
-        limit = 60 + factor * sum(test.seconds for test in tests) + 300 * kernel + 120 * spark
+        limit = 60 + factor * sum(test.seconds for test in tests) + 200 * kernel + 120 * spark
         command = python_command("-n", "0", "-x", "-m", "not torture", "--no-header", "-rfE", f"@{listed}")
         process = subprocess.Popen(
             [*command, "--basetemp", str(self._scratch)],
@@ -345,14 +360,14 @@ class Workplace:
             text=True,
             errors="replace",
             start_new_session=True,
-            preexec_fn=None if spark else _limit_memory,
+            preexec_fn=None if spark else functools.partial(_limit, int(limit)),
         )
         try:
-            out, _ = process.communicate(timeout=limit)
+            out, _ = process.communicate(timeout=_PATIENCE * limit)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            return {"status": "hang", "by": f"more than {limit:.0f} s"}
+            return {"status": "hang", "by": f"more than {_PATIENCE * limit:.0f} s"}
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # what it has started and left
@@ -363,13 +378,16 @@ class Workplace:
             return {"status": "survived"}
         if process.returncode == 5:
             return {"status": "no test"}
+        if process.returncode == -signal.SIGXCPU:
+            return {"status": "hang", "by": f"more than {limit:.0f} s of processor time"}
         if process.returncode < 0:
             return {"status": "crash", "by": f"signal {-process.returncode}"}
         return {"status": "killed", "by": by or f"pytest ended with {process.returncode}: {out[-300:]}"}
 
 
-def _limit_memory() -> None:
-    """Keep a mutant that allocates without end from taking the machine down."""
+def _limit(seconds: int) -> None:
+    """Keep a mutant that loops or allocates without end from holding the machine up."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
     resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 30, 4 << 30))
 
@@ -406,7 +424,9 @@ def run(recording: Recording, work: list[Mutant], folder: Path, options: argpars
                 of = f"[{done.total()}/{len(work)}] {result['status']:<9}{result['seconds']:>6} s"
                 print(f"{of}  {mutant.id} {place_of} {mutant.operator}", flush=True)
 
-    threads = [threading.Thread(target=at_work, args=(number,)) for number in range(min(options.jobs, len(work)))]
+    threads = [
+        threading.Thread(target=at_work, args=(number,)) for number in range(min(max(1, options.jobs), len(work)))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -17,8 +17,8 @@ import cycles       strongly connected components of the modules' imports, and a
                     in it (modules, and sub-packages taken as one); imports in functions and under TYPE_CHECKING count.
                     A component that is the same set of modules at two levels counts once
 names twice         file names (without `__init__` and `__main__`) in several folders, class names in several modules
-set from outside    `x.attr = …` where x is not the method's own object, and attr is state of a class of the tree other than
-                    the enclosing one; plain data apart. Where the class of x is not written down, attr's name
+set from outside    `x.attr = …` where x is not the method's own object, and attr is state of a class of the tree other
+                    than the enclosing one; plain data apart. Where the class of x is not written down, attr's name
                     decides, so a list may have a line too many
 """
 
@@ -111,7 +111,8 @@ def cycles_at_every_level(tree: Tree) -> list[tuple[str, list[str]]]:
 
 
 def _parents(names: Iterable[str]) -> set[str]:
-    return {name.rpartition(".")[0] for name in names} - {""}
+    parts = [name.split(".") for name in names]
+    return {".".join(each[:count]) for each in parts for count in range(1, len(each))}
 
 
 def _child(package: str, name: str) -> str | None:
