@@ -241,6 +241,8 @@ def record(folder: Path, thorough: bool, jobs: int, select: list[str]) -> None:
     print(f"recording in {tree}: {marks}", flush=True)
     subprocess.run(python_command(*recording, *select), cwd=tree, env=environment(tree.resolve(), **where), check=False)
     tests = _read_parts(parts)
+    if not tests:
+        raise SystemExit("no test ran, so nothing is recorded: see what pytest says above")
     failed = folder / "failed"
     failed.write_text("\n".join(name for name, test in tests.items() if not test["passed"]))
     if failed.read_text():  # some do not bear that their lines are recorded

@@ -33,28 +33,31 @@ _PEOPLE = re.compile(
 _VERBS = set(
     re.findall(
         r"[a-z]+",
-        """accept act add adjust adopt advance allocate allow answer append apply arrange ask assert assign attach await
-    balance begin bind block borrow bound bring build cache calculate call cancel cast change charge check choose clean
-    clear close collect combine commit compact compare compile complete compress compute connect consume continue
-    convert copy count cover create cut deal decide declare decode decompress define delete deliver derive describe
-    destroy detach detect determine discard dismiss display divide do download draw drop dump emit empty enable encode
-    end enforce ensure enter erase escape estimate evaluate evict examine exchange execute expand expect expire explain
-    expose extend extract fail fetch fill filter find finish fit fix flush fold follow forget form format forward free
-    freeze gather generate get give go group grow guard guess handle hash have hold ignore implement import include
-    increase index inform initialize insert install interrupt invert iterate join judge keep label launch lay learn
-    leave let limit link list listen load locate lock log look lower make map mark match measure meet merge migrate
-    move multiply name narrow normalize note notify observe obtain offer open order overwrite pack pad parse partition
-    pass pause peek perform pick place plan plot poll pop prefetch prepare present preserve print probe process produce
-    project promote propose prove provide prune publish pull push put query queue raise rank read rebuild recall
-    receive recompute record recover reduce refer refill refresh refuse register reject release reload remember remove
-    rename render reopen reorder repack repair repeat replace replay report request require reserve reset resize
-    resolve restart restore restrict resume retry return reuse reverse rewind rewrite roll rotate round run
-    sample save say scale scan schedule score search see seek select send separate serialize serve set settle share
-    shed shift show shrink shuffle shut sign simulate skip sleep slice snapshot solve sort spill split spread
-    start state step stop store stream strip subtract suggest sum support suspend swap switch synchronize take tell
-    test thin throw tick time touch trace track train transfer transform translate trim truncate try tune turn undo
-    unite unlock unpack update upload use validate verify visit wait wake walk warm warn watch widen work wrap write
-    yield zero""",
+        """accept account act add adjust adopt advance allocate allow answer append apply arrange ask assert assign
+        attach await balance begin bind blame block borrow bound bring build buy cache calculate calibrate
+        call cancel cast change charge check choose clean clear close collect combine commit compact compare
+        compile complete compress compute connect consume continue convert copy count cover create cut deal
+        decide declare decode decompress define delete deliver derive describe destroy detach detect
+        determine discard dismiss display divide do download draw drop dump emit empty enable encode end
+        enforce ensure enter erase escape estimate evaluate evict examine exchange execute expand expect
+        expire explain expose extend extract fail fetch fill filter find finish fit fix flush fold follow
+        forget form format forward free freeze gather generate get give go group grow guard guess handle
+        hash have hold ignore implement import include increase index inform initialize insert install
+        interrupt invert iterate join judge keep label launch lay learn leave let limit link list listen
+        load locate lock log look lower make map mark match measure meet merge migrate move multiply name
+        narrow normalize note notify observe obtain offer open order overwrite pack pad parse partition pass
+        pause peek perform pick place plan plot poll pop predict prefetch prepare present preserve print
+        probe process produce project promote propose prove provide prune publish pull push put query queue
+        raise rank read rebuild recall receive recompute record recover reduce refer refill refresh refuse
+        register reject release reload remember remove rename render reopen reorder repack repair repeat
+        replace replay report request require reserve reset resize resolve restart restore restrict resume
+        retry return reuse reverse rewind rewrite roll rotate round run sample save say scale scan schedule
+        score search see seek select send separate serialize serve set settle share shed shift show shrink
+        shuffle shut sign simulate skip sleep slice snapshot solve sort spill split spread start state step
+        stop store stream strip subtract suggest sum support suspend swap switch synchronize take tell test
+        thin throw tick time touch trace track train transfer transform translate trim truncate try tune
+        turn undo unite unlock unpack update upload use validate verify visit wait wake walk warm warn watch
+        widen work wrap write yield zero""",
     )
 )
 
