@@ -2,7 +2,7 @@
 
     python -m tools.trace_batch                                  # the tree in src, algorithm ssbj
     python -m tools.trace_batch --list                           # with the files, crossings and classes one by one
-    PYTHONPATH=../before/src python -m tools.trace_batch --source ../before/src
+    python -m tools.trace_batch --source ../before/src           # another tree
     python -m tools.trace_batch --algorithm lookup --ordered     # any join, through its public arguments
     python -m tools.trace_batch --between 'loop' 'order*|wait*'  # crossings of other parts
 
