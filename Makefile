@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.millrace-setup
 
-.PHONY: setup demo test thorough check torture bench clean
+.PHONY: setup demo test thorough check torture bench mutants clean
 
 setup: $(STAMP)
 
@@ -47,6 +47,13 @@ torture: setup         ## long crash campaigns: queries killed over and over, ev
 bench: setup           ## the papers' experiments in small, with a report; docs/experiments.md says how to run them large
 	$(BIN)/millrace bench run --size small --fresh
 
+COUNT ?= 200
+SEED  ?= 0
+mutants: setup         ## 200 small faults put into copies of the source, to see which of them no test finds; takes hours
+	@test -f .mutants/recording.json || $(BIN)/python -m tools.mutants record --thorough
+	$(BIN)/python -m tools.mutants run --count $(COUNT) --seed $(SEED)
+	$(BIN)/python -m tools.mutants run --count $(COUNT) --seed $(SEED) --thorough
+
 clean:
-	rm -rf $(VENV) bench-data demo build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) bench-data demo build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutants
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Scripts for those who work on the tree; docs/development.md introduces them."""

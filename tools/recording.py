@@ -1,0 +1,68 @@
+"""A plugin for pytest that writes down which lines each test runs, its time, and whether it passes.
+
+`tools.mutants record` loads it. With `MUTANTS_RECORD` in the environment, a folder, every process writes a file of
+coverage and one of tests there; with `MUTANTS_LINES=0` only that of tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import coverage
+import pytest
+
+
+class Recording:
+    """What one process of pytest runs."""
+
+    def __init__(self, folder: Path, lines: bool) -> None:
+        name = f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{os.getpid()}"
+        self._tests, self._found = folder / f"tests.{name}.json", dict[str, dict[str, object]]()
+        self._coverage = None
+        if lines:
+            data = str(folder / f"coverage.{name}")
+            self._coverage = coverage.Coverage(data_file=data, config_file=False, source=["src"], messages=False)
+            self._coverage.set_option("run:disable_warnings", ["module-not-measured", "no-data-collected"])
+            self._coverage.start()
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Attribute lines to the test while it is set up, called and torn down."""
+        self._found[item.nodeid] = {
+            "seconds": 0.0,
+            "passed": False,
+            "spark": "spark" in getattr(item, "fixturenames", ()),
+            "thorough": item.get_closest_marker("thorough") is not None,
+        }
+        if self._coverage is not None:
+            self._coverage.switch_context(item.nodeid)
+        yield
+        if self._coverage is not None:
+            self._coverage.switch_context("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add up a test's time, and note if it passed."""
+        test = self._found.get(report.nodeid)
+        if test is None:
+            return  # the process that only hands tests out
+        if report.when == "call":
+            test |= {"seconds": round(report.duration, 3), "passed": report.passed}
+        elif report.failed:
+            test["passed"] = False
+
+    def pytest_sessionfinish(self) -> None:
+        """Write what was recorded."""
+        if self._coverage is not None:
+            self._coverage.stop()
+            self._coverage.save()
+        self._tests.write_text(json.dumps(self._found))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to record where a folder for it is named."""
+    folder = os.environ.get("MUTANTS_RECORD")
+    if folder:
+        config.pluginmanager.register(Recording(Path(folder), os.environ.get("MUTANTS_LINES") != "0"))
