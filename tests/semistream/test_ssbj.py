@@ -41,7 +41,7 @@ def cache_of(join: mr.SemiStreamJoin) -> BalancedCache:
 def cached_keys(join: mr.SemiStreamJoin) -> set[int]:
     """Keys that the cache answers for, rows or none."""
     rows = cache_of(join).rows
-    heads = cache_of(join)._heads()
+    heads = cache_of(join).groups.heads
     done = rows.marks["state"][heads] & COLLECTING == 0
     return set(rows.map.code[heads[done]].tolist())
 
