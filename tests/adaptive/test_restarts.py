@@ -66,3 +66,22 @@ def test_a_restart_between_units_changes_no_row(algorithm: str, how: str) -> Non
     assert units > 1
     assert how == "anti" or join.metrics.rows_reactive
     assert found([*out, *join.finish()]) == expected
+
+
+@pytest.mark.parametrize("how", ["full", "semi", "anti"])
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_work_on_disk_changes_no_row_whether_or_not_input_interrupts_it(interrupted: bool, how: str) -> None:
+    """Blocks that are in memory meanwhile go when rows come in; which of their rows have a partner stays known."""
+    join = StreamJoin("k", how=how, memory=26_000, block=600, max_outer_blocks=3)
+    out: list[pa.RecordBatch] = []
+    for start in range(0, _ROWS, 40):
+        for side in ("left", "right"):
+            out += join.push(side, rows(side, start, start + 40))
+    units = 0
+    while join.work:
+        out += join.idle()
+        units += 1
+        if interrupted:
+            out += join.push("left", rows("left", 0, 0))
+    assert units > 10
+    assert found([*out, *join.finish()]) == truth(how)
