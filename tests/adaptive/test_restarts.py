@@ -58,6 +58,8 @@ def test_a_restart_between_units_changes_no_row(algorithm: str, how: str) -> Non
     while join.work:
         out += join.idle()
         units += 1
+        if algorithm in ("hmj", "rpj") and units % 4:
+            continue  # their units are many and small
         again = fresh()
         again.restore(join.snapshot())
         again.check_invariants()
@@ -66,6 +68,7 @@ def test_a_restart_between_units_changes_no_row(algorithm: str, how: str) -> Non
     assert units > 1
     assert how == "anti" or join.metrics.rows_reactive
     assert found([*out, *join.finish()]) == expected
+    assert join.area.blocks == 0, "nothing stays on disk"
 
 
 @pytest.mark.parametrize("how", ["full", "semi", "anti"])
