@@ -20,10 +20,10 @@ from millrace.core.spec import JoinSpec
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
 from millrace.semistream.join import SemiStreamJoin
-from millrace.spark.blobs import to_blob
-from millrace.spark.carry import Wheelwork
-from millrace.spark.leaving import WayOut
-from millrace.spark.plan import JoinPlan
+from millrace.spark.transport.batch_bytes import to_blob
+from millrace.spark.enrich.carry import Wheelwork
+from millrace.spark.transport.output_files import WayOut
+from millrace.spark.enrich.join_plan import JoinPlan
 from millrace.testing.oracle import assert_same_rows, oracle_join
 from millrace.worker.handover import read_again
 
