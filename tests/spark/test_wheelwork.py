@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -128,6 +129,8 @@ def test_every_batch_by_a_new_worker(tmp_path: Path, unique: bool, how: str, mem
             got += rows_of(processor.handleExpiredTimer((0,), FakeTimer(now), None))
         assert now < 10_000, "the waiting room does not empty"
     assert not waiting(handle), "nobody's rows are in the state store in the end"
+    copies = [path.read_bytes() for path in (tmp_path / "soft").rglob("*.copy")]
+    assert copies == [handle.states["kept"].map[("cache",)][0]], "nor are copies of them on the disk"
     master = store.to_table()
     assert_same_rows(got, oracle_join(pa.Table.from_batches([whole]), master, JoinSpec.of("key", how)))
 
@@ -182,6 +185,50 @@ def test_a_checkpoint_goes_on_with_an_index_and_not_with_another_algorithm(tmp_p
     got += turned(plan, second, 20)
     assert len(got) > 0
     assert sum(map(len, got)) > 2_000, "those of the first batch are answered by the second"
+
+
+@pytest.mark.parametrize("turns", [3, 7])
+def test_input_and_a_timer_in_one_micro_batch_turn_the_wheel_once(tmp_path: Path, turns: int) -> None:
+    """To turn it is to read the master: twice takes twice the time, and gives out rows of one micro-batch in two."""
+    store = MasterStore.build(synthetic_master(ROWS), tmp_path / "store", key="key", index=False)
+    source = iter(zipf_stream(ROWS, 0.5, batch_rows=300, seed=6))
+    batches = [*islice(source, 4)]
+    plan = _plan(store, batches[0].schema, "left", 200_000, 100, str(tmp_path / "soft"))
+    handle = FakeHandle()
+
+    def at_work() -> Wheelwork:
+        processor = Wheelwork(plan, turns, WayOut(StructType()))
+        processor.init(handle)
+        return processor
+
+    def turned() -> int:
+        line, _, _ = handle.states["kept"].map[("head",)][0].partition(b"\n")
+        return int(json.loads(line)["progress"]["turned"])
+
+    share = -(-ROWS // turns)
+    now, before = 0, 0
+    for batch in batches:
+        now += 10
+        due = {at for at in handle.timers if at <= now}
+        frame = pd.DataFrame({"blob": [to_blob(batch)]})
+        rows_of(at_work().handleInputRows((0,), iter([frame]), FakeTimer(now)))
+        assert share <= turned() - before < share + 100, "pages are read whole"
+        before = turned()
+        assert bool(due) == (batch is not batches[0])
+        for _ in due:
+            state = deepcopy(handle)
+            assert [*at_work().handleExpiredTimer((0,), FakeTimer(now), None)] == [], "nor are there metrics"
+            assert handle.states["kept"].map == state.states["kept"].map
+            assert handle.timers == state.timers
+        handle.timers -= due
+    assert waiting(handle)
+    while waiting(handle):
+        [now] = handle.timers  # no input comes, and the timer goes off on time
+        handle.timers = set()
+        before = turned()
+        rows_of(at_work().handleExpiredTimer((0,), FakeTimer(now), None))
+        assert turned() > before
+    assert not handle.timers
 
 
 def _plan(store: MasterStore, schema: pa.Schema, how: str, memory: int, b: int, scratch: str) -> JoinPlan:
