@@ -6,7 +6,10 @@ to test, and neighbours in one parameter differ in the others, so every algorith
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -28,3 +31,40 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in combinations:
             if (crc32(name.encode()) + sum(item.callspec.indices.values())) % step:
                 item.add_marker(pytest.mark.thorough)
+
+
+@pytest.fixture
+def power_cut(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Copy what a power cut now would leave of a folder: of each file the bytes flushed last, of each folder the names.
+
+    With ``renamed=True`` the names in the folder itself are those of now: the system may have written them already.
+    """
+    files: dict[int, bytes] = {}
+    folders: dict[int, dict[str, tuple[int, bool]]] = {}
+    flush = os.fsync
+
+    def names(place: str | Path) -> dict[str, tuple[int, bool]]:
+        return {entry.name: (entry.inode(), entry.is_dir()) for entry in os.scandir(place)}
+
+    def fsync(descriptor: int) -> None:
+        flush(descriptor)
+        place, number = os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor).st_ino
+        if os.path.isdir(place):
+            folders[number] = names(place)
+        else:
+            files[number] = Path(place).read_bytes()
+
+    def copy(entries: dict[str, tuple[int, bool]], target: Path) -> Path:
+        target.mkdir()
+        for name, (number, is_folder) in entries.items():
+            if is_folder:
+                copy(folders.get(number, {}), target / name)
+            else:
+                (target / name).write_bytes(files.get(number, b""))
+        return target
+
+    def leave(folder: Path, target: Path, *, renamed: bool = False) -> Path:
+        return copy(names(folder) if renamed else folders.get(folder.stat().st_ino, {}), target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return leave

@@ -293,7 +293,9 @@ def test_columns_that_do_not_fit_are_forgotten() -> None:
     join.bind(c=pa.schema([("y", pa.int64())]))
     with pytest.raises(SchemaError, match=r"on b\.y = c\.y: .*cast one of them"):
         join.bind(b=pa.schema([("x", pa.string()), ("y", pa.string())]))
-    assert join.bind(a=pa.schema([("x", pa.int64())]), b=pa.schema([("x", pa.int64()), ("y", pa.int64())])) is not None
+    schema = join.bind(a=pa.schema([("x", pa.int64())]), b=pa.schema([("x", pa.int64()), ("y", pa.int64())]))
+    assert schema is not None
+    assert [(field.name, field.type) for field in schema] == [("x", pa.int64()), ("y", pa.int64())]
 
 
 def test_names() -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import Result
 
-from millrace.cli.files import FileError, TableWriter
+from millrace.cli.files import FileError, StreamFiles, TableWriter
 from millrace.datasets import STREAM_SCHEMA, synthetic_master, zipf_stream
 
 Cli = Callable[..., Result]
@@ -91,6 +91,20 @@ def test_bad_options(cli: Cli, tmp_path: Path, arguments: list[str], message: st
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_a_power_cut_after_the_rename_leaves_the_whole_table(
+    name: str, cli: Cli, tmp_path: Path, power_cut: Callable[..., Path]
+) -> None:
+    """The file is flushed before it takes the place of the old one, so that there is one of them in any case."""
+    folder = tmp_path / "tables"
+    assert cli("generate", "stream", folder / name, "--rows", 10).exit_code == 0
+    assert cli("generate", "stream", folder / name, "--rows", 1_000, "--overwrite").exit_code == 0
+    kept = power_cut(folder, tmp_path / "kept", renamed=True)
+    assert [path.name for path in kept.iterdir()] == [name]
+    assert (kept / name).read_bytes() == (folder / name).read_bytes()
+    assert StreamFiles(kept / name).rows == 1_000
 
 
 def test_a_folder_is_not_written_over(cli: Cli, tmp_path: Path) -> None:

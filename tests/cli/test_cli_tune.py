@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from millrace.core.errors import ConfigError
 from millrace.cost.frequencies import Frequencies
 from millrace.datasets import synthetic_master
 from millrace.semistream.calibrate import calibration
-from millrace.semistream.calibrate.calibration import calibrate, calibrated
+from millrace.semistream.calibrate.calibration import CalibrationBench, calibrate, calibrated
 from millrace.semistream.choose.choice import choose
 from millrace.semistream.choose.unit_cost_file import remembered, remembered_at
 
@@ -100,14 +101,53 @@ def test_unit_costs_of_this_machine(store: mr.MasterStore, tmp_path: Path) -> No
         assert costs == found.costs.at(memory)
         assert costs.waiting + costs.c_O + costs.c_R > 0
         assert costs.hit + costs.c_L > 0
-    assert found.disk.seek >= 0
-    assert "a page found through the index" in found.explain()
-    assert all(spread >= 0 for spread in found.spread.values())
+    assert f"a page found through the index: {found.disk.seek * 1e6:.2f} µs" in found.explain()
+    assert set(found.spread) == {*vars(found.costs.costs[0]), "page"}
+    assert all(math.isfinite(spread) for spread in found.spread.values())
     small = mr.MasterStore.build(synthetic_master(100), tmp_path / "small", "key")
     with pytest.raises(ConfigError, match="has 100 rows"):
         calibrate(small)
     with pytest.raises(ConfigError, match="seconds"):
         calibrate(store, seconds=float("nan"))
+
+
+_TRUE = {"c_H": 2e-9, "waiting": 9e-7, "c_R": 3e-8, "c_C": 4e-8, "c_J": 2e-8, "c_Q": 5e-8, "c_F": 6e-9}
+_TRUE_FOR_ALL = {"c_step": 3e-6, "c_I": 7e-7, "c_B": 2e-6, "page": 4e-6}
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_the_unit_costs_are_those_that_explain_the_times(
+    indexed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joins that take exactly what these costs say: the costs are found again, those of no join are 0."""
+    master = mr.MasterStore.build(synthetic_master(5_000), tmp_path / "s", "key", index=indexed)
+    look = calibration._Run.look
+    counted: set[str] = set()
+
+    def took(run: calibration._Run) -> calibration._Look:
+        seen = run.looks[0] if run.looks else look(run)
+        counted.update(name for name, count in seen.counts.items() if count)
+        seconds = sum(count * (_TRUE | _TRUE_FOR_ALL)[name] for name, count in seen.counts.items())
+        alike = calibration._Look(seconds, seen.tuples, seen.counts)
+        run.looks[:] = [alike] * 3
+        return alike
+
+    monkeypatch.setattr(calibration._Run, "look", took)
+    bench = CalibrationBench(master, seconds=0.01)
+    for _ in range(3):
+        bench.look()
+    assert all(len(run.looks) == bench.rounds for run in bench._every)
+    found = bench.found()
+    assert counted >= {"c_step", "c_H", "waiting", "c_R", "c_C"}
+    assert ({"c_I", "page", "c_Q", "c_F"} <= counted) == indexed
+    assert found.disk.seek == pytest.approx(_TRUE_FOR_ALL["page"] if indexed else 0.0)
+    for costs in found.costs.costs:
+        for name, true in (_TRUE | _TRUE_FOR_ALL).items():
+            if name not in ("waiting", "page"):
+                assert getattr(costs, name) == pytest.approx(true if name in counted else 0.0), name
+        assert costs.c_S + costs.c_A + costs.c_E + costs.c_O == pytest.approx(_TRUE["waiting"])
+        assert (costs.c_L > 0) <= indexed
+    assert max(found.spread[name] for name in ("c_H", "c_step", "c_R", "page")) < 1e-6, "every round says the same"
 
 
 def test_what_was_measured_is_remembered(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,164 @@ def test_a_builder_killed_while_it_replaces_a_store_loses_neither(after: bool, r
     assert [path.name for path in target.parent.iterdir()] == [target.name]
 
 
+# what a power cut leaves
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["fresh", "overwrite"])
+def test_a_power_cut_leaves_the_whole_new_store_once_its_name_is_there(
+    old: bool, target: Path, tmp_path: Path, power_cut: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file and folder is flushed before the rename, and the rename itself before the build returns."""
+    if old:
+        built_at(target)
+    swap = building._rename
+    kept = []
+
+    def watched(source: Path, place: Path, flag: int) -> None:
+        swap(source, place, flag)
+        kept.append(power_cut(target.parent, tmp_path / "early", renamed=True) / "store")
+
+    monkeypatch.setattr(building, "_rename", watched)
+    MasterStore.build(TABLE.slice(0, 50), target, "k", page_rows=16, shards=2, overwrite=True)
+    kept.append(power_cut(target.parent, tmp_path / "late") / "store")
+    assert len(kept) == 2
+    for store in map(MasterStore.open, kept):
+        store.verify()
+        assert (store.rows, store.indexed, store.info()["records"]) == (50, True, True)
+
+
+def test_a_power_cut_after_an_index_was_added_leaves_it(
+    target: Path, tmp_path: Path, power_cut: Callable[..., Path]
+) -> None:
+    built_at(target, index=False)
+    MasterStore.add_index(target)
+    kept = MasterStore.open(power_cut(target.parent, tmp_path / "kept") / "store")
+    kept.verify()
+
+
 # others at the same place
+
+
+def test_of_two_builds_of_one_store_that_which_began_first_may_end_last(target: Path) -> None:
+    """The second neither takes the first's files for leftovers of a killed one nor is replaced by it."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield TABLE.to_batches()[0]
+        built_at(target)
+        yield TABLE.to_batches()[0]
+
+    with pytest.raises(StoreExistsError, match="made by somebody else meanwhile; it was left alone"):
+        MasterStore.build(batches(), target, "k")
+    left_whole(target, 100)
+
+
+def test_of_two_builds_of_one_store_that_which_began_first_may_end_first(target: Path) -> None:
+    other_reads, first_ended = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def others() -> Iterator[pa.RecordBatch]:
+        yield TABLE.to_batches()[0]
+        other_reads.set()
+        assert first_ended.wait(60)
+        yield TABLE.to_batches()[0]
+
+    def build_other() -> None:
+        try:
+            MasterStore.build(others(), target, "k")
+        except StoreError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=build_other)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield TABLE.to_batches()[0]
+        thread.start()
+        assert other_reads.wait(60)
+
+    try:
+        assert MasterStore.build(batches(), target, "k").rows == 100
+    finally:
+        first_ended.set()
+        thread.join()
+    assert [type(error) for error in errors] == [StoreExistsError]
+    assert "made by somebody else meanwhile; it was left alone" in str(errors[0])
+    left_whole(target, 100)
+
+
+def test_of_two_builds_that_replace_a_store_the_last_to_end_remains(target: Path) -> None:
+    built_at(target)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield TABLE.to_batches()[0]
+        assert built_at(target, overwrite=True).rows == 100
+        yield TABLE.to_batches()[0]
+
+    assert MasterStore.build(batches(), target, "k", overwrite=True).rows == 200
+    left_whole(target, 200)
+
+
+def left_whole(target: Path, rows: int) -> None:
+    """The store can be opened, is sound and alone in its folder."""
+    store = MasterStore.open(target)
+    store.verify()
+    assert store.rows == rows
+    assert [path.name for path in target.parent.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_what_takes_the_place_of_a_store_meanwhile_is_not_replaced(kind: str, old: bool, target: Path) -> None:
+    """With ``overwrite`` too: what is replaced is looked at again when the build ends."""
+    if old:
+        built_at(target)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield TABLE.to_batches()[0]
+        if old:
+            target.rename(target.with_name("elsewhere"))
+        if kind == "folder":
+            target.mkdir()
+        (target / "precious" if kind == "folder" else target).write_text("x")
+
+    with pytest.raises(StoreExistsError, match="exists and is not a master store, so it is not replaced"):
+        MasterStore.build(batches(), target, "k", overwrite=True)
+    assert (target / "precious" if kind == "folder" else target).read_text() == "x"
+    assert sorted(path.name for path in target.parent.iterdir()) == (["elsewhere"] if old else []) + ["store"]
+
+
+@pytest.fixture
+def no_renameat2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that cannot swap two folders in one call."""
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+
+
+def test_a_system_without_swapping_replaces_a_store_too(target: Path, no_renameat2: None) -> None:
+    built_at(target)
+    MasterStore.build(TABLE.slice(0, 7), target, "k", overwrite=True)
+    left_whole(target, 7)
+
+
+def test_a_system_without_swapping_leaves_a_store_made_meanwhile_alone(target: Path, no_renameat2: None) -> None:
+    test_of_two_builds_of_one_store_that_which_began_first_may_end_last(target)
+
+
+def test_a_system_without_swapping_keeps_the_old_store_until_the_new_one_is_there(
+    target: Path, no_renameat2: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built_at(target)
+    rename = Path.rename
+    rows = []
+
+    def watched(self: Path, other: Path) -> Path:
+        done = rename(self, other)
+        stores = [path for path in target.parent.iterdir() if (path / "manifest.json").exists()]
+        rows.append(sorted(MasterStore.open(path).rows for path in stores))
+        return done
+
+    monkeypatch.setattr(Path, "rename", watched)
+    MasterStore.build(TABLE.slice(0, 7), target, "k", overwrite=True)
+    assert rows
+    assert all(there == [7, 100] for there in rows), "both are somewhere until the new one has the name"
 
 
 def test_what_appears_at_the_target_meanwhile_is_left_alone(target: Path) -> None:

@@ -15,6 +15,7 @@ from millrace.core.errors import CorruptStoreError
 from millrace.master.read import record_file as records
 from millrace.master.read.record_file import FILE, Layout
 from millrace.master.store import MasterStore
+from millrace.rows.columns import output_columns
 from millrace.testing.oracle import assert_same_rows
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[object]]] = {
@@ -46,7 +47,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60, derandomize=True)
 @given(tables(), st.integers(1, 3), st.sampled_from([1, 7, 1000]), st.data())
 def test_records_are_the_rows(
     tmp_path_factory: pytest.TempPathFactory, master: pa.Table, shards: int, page_rows: int, data: st.DataObject
@@ -109,3 +110,47 @@ def test_only_columns_that_fit_are_in_the_record() -> None:
     layout = Layout.of(schema, {"long": 65}, {"k": 0, "flag": 0, "long": 0, "some": 1})
     assert layout == Layout(8, {"k": (0, 8)})
     assert Layout.of(schema, {"long": 65}, {}) is None
+
+
+@pytest.mark.parametrize("longest", [0, 1, 63, 64, 65])
+@pytest.mark.parametrize("block", [1, 7, 8192])
+def test_columns_of_all_widths_side_by_side(
+    longest: int, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts at odd and even places, up to the longest that is kept, and one byte more, which is left to the pages."""
+    monkeypatch.setattr(records, "_BLOCK", block)
+    rows = 30
+    numbers = np.arange(rows)
+    master = pa.table(
+        {
+            "key": numbers,
+            "three": pa.array([bytes([i, 255 - i, 7]) for i in range(rows)], pa.binary(3)),
+            "one": pa.array(numbers, pa.int8()),
+            "wide": pa.array(numbers * 2**40),
+            "text": ["ab"[i % 2] * (i % (longest + 1)) for i in range(rows - 1)] + ["x" * longest],
+            "two": pa.array(-numbers, pa.int16()),
+            "other": ["é" * (i % 4) for i in range(rows)],
+            "four": pa.array(numbers / 8, pa.float32()),
+            "twice": pa.array(numbers * 0.5),
+            "money": pa.array(numbers.tolist(), pa.decimal128(20, 2)),
+        }
+    )
+    store = MasterStore.build(master, tmp_path / "s", "key", page_rows=8)
+    store.verify()
+    layout = store.manifest.shards[0].layout
+    assert layout is not None
+    assert set(layout.fields) == set(master.schema.names) - ({"text"} if longest > 64 else set())
+    for name, (at, size) in layout.fields.items():
+        assert at % (2 if name in ("text", "other") else size if size in (1, 2, 4, 8) else 1) == 0, name
+    order = np.random.default_rng(1).permutation(rows)
+    for columns in (range(len(master.schema)), [8, 0, 3], [4, 9, 1], [6]):
+        names = [store.schema.names[i] for i in columns]
+        outputs = output_columns(pa.schema([store.schema.field(name) for name in names]), 2 * rows)
+        for some in (order, order[:5]):
+            for task in store.mapped(0).gather(list(columns), some, outputs):
+                task()
+        for name, output in zip(names, outputs, strict=True):
+            finished = output.finish()
+            finished.validate(full=True)
+            expected = master[name].take(pa.array(np.concatenate([order, order[:5]])))
+            assert finished.to_pylist() == expected.to_pylist(), name

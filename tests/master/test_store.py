@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,9 @@ from millrace.core.errors import (
     StoreNotFoundError,
     StoreVersionError,
 )
-from millrace.master.store import MasterStore
+from millrace.master.manifest import FileEntry, Manifest
+from millrace.master.read import record_file as records
+from millrace.master.store import MasterStore, checksum
 from millrace.rows.key_codes import KeyCoder
 from millrace.testing.cases import KEY_KINDS, PAYLOADS, JoinCase, KeyKind
 from millrace.testing.conformance import built
@@ -305,8 +309,206 @@ def test_a_store_opened_before_it_was_replaced_does_not_mix_the_two(target: Path
     changed = TABLE.set_column(0, "v", pa.array(range(1000, 1100), pa.int32()))
     MasterStore.build(changed, target, "k", page_rows=16, overwrite=True)
     assert (old.codes(0) == codes).all()
-    try:
-        values = old.to_table().column("v").to_pylist()
-    except StoreError:
-        return
-    assert values == list(range(100)), "an old handle read new rows"
+    assert old.to_table().column("v").to_pylist() == list(range(100)), "an old handle read new rows"
+
+
+def test_an_open_store_needs_its_files_no_longer(target: Path) -> None:
+    """All of them are mapped when it is opened, so a store that is replaced or removed can be read to the end."""
+    built_at(target, shards=2)
+    store = MasterStore.open(target)
+    shutil.rmtree(target)
+    assert_same_rows(store.to_table(), TABLE.select(["k", "v", "s"]))
+    for shard in range(2):
+        codes = store.codes(shard)
+        assert len(codes)
+        assert (codes[store.index(shard).rows_of(codes)] == codes).all()
+
+
+@pytest.mark.parametrize("rows", [100, 7], ids=["as long", "shorter"])
+def test_a_store_replaced_while_it_is_opened_is_opened_again(
+    rows: int, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest was read before, the files are those of the new store: as long as the old ones or not."""
+    built_at(target)
+    changed = TABLE.set_column(0, "v", pa.array(range(1000, 1100), pa.int32())).slice(0, rows)
+    opened = MasterStore._mapped
+    seen: list[str] = []
+
+    def meanwhile(path: Path, manifest: Manifest) -> MasterStore:
+        seen.append(manifest.snapshot)
+        if len(seen) == 1:
+            MasterStore.build(changed, target, "k", page_rows=16, overwrite=True)
+        return opened(path, manifest)
+
+    monkeypatch.setattr(MasterStore, "_mapped", staticmethod(meanwhile))
+    store = MasterStore.open(target)
+    assert store.manifest.snapshot == Manifest.read(target).snapshot != seen[0]
+    assert store.to_table().column("v").to_pylist() == list(range(1000, 1000 + rows))
+    store.verify()
+
+
+# faults that the checksums agree with, as one in the writer would be
+
+
+def sealed(target: Path) -> None:
+    """Write the manifest anew, with the lengths and checksums the files have now."""
+    manifest = Manifest.read(target)
+
+    def of_now(entry: FileEntry) -> FileEntry:
+        return FileEntry(entry.path, (target / entry.path).stat().st_size, checksum(target / entry.path))
+
+    shards = [
+        replace(
+            shard,
+            codes=of_now(shard.codes),
+            data=of_now(shard.data),
+            index=tuple(map(of_now, shard.index)),
+            records=shard.records and of_now(shard.records),
+        )
+        for shard in manifest.shards
+    ]
+    replace(manifest, shards=shards).write(target)
+
+
+@pytest.mark.parametrize(
+    ("file", "cut", "words"),
+    [
+        ("codes.i64", 8, "codes.i64: expected 800 bytes of key codes"),
+        ("starts.index", 4, "starts.index: not the index of 100 rows"),
+        ("entries.index", 12, "starts.index: not the index of 100 rows"),
+        ("rows.records", 8, "rows.records: not the records of 100 rows"),
+    ],
+)
+def test_files_of_other_lengths_than_the_rows_need_are_not_opened(
+    file: str, cut: int, words: str, target: Path
+) -> None:
+    built_at(target)
+    truncate(target / "shard-0000" / file, cut)
+    sealed(target)
+    with pytest.raises(CorruptStoreError, match=words):
+        MasterStore.open(target)
+
+
+@pytest.mark.parametrize(
+    ("columns", "page_rows", "words"),
+    [(["k", "s", "v"], 16, "its columns are not those"), (["k", "v", "s"], 17, "expected 7 pages; it has 6")],
+)
+def test_rows_in_other_columns_or_pages_are_not_opened(
+    columns: list[str], page_rows: int, words: str, target: Path
+) -> None:
+    built_at(target, index=False)
+    with pa.ipc.new_file(target / "shard-0000" / "rows.arrow", TABLE.select(columns).schema) as writer:
+        writer.write_table(TABLE.select(columns), max_chunksize=page_rows)
+    sealed(target)
+    with pytest.raises(CorruptStoreError, match=words):
+        MasterStore.open(target)
+
+
+def exchange(path: Path, one: slice, other: slice) -> None:
+    """Let two parts of a file, equally long, change places."""
+    content = bytearray(path.read_bytes())
+    content[one], content[other] = content[other], content[one]
+    path.write_bytes(content)
+
+
+def test_verify_finds_rows_under_another_key_in_the_index(target: Path) -> None:
+    built_at(target)
+    exchange(target / "shard-0000" / "entries.index", slice(8, 12), slice(20 * 12 + 8, 20 * 12 + 12))
+    sealed(target)
+    with pytest.raises(CorruptStoreError, match=r"entries.index: it does not lead to the rows of the shard"):
+        MasterStore.open(target).verify()
+
+
+def test_verify_finds_codes_of_other_keys(target: Path) -> None:
+    built_at(target, index=False)
+    exchange(target / "shard-0000" / "codes.i64", slice(20 * 8, 21 * 8), slice(21 * 8, 22 * 8))
+    sealed(target)
+    with pytest.raises(CorruptStoreError, match=r"codes.i64: key codes of page 1 are wrong"):
+        MasterStore.open(target).verify()
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 1000])
+def test_verify_finds_records_of_other_rows(rows_at_once: int, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    width = built_at(target).manifest.shards[0].layout
+    assert width is not None
+    monkeypatch.setattr(records, "_WRITTEN", rows_at_once * width.width)
+    one, other = (slice(row * width.width, (row + 1) * width.width) for row in (30, 31))
+    exchange(target / "shard-0000" / "rows.records", one, other)
+    sealed(target)
+    with pytest.raises(CorruptStoreError, match=r"rows.records: records of page 1 are wrong"):
+        MasterStore.open(target).verify()
+
+
+def test_verify_finds_rows_in_another_shard(target: Path) -> None:
+    built_at(target, shards=2)
+    manifest = Manifest.read(target)
+    replace(manifest, shards=manifest.shards[::-1]).write(target)
+    with pytest.raises(CorruptStoreError, match=r"rows.arrow: page 0 has rows of another shard"):
+        MasterStore.open(target).verify()
+
+
+def test_verify_finds_a_row_without_a_key(target: Path) -> None:
+    MasterStore.build(pa.table({"k": [0, 1]}), target, "k", index=False)
+    with pa.ipc.new_file(target / "shard-0000" / "rows.arrow", pa.schema({"k": pa.int64()})) as writer:
+        writer.write(pa.record_batch({"k": pa.array([0, 1], mask=np.array([True, False]))}))
+    sealed(target)
+    with pytest.raises(CorruptStoreError, match=r"codes.i64: key codes of page 0 are wrong"):
+        MasterStore.open(target).verify()
+
+
+def test_verify_finds_text_that_is_none(target: Path) -> None:
+    built_at(target, index=False)
+    rows = target / "shard-0000" / "rows.arrow"
+    rows.write_bytes(rows.read_bytes().replace(b"text 77", b"t\xffxt 77"))
+    sealed(target)
+    with pytest.raises((CorruptStoreError, pa.ArrowInvalid), match="UTF8"):
+        MasterStore.open(target).verify()
+
+
+def test_verify_counts_the_rows_it_has_seen(target: Path) -> None:
+    seen: list[int] = []
+    built_at(target, shards=2).verify(seen.append)
+    assert seen == sorted(set(seen))
+    assert seen[-1] == 100
+    assert max(np.diff([0, *seen])) <= 16, "after every page"
+
+
+def test_checksums_of_files_longer_than_what_is_read_at_a_time(target: Path) -> None:
+    """A changed byte is found in the first megabyte of a file as in its last."""
+    store = MasterStore.build(pa.table({"k": np.arange(300_000)}), target, "k", index=False)
+    store.verify()
+    for at in (10, -10):
+        flip_byte(target / "shard-0000" / "codes.i64", at)
+        with pytest.raises(CorruptStoreError, match=r"codes.i64: its bytes were changed"):
+            store.verify()
+        flip_byte(target / "shard-0000" / "codes.i64", at)
+
+
+# facts that planning relies on
+
+
+def test_facts_are_counted_over_all_pages_and_shards(target: Path) -> None:
+    """The longest text, the nulls, the largest group and the bytes, each with its extreme not in the last place."""
+    texts = ["x" * 40 if i == 3 else None if i in (5, 50, 51) else f"t{i}" for i in range(100)]
+    table = pa.table({"k": [7 if i < 4 else i for i in range(100)], "s": texts, "n": pa.array(range(100), pa.int32())})
+    for shards in (1, 2, 3):
+        store = MasterStore.build(table, target, "k", page_rows=8, shards=shards, overwrite=True)
+        manifest = store.manifest
+        assert manifest.longest == {"s": 40}
+        assert manifest.nulls == {"k": 0, "s": 3, "n": 0}
+        assert (manifest.largest_group, manifest.keys, store.unique) == (5, 96, False)
+        assert store.nbytes >= 100 * (8 + 4 + 4) + sum(len(text or "") for text in texts)
+        assert [store.complete(name) for name in ("k", "s", "n")] == [True, False, True]
+        assert not store.complete("a column of which nothing was counted")
+
+
+@pytest.mark.parametrize("table", [TABLE.slice(0, 0), TABLE.slice(0, 30)], ids=["no rows", "one row a key"])
+def test_keys_without_a_second_row_are_unique(table: pa.Table, target: Path) -> None:
+    assert MasterStore.build(table, target, "k", shards=2).unique
+
+
+def test_a_store_is_indexed_if_every_shard_is(target: Path) -> None:
+    built_at(target, shards=2)
+    manifest = Manifest.read(target)
+    assert manifest.indexed
+    assert not replace(manifest, shards=[manifest.shards[0], replace(manifest.shards[1], index=())]).indexed

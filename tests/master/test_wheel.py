@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from millrace.core.clock import VirtualClock
 from millrace.core.errors import ConfigError
 from millrace.master.device import DISKS, Device, DiskModel
-from millrace.master.read.wheel import Wheel
+from millrace.master.read.wheel import Load, Wheel
 from millrace.master.store import MasterStore
 from millrace.testing.cases import JoinCase
 from millrace.testing.conformance import built
@@ -81,3 +82,30 @@ def test_a_row_store_is_charged_for_whole_rows(tmp_path: Path) -> None:
     device = Device(reads="rows")
     Wheel(store, device).next_load(100)
     assert device.bytes_read == 100 * round(store.row_bytes)
+
+
+@pytest.mark.parametrize(("shards", "most"), [(1, 7), (3, 7), (2, 1000)])
+def test_a_turn_of_the_wheel_is_one_seek(shards: int, most: int, tmp_path: Path) -> None:
+    """Loads follow one another on the disk, over all shards; only the first of every turn goes elsewhere."""
+    store = MasterStore.build(pa.table({"k": range(100)}), tmp_path / "store", "k", shards=shards)
+    device = Device()
+    wheel = Wheel(store, device)
+    for turn in (1, 2, 3):
+        while wheel.turned < turn * store.rows:
+            wheel.next_load(most)
+        assert device.seeks == turn
+
+
+def test_rows_narrower_than_their_code_are_charged_for_the_code(tmp_path: Path) -> None:
+    store = MasterStore.build(pa.table({"k": pa.array(range(64), pa.int8())}), tmp_path / "store", "k")
+    assert store.row_bytes < 8
+    device = Device(reads="rows")
+    Wheel(store, device).next_load(64)
+    assert device.bytes_read == 64 * 8
+
+
+def test_places_of_a_load_are_rows_of_the_shard() -> None:
+    codes = np.array([5, 6, 7, 8])
+    places = np.array([3, 0, 0], np.int32)
+    assert Load(0, 40, codes).rows_at(places).tolist() == [43, 40, 40]
+    assert Load(0, 0, codes, rows=np.array([9, 2, 30, 4])).rows_at(places).tolist() == [4, 9, 9]
