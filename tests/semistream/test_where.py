@@ -260,15 +260,15 @@ def test_times_of_different_units_are_compared_in_the_finer(tmp_path: Path) -> N
 def _pairs_judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts the candidates of every load from now on, and checks that no piece is too big."""
     judged: list[int] = []
-    candidates = OpenRoom.candidates
+    pairs = OpenRoom.pairs
 
-    def counted(self: OpenRoom, load: Load, on_match: Any) -> Iterator[Any]:
-        for slots, positions in candidates(self, load, on_match):
+    def counted(self: OpenRoom, load: Load, met: Any) -> Iterator[Any]:
+        for slots, positions in pairs(self, load, met):
             assert len(slots) <= len(self._slots)
             judged.append(len(slots))
             yield slots, positions
 
-    monkeypatch.setattr(OpenRoom, "candidates", counted)
+    monkeypatch.setattr(OpenRoom, "pairs", counted)
     return judged
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -243,13 +244,16 @@ class SemiStreamJoin(StreamOperator):
         self.bind(batch.schema)
         cuts = (batch.slice(at, PIECE) for at in range(0, len(batch), PIECE))
         pieces = (plain_batch(cut, self.stream_schema) for cut in cuts)
-        return self._call(self._pushed(pieces))
+        if self.auto is None:
+            return self._call(chain.from_iterable(map(self.loop.push, pieces)))
+        return self._call(self._pushed(pieces, self.auto))
 
-    def _pushed(self, pieces: Iterable[pa.RecordBatch]) -> Batches:
+    def _pushed(self, pieces: Iterable[pa.RecordBatch], auto: Auto) -> Batches:
+        """Take in pieces of a batch, and choose again between them whenever that is due."""
         for piece in pieces:
             yield from self.loop.push(piece)
-            if self.auto is not None and self.auto.due:
-                yield from self._reconsidered(self.auto)
+            if auto.due:
+                yield from self._reconsidered(auto)
 
     def step(self) -> Batches:
         return self._call(self.loop.step())
@@ -268,11 +272,8 @@ class SemiStreamJoin(StreamOperator):
     def _call(self, work: Batches) -> Batches:
         """Begin one call of the life cycle: its batches are followed by those that are collected at its end."""
         shedding = self.arguments.shedding
-        return self._guarded(self._flushed(work if shedding is None else self._measured(shedding, work)))
-
-    def _flushed(self, work: Batches) -> Batches:
-        yield from work
-        yield from self.loop.parts.output.flush()
+        work = work if shedding is None else self._measured(shedding, work)
+        return self._guarded(chain(work, self.loop.parts.output.flush()))
 
     def _measured(self, shedding: Shedding, work: Batches) -> Batches:
         """Yield the batches of a call, and count for shedding how many tuples are done with and how long it takes."""

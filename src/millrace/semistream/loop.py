@@ -5,7 +5,7 @@
     push(batch) ─► intake ─► order.begin ──known──────────────► output
                                 │pending
                                 ▼
-                             order.admit ─► waiting room ◄── candidates ── access.loads ◄── master
+                             order.admit ─► waiting room ◄── meet, pairs ── access.loads ◄── master
                                 │full            │
                                 └──► a step ◄────┘ order.match, order.leave ──► output
 
@@ -21,8 +21,6 @@ from millrace.core.budget import Reservation
 from millrace.core.errors import BudgetExceededError
 from millrace.core.sizes import format_size
 from millrace.cost.plan import LOAD_ROW_BYTES
-from millrace.master.read.wheel import Load
-from millrace.rows.code_filter import Met
 from millrace.semistream.output.output_columns import Batches
 from millrace.semistream.output.output_order import OutputOrder
 from millrace.semistream.output.parts import JoinParts
@@ -71,17 +69,16 @@ class JoinLoop:
         cache.begin_step()
         for load in access.loads():
             parts.metrics.probes += len(load.codes)
-            for slots, positions in self.room.candidates(load, self._on_match):
-                yield from order.match(load, slots, positions, self.steps)
+            for met in self.room.meet(load):
+                access.on_match(load, met)
+                cache.on_match(load, met)
+                for slots, positions in self.room.pairs(load, met):
+                    yield from order.match(load, slots, positions, self.steps)
             cache.on_load(load)
         cache.end_step()
         for slots in access.leaving():
             yield from order.leave(slots, self.steps)
         yield from order.end_step()
-
-    def _on_match(self, load: Load, met: Met) -> None:
-        self.access.on_match(load, met)
-        self.cache.on_match(load, met)
 
     def _begin_cycle(self) -> None:
         cycle = int(self.access.cycles) + 1

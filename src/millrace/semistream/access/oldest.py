@@ -150,7 +150,7 @@ class Oldest(Access):
         room = self.context.room
         waiting: list[Codes] = []
         for load in self.pages.read(pages):
-            met = [load.codes[met.positions] for met in room.meet(load.codes)]
+            met = [load.codes[met.positions] for met in room.meet(load)]
             waiting += met
         codes = np.unique(np.concatenate(waiting)) if waiting else np.empty(0, np.int64)
         places, needed = self.pages.with_all_rows(codes)

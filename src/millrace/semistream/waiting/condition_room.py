@@ -32,15 +32,17 @@ from millrace.master.read.mapped_rows import MappedRows
 from millrace.master.read.wheel import Load
 from millrace.master.store import MasterStore
 from millrace.rows.arena import Slots
+from millrace.rows.code_filter import Met
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
 from millrace.semistream.conditions.condition import Condition, Edge, ends_meet
 from millrace.semistream.conditions.measures import Flags, Measure, Numbers
-from millrace.semistream.waiting.waiting_room import OnMatch, Positions, WaitingRoom
+from millrace.semistream.waiting.waiting_room import Positions, WaitingRoom
 
 _LEAST_ROWS = 16
 _ROW_BYTES = 64  # a master row's edges, their search, and its range
 _ROW_SHARE = 1 / 100
+_NO_SLOTS = np.empty(0, np.int32)
 
 
 class Search:
@@ -173,22 +175,24 @@ class OpenRoom(WaitingRoom):
 
     # meeting master rows
 
-    def candidates(self, load: Load, on_match: OnMatch) -> Iterator[tuple[Slots, Indices]]:
-        """Pairs of a waiting tuple's slot and a master row's position in a load, in pieces of bounded size."""
-        mapped = self._store.mapped(load.shard)
+    def meet(self, load: Load) -> Iterator[Met]:
+        """Yield all rows of a load, some at a time: any of them may match."""
         for first in range(0, len(load.codes), self._block):
-            self._forget_who_left()
-            block = np.arange(first, min(first + self._block, len(load.codes)), dtype=np.int64)
-            starts, stops = self._ranges(mapped, load.rows_at(block))
-            cursor = np.array([0, -1], np.int64)
-            while cursor[0] < len(starts):
-                made = ranges.expand(starts, stops, self._ordered, cursor, self._index, self._slots)
-                slots, positions = self._slots[:made], first + self._index[:made].astype(np.int64)
-                if self.leave_early:
-                    here = self._here(slots)
-                    slots, positions = slots[here], positions[here]
-                if len(slots):
-                    yield slots, positions
+            yield Met(np.arange(first, min(first + self._block, len(load.codes)), dtype=np.int32), _NO_SLOTS)
+
+    def pairs(self, load: Load, met: Met) -> Iterator[tuple[Slots, Indices]]:
+        """Yield pairs of a waiting tuple and a row of the load that may match, in pieces of bounded size."""
+        self._forget_who_left()
+        starts, stops = self._ranges(self._store.mapped(load.shard), load.rows_at(met.positions))
+        cursor = np.array([0, -1], np.int64)
+        while cursor[0] < len(starts):
+            made = ranges.expand(starts, stops, self._ordered, cursor, self._index, self._slots)
+            slots, positions = self._slots[:made], met.positions[self._index[:made]].astype(np.int64)
+            if self.leave_early:
+                here = self._here(slots)
+                slots, positions = slots[here], positions[here]
+            if len(slots):
+                yield slots, positions
 
     def _ranges(self, mapped: MappedRows, rows: Indices) -> tuple[Indices, Indices]:
         """For every master row the places of its candidates in the order: from, and up to."""

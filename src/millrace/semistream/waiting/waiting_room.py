@@ -15,7 +15,7 @@ Where only one match of a tuple matters, it leaves with that match, before its c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,7 +33,6 @@ from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes, KeyedRows
 
 Positions = npt.NDArray[np.int32]
-OnMatch = Callable[[Load, Met], None]
 
 MARKS = {"entered": np.int32, "tally": np.uint8}
 QUEUE_BYTES = 8  # a chunk's pointers: to a tuple that waits, and to one that has left before its chunk
@@ -165,25 +164,16 @@ class WaitingRoom:
 
     # meeting master rows
 
-    def meet(self, codes: Codes) -> Iterator[Met]:
-        """The master rows of a load that somebody waits for, in pieces of bounded size."""
+    def meet(self, load: Load) -> Iterator[Met]:
+        """Yield the rows of a load for whose codes tuples wait, in pieces of bounded size."""
         if not len(self):
             return
         if self._sieve.stale(len(self)):
             self._sieve.refresh(self.rows.map.code[self.rows.live()])
-        yield from self._sieve.search(codes)
+        yield from self._sieve.search(load.codes)
 
-    def candidates(self, load: Load, on_match: OnMatch) -> Iterator[tuple[Slots, Indices]]:
-        """Yield pairs of a waiting tuple and a row of the load with its code, in pieces of bounded size.
-
-        ``on_match`` is called with the master rows of each piece before its pairs.
-        """
-        for met in self.meet(load.codes):
-            on_match(load, met)
-            yield from self.pairs(met)
-
-    def pairs(self, met: Met) -> Iterator[tuple[Slots, Indices]]:
-        """Pairs of a waiting tuple's slot and a master row's position, in pieces of bounded size.
+    def pairs(self, load: Load, met: Met) -> Iterator[tuple[Slots, Indices]]:
+        """Yield pairs of a waiting tuple's slot and a master row's position in the load, in pieces of bounded size.
 
         Each pair adds one to the tuple's tally of master rows with its code.
         """
