@@ -82,7 +82,7 @@ def test_pages_that_are_due_are_frequent_ones(store: mr.MasterStore) -> None:
     access = join.access
     assert isinstance(access, PageQueue)
     assert access.threshold > 1
-    assert 0 < len(access) < len(access.pages)
+    assert 0 < len(access.queue) < len(access.pages)
 
 
 def test_the_position_adapts(store: mr.MasterStore) -> None:

@@ -23,6 +23,31 @@ _TRIAL_LOADS = 2_000
 _STRIDE = 0.1
 
 
+class PositionSearch:
+    """Looks for the position with which most tuples leave: on in one direction until fewer do, then back."""
+
+    def __init__(self) -> None:
+        self.position = 0.5
+        self.trials = 0
+        """Positions tried so far."""
+        self._stride = -_STRIDE
+        self._loads, self._left = 0, 0.0
+        self._before = 0.0
+
+    def note_loads(self, pages: int, left: float) -> None:
+        """Note how many tuples left with pages; after enough of them, try the next position."""
+        self._loads += pages
+        self._left += left
+        if self._loads < _TRIAL_LOADS:
+            return
+        now = self._left / self._loads
+        self.trials += 1
+        if now < self._before:
+            self._stride = -self._stride
+        self.position = min(1.0, max(0.0, self.position + self._stride))
+        self._before, self._loads, self._left = now, 0, 0.0
+
+
 class Position(Oldest):
     """Pages of tuples at a position of the queue.
 
@@ -47,15 +72,20 @@ class Position(Oldest):
             raise ConfigError(f"position: expected a share from 0 to 1, or 'adapt'; got {position!r}")
         if not isinstance(guard, int) or guard < 0:
             raise ConfigError(f"guard: expected a whole number of at least 0; got {guard!r}")
-        self._adapts = position == "adapt"
-        self.position = 0.5 if isinstance(position, str) else float(position)
+        self._search = None if isinstance(position, float | int) else PositionSearch()
+        self._fixed = 0.0 if isinstance(position, str) else float(position)
         self._guard = guard
         self._owed = 0
-        self._stride = -_STRIDE
-        self._trial_loads, self._trial_left = 0, 0.0
-        self._before = 0.0
-        self.trials = 0
+
+    @property
+    def position(self) -> float:
+        """Share of the queue that is younger than the tuples whose pages are loaded now."""
+        return self._fixed if self._search is None else self._search.position
+
+    @property
+    def trials(self) -> int:
         """Positions tried so far."""
+        return 0 if self._search is None else self._search.trials
 
     def choose(self, most: int) -> PageNumbers:
         room = self.context.room
@@ -69,15 +99,8 @@ class Position(Oldest):
 
     def loaded(self, pages: PageNumbers, left: Counts) -> None:
         super().loaded(pages, left)
-        self._trial_loads += len(pages)
-        self._trial_left += float(left.sum())
-        if self._adapts and self._trial_loads >= _TRIAL_LOADS:
-            now = self._trial_left / self._trial_loads
-            self.trials += 1
-            if now < self._before:
-                self._stride = -self._stride
-            self.position = min(1.0, max(0.0, self.position + self._stride))
-            self._before, self._trial_loads, self._trial_left = now, 0, 0.0
+        if self._search is not None:
+            self._search.note_loads(len(pages), float(left.sum()))
 
     @property
     def longest_wait(self) -> int:

@@ -1,0 +1,86 @@
+"""Pages with which many tuples leave, and when each of them is due again."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.core.budget import MemoryBudget
+from millrace.semistream.access.numbered_pages import Counts, PageNumbers
+
+Frequencies = npt.NDArray[np.float32]
+
+_ENTRY_BYTES = 20  # page, due, frequency
+
+
+class PagePeriod(NamedTuple):
+    """Says when a page is due, by its frequency."""
+
+    threshold: float
+    """Tuples that should wait for a page when it is loaded."""
+    room: int
+    """Tuples that wait now, for any page."""
+    arrived: int
+    """Tuples that have come so far."""
+
+    def next_due(self, frequency: Frequencies) -> Counts:
+        """Return the number of the arrival at which pages of these frequencies are due."""
+        period = np.maximum(1, self.threshold * self.room / np.maximum(frequency, 1e-3)).astype(np.int64)
+        return self.arrived + period
+
+
+class FrequentPages:
+    """Pages in ascending order, each with its frequency and when it is due; as many as there is memory for."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._reservation = budget.reserve("page queue")
+        self._page = np.empty(0, np.int64)
+        self._due = np.empty(0, np.int64)
+        self._frequency: Frequencies = np.empty(0, np.float32)
+
+    def __len__(self) -> int:
+        return len(self._page)
+
+    def due(self, arrived: int, most: int) -> PageNumbers:
+        """Return the pages that are due after so many arrivals, the one that is due longest first."""
+        due = np.flatnonzero(self._due <= arrived)
+        return self._page[due[np.argsort(self._due[due], kind="stable")][:most]]
+
+    def note_loads(self, pages: PageNumbers, left: Counts, decay: float, period: PagePeriod) -> npt.NDArray[np.bool_]:
+        """Note how many tuples left with pages that are queued, and when they are due again; return which ones are."""
+        queued = np.isin(pages, self._page)
+        at, counts = np.searchsorted(self._page, pages[queued]), left[queued].astype(np.float32)
+        self._frequency[at] = decay * self._frequency[at] + (1 - decay) * counts
+        self._due[at] = period.next_due(self._frequency[at])
+        return queued
+
+    def frequencies(self, pages: PageNumbers) -> Frequencies:
+        """Return the frequency of each page, 0 where it is not queued."""
+        at = np.searchsorted(self._page, pages)
+        queued = np.append(self._page, -1)[at] == pages
+        found = np.zeros(len(pages), np.float32)
+        found[queued] = self._frequency[at[queued]]
+        return found
+
+    def drop(self, pages: PageNumbers) -> None:
+        """Forget pages."""
+        stay = ~np.isin(self._page, pages)
+        self._page, self._due, self._frequency = self._page[stay], self._due[stay], self._frequency[stay]
+        self._reservation.resize(len(self) * _ENTRY_BYTES)
+
+    def add(self, pages: PageNumbers, frequency: Frequencies, period: PagePeriod) -> None:
+        """Queue pages that are not queued, the first ones of them if there is not memory for all."""
+        while len(pages) and not self._reservation.try_resize((len(self) + len(pages)) * _ENTRY_BYTES):
+            pages, frequency = pages[: len(pages) // 2], frequency[: len(pages) // 2]
+        page = np.concatenate([self._page, pages])
+        order = np.argsort(page)
+        self._page = page[order]
+        self._due = np.concatenate([self._due, period.next_due(frequency)])[order]
+        self._frequency = np.concatenate([self._frequency, frequency])[order]
+
+    def check_invariants(self) -> None:
+        """Assert that no page is queued twice and that all are paid for; for tests."""
+        assert len(np.unique(self._page)) == len(self), "a page is queued twice"
+        assert self._reservation.nbytes == len(self) * _ENTRY_BYTES
