@@ -35,7 +35,7 @@ from millrace.bench.sets import bytes_to_make, own_reports, real_name, stamp_of
 from millrace.core.errors import MillraceError
 from millrace.core.jit import interrupts_wait
 
-_NOT_MEASURED = ("__main__.py", "bench", "cli", "spark", "testing", "worker")  # code that outcomes do not depend on, nearly
+_NOT_MEASURED = ("__main__.py", "bench", "cli", "spark", "testing", "worker")  # outcomes do not depend on it, nearly
 _FILLED = 0.9  # of what is free on the disk, inputs may take so much
 
 Measure = Callable[[Path, Any, int], Outcome]

@@ -31,7 +31,7 @@ INTERRUPTED = 130
 
 _LOOK_SECONDS = 0.02
 _GRACE_SECONDS = 2.0
-"""Time for the clean-up after another exception. An ``except`` block that takes longer is taken for the command's work."""
+"""Time for the clean-up after another exception. An ``except`` block that takes longer is work of the command."""
 
 _PATIENCE_SECONDS = 5.0
 """Time in which Ctrl-C, pressed again, changes nothing. Afterwards it interrupts the clean-up too, which may hang."""
@@ -84,7 +84,9 @@ class Interrupts:
     def end(self) -> None:
         """Raise nothing from now on."""
         self._ended = True
-        self._stop_looking()
+        if self._installed:
+            self._stop_looking()
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
     def _press(self, _number: int, _frame: FrameType | None) -> None:
         again, waited = self.came, time.monotonic() - self._since
@@ -148,7 +150,7 @@ def _is_within_whole(frame: FrameType | None) -> bool:
 
 
 class Held:
-    """Calls ``noted`` at the first Ctrl-C in a block instead of raising an exception; the block then ends in its own way.
+    """Calls ``noted`` at the first Ctrl-C in a block, which then ends in its own way: no exception is raised.
 
     For calls that must not be broken off, such as those to Spark, where the answer would remain for the next call.
     """
