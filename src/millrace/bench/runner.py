@@ -107,7 +107,8 @@ def run(
     wanted = points_of(experiments, size, directory, seeds)
     missing = [(name, point, seed) for (point, seed), name in wanted.items() if journal.get(point, seed) is None]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    unseen = console is not None and not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=unseen) as progress:
         task = progress.add_task("", total=len(wanted), completed=len(wanted) - len(missing))
         if processes > 1:
             for point in dict.fromkeys(point for _, point, _ in missing):
