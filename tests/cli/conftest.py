@@ -34,7 +34,7 @@ class Started:
     def __init__(self, *arguments: object, terminal: bool = False) -> None:
         environment = os.environ | ({"FORCE_COLOR": "1", "COLUMNS": "120"} if terminal else {})
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from millrace.cli.main import app; app()", *map(str, arguments)],
+            [sys.executable, "-m", "millrace", *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -79,7 +79,7 @@ def test_a_closed_pipe_is_quiet(store: Path) -> None:
     """Output to a pipe nobody reads any more."""
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-c", "from millrace.cli.main import app; app()", "master", "info", str(store)]
+    command = [sys.executable, "-m", "millrace", "master", "info", str(store)]
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert done.stderr == ""

@@ -609,7 +609,7 @@ class Process:
 
 
 def _millrace(*arguments: object) -> list[object]:
-    return [sys.executable, "-c", "from millrace.cli.main import app; app()", *arguments]
+    return [sys.executable, "-m", "millrace", *arguments]
 
 
 @pytest.mark.thorough

@@ -60,7 +60,7 @@ def run(directory: Path, *more: str, until: Callable[[], bool] | None = None) ->
     """The command in a process group of its own, which gets Ctrl-C as from a terminal when ``until`` says so."""
     options = ["--scale", "0.01", "--orders", "12000", "--memory", "60kB", "--batches", "4", *more]
     process = subprocess.Popen(
-        [sys.executable, "-c", "from millrace.cli.main import app; app()", "demo", "--directory", directory, *options],
+        [sys.executable, "-m", "millrace", "demo", "--directory", directory, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

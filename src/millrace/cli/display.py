@@ -13,9 +13,8 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+from millrace.cli import interrupts
 from millrace.core.errors import MillraceError
-
-INTERRUPTED = 130
 
 
 def out() -> Console:
@@ -43,16 +42,23 @@ class ErrorsInOneLine(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with interrupts.raised():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
-            err().print("interrupted", style="yellow")
-            raise typer.Exit(INTERRUPTED) from None
+            raise _interrupted() from None
         except (MillraceError, OSError) as error:
+            if interrupts.came():
+                raise _interrupted() from None  # a library has made another error of it
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # a closed pipe, which typer ends quietly
             line = " ".join(str(error).split())
             err().print(Text(f"error: {line}", style="red"), soft_wrap=True)
             raise typer.Exit(1) from None
+
+
+def _interrupted() -> typer.Exit:
+    err().print("interrupted", style="yellow")
+    return typer.Exit(interrupts.INTERRUPTED)
 
 
 def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from millrace.cli.display import INTERRUPTED, err, facts_table, out, say_json
+from millrace.cli.display import err, facts_table, out, say_json
+from millrace.cli.interrupts import INTERRUPTED, Held, handler_kept
 from millrace.core.errors import ConfigError
 from millrace.core.sizes import format_size
 
@@ -75,7 +75,9 @@ def _run(pipeline: Pipeline, shown: bool) -> tuple[Tally, bool]:
     from millrace.spark.watch import watch
 
     hush()
-    with pipeline.session(**{"spark.log.level": "OFF"}) as spark:
+    with handler_kept():
+        session = pipeline.session(**{"spark.log.level": "OFF"})
+    with session as spark:
         query = pipeline.start(spark)
         with _Attendant(query) as attendant:
             try:
@@ -92,17 +94,21 @@ def _run(pipeline: Pipeline, shown: bool) -> tuple[Tally, bool]:
 class _Attendant(threading.Thread):
     """Stands by a query: adds its progress up before Spark forgets it, and stops it when Ctrl-C is pressed.
 
-    Ctrl-C must not raise an error in the midst of a call to Spark, so that all it does is to tell this thread. The
-    second one does what it always does.
+    Ctrl-C must not raise an error in the midst of a call to Spark, so that all it does is to wake this thread.
     """
 
     def __init__(self, query: StreamingQuery) -> None:
         super().__init__(daemon=True)
         self.tally = Tally()
-        self.interrupted = False
         self._query = query
         self._called = threading.Event()
+        self._held = Held(self._called.set)
         self._ended = False
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._held.interrupted
 
     def run(self) -> None:
         while not self._ended:
@@ -113,7 +119,7 @@ class _Attendant(threading.Thread):
             self.tally.add(self._query.recentProgress)
 
     def __enter__(self) -> _Attendant:
-        self._before = signal.signal(signal.SIGINT, self._interrupt)
+        self._held.__enter__()
         self.start()
         return self
 
@@ -121,13 +127,8 @@ class _Attendant(threading.Thread):
         self._ended = True
         self._called.set()
         self.join()
-        signal.signal(signal.SIGINT, self._before)
+        self._held.__exit__()
         self.tally.add(self._query.recentProgress)
-
-    def _interrupt(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.interrupted = True
-        self._called.set()
 
 
 @dataclass

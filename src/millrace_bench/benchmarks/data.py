@@ -44,10 +44,13 @@ def stream(directory: Path, domain: int, skew: float, tuples: int, batch_rows: i
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}")
-        with pa.ipc.new_file(str(temporary), STREAM_SCHEMA) as writer:
-            for batch in zipf_stream(domain, skew, batch_rows=batch_rows, batches=tuples // batch_rows, seed=11):
-                writer.write_batch(batch)
-        temporary.rename(path)
+        try:
+            with pa.ipc.new_file(str(temporary), STREAM_SCHEMA) as writer:
+                for batch in zipf_stream(domain, skew, batch_rows=batch_rows, batches=tuples // batch_rows, seed=11):
+                    writer.write_batch(batch)
+            temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
     return path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +17,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from millrace.cli.display import INTERRUPTED, err, facts_table, out, short
+from millrace.cli.display import err, facts_table, out, short
+from millrace.cli.interrupts import INTERRUPTED, Held
 from millrace.cli.progress import rows_going_by, something_going_on
 from millrace.core.errors import ConfigError, MillraceError
 from millrace.core.sizes import format_size
@@ -134,23 +134,22 @@ class Undisturbed:
     """Lets Ctrl-C wait until a call to Spark is over, and has Spark give up what it is doing.
 
     An exception in the midst of a call would leave its answer to the next one. So Ctrl-C is noted, a thread cancels
-    all of Spark's jobs, and KeyboardInterrupt is raised at the end. The second Ctrl-C does what it always does.
+    all of Spark's jobs, and KeyboardInterrupt is raised at the end.
     """
 
     def __init__(self) -> None:
-        self.noted = False
+        self._held = Held(self._cancel_in_thread)
         self._spark: SparkSession | None = None
         self._ended = threading.Event()
 
     def __enter__(self) -> Undisturbed:
-        self._before = signal.signal(signal.SIGINT, self._note)
+        self._held.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        signal.signal(signal.SIGINT, self._before)
-        if self.noted:
-            raise KeyboardInterrupt from None
+        self._held.__exit__()
+        self.pause()
 
     def attend(self, spark: SparkSession) -> None:
         """Cancel the jobs of this session when Ctrl-C comes; it may have come already."""
@@ -159,12 +158,10 @@ class Undisturbed:
 
     def pause(self) -> None:
         """A moment between calls, good to be interrupted in."""
-        if self.noted:
-            raise KeyboardInterrupt
+        if self._held.interrupted:
+            raise KeyboardInterrupt from None
 
-    def _note(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.noted = True
+    def _cancel_in_thread(self) -> None:
         threading.Thread(target=self._cancel, daemon=True).start()
 
     def _cancel(self) -> None:

@@ -268,19 +268,22 @@ class Warehouse:
         folder, making = self.place / "orders", self.place / "orders.making"
         if not folder.exists():
             shutil.rmtree(making, ignore_errors=True)
-            making.mkdir()
-            table = tpch("orders", self.setting.orders / _ORDERS_AT_SCALE_1, self.place / "tpch")
-            files = self.setting.batches * FILES_PER_BATCH
-            rows = -(-pq.read_metadata(table).num_rows // files)
-            written = 0
-            for number, part in enumerate(
-                _in_pieces(skewed_orders(table, self.result.customers, self.setting.skew, seed=1), rows)
-            ):
-                pq.write_table(part, making / f"{number:04d}.parquet", compression="lz4")
-                written += len(part)
-                done(written)
-            table.unlink()
-            making.rename(folder)
+            try:
+                making.mkdir()
+                table = tpch("orders", self.setting.orders / _ORDERS_AT_SCALE_1, self.place / "tpch")
+                files = self.setting.batches * FILES_PER_BATCH
+                rows = -(-pq.read_metadata(table).num_rows // files)
+                written = 0
+                for number, part in enumerate(
+                    _in_pieces(skewed_orders(table, self.result.customers, self.setting.skew, seed=1), rows)
+                ):
+                    pq.write_table(part, making / f"{number:04d}.parquet", compression="lz4")
+                    written += len(part)
+                    done(written)
+                table.unlink()
+                making.rename(folder)
+            finally:
+                shutil.rmtree(making, ignore_errors=True)
         self.result.orders = sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
 
     def build(self, spark: SparkSession) -> MasterStore:
@@ -440,8 +443,11 @@ def _in_pieces(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Tabl
 def _write(path: Path, text: str) -> None:
     """All of the file or nothing."""
     aside = path.with_name(f".{path.name}")
-    aside.write_text(text)
-    aside.replace(path)
+    try:
+        aside.write_text(text)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _kind_of_join(plan: str) -> str:

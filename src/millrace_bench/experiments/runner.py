@@ -28,13 +28,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millrace.core.errors import MillraceError
+from millrace.core.jit import interrupts_wait
 from millrace_bench.experiments.experiment import SEEDS, Experiment, Point, Run, Size
 from millrace_bench.experiments.inputs import own_name, own_orders
 from millrace_bench.experiments.lines import Lines
 from millrace_bench.experiments.measures import Outcome, made, outcome
 from millrace_bench.experiments.sets import bytes_to_make, own_reports, real_name, stamp_of
 
-_NOT_MEASURED = ("bench", "cli", "spark", "testing", "worker")  # code that outcomes do not depend on, nearly
+_NOT_MEASURED = ("__main__.py", "cli", "spark", "testing", "worker")  # outcomes do not depend on it, nearly
 _FILLED = 0.9  # of what is free on the disk, inputs may take so much
 
 Measure = Callable[[Path, Any, int], Outcome]
@@ -106,7 +107,8 @@ def run(
     wanted = points_of(experiments, size, directory, seeds)
     missing = [(name, point, seed) for (point, seed), name in wanted.items() if journal.get(point, seed) is None]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    unseen = console is not None and not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=unseen) as progress:
         task = progress.add_task("", total=len(wanted), completed=len(wanted) - len(missing))
         if processes > 1:
             for point in dict.fromkeys(point for _, point, _ in missing):
@@ -131,12 +133,12 @@ def _outcomes(asked: Sequence[_Asked], processes: int) -> Generator[tuple[str, R
     seldom = (100_000, 20, 20)  # there is little garbage; looking for it took 8 % of the time
     with ProcessPoolExecutor(processes, get_context("spawn"), _begin, seldom) as pool:
         try:
-            with _unheard(signal.SIGINT):  # an interrupt is for this process, which ends the others
+            with _unheard():  # an interrupt is for this process, which ends the others
                 waiting = [pool.submit(_outcome, one) for one in asked]
             for done in as_completed(waiting):
                 yield done.result()
         except BaseException as error:  # stopped, or one failed: nobody wants the rest
-            with _unheard(signal.SIGINT):
+            with _unheard():
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in active_children():
                     process.terminate()
@@ -160,16 +162,14 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _unheard(number: int) -> Iterator[None]:
-    """Processes that are started meanwhile do not hear a signal; this one hears it afterwards."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(number, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
+def _unheard() -> Iterator[None]:
+    """Block SIGINT for processes that are started in this block; this process handles it afterwards."""
+    with interrupts_wait():  # other threads of this process do not block it
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _outcome(asked: _Asked) -> tuple[str, Run, int, Outcome]:

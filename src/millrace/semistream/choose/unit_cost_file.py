@@ -63,10 +63,10 @@ def remember(path: Path, found: Calibration) -> None:
     """Write unit costs to a file; a directory that cannot be written to means that it is measured again next time."""
     plain = {"costs": found.costs.to_plain(), "page": found.disk.seek, "spread": found.spread}
     mine = path.with_suffix(f".{os.getpid()}")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        mine.write_text(json.dumps(plain, indent=1) + "\n")
-        mine.replace(path)
-    except OSError:
-        with suppress(OSError):
-            mine.unlink()
+        try:
+            mine.write_text(json.dumps(plain, indent=1) + "\n")
+            mine.replace(path)
+        finally:
+            mine.unlink(missing_ok=True)
