@@ -27,6 +27,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+import millrace
 from millrace.core.errors import MillraceError
 from millrace.core.jit import interrupts_wait
 from millrace_bench.experiments.experiment import SEEDS, Experiment, Point, Run, Size
@@ -43,7 +44,7 @@ Measure = Callable[[Path, Any, int], Outcome]
 
 def code_digest() -> str:
     """By which the code of the joins is known, so that outcomes of another one can be told."""
-    root = Path(__file__).parents[1]
+    root = Path(millrace.__file__).parent
     files = sorted(path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in _NOT_MEASURED)
     return blake2s(b"".join(path.read_bytes() for path in files), digest_size=6).hexdigest()
 
