@@ -15,6 +15,7 @@ from millrace.datasets import zipf_stream
 from millrace.semistream.access.oldest import Oldest
 from millrace.semistream.access.page_queue import PageQueue
 from millrace.semistream.access.position import Position
+from millrace.testing.collisions import colliding_pair
 
 pytestmark = pytest.mark.sampled(4)
 
@@ -52,6 +53,18 @@ def test_a_key_without_a_row_leaves_when_it_is_looked_up(store: mr.MasterStore) 
     assert list(join.push(pa.record_batch({"key": [-1, 5]}))) == []
     assert [row["key"] for batch in join.step() for row in batch.to_pylist()] == [-1]
     assert join.metrics.unmatched == 1
+
+
+@pytest.mark.parametrize("algorithm", ["hybridjoin", "hybridjoin-l", "cachejoin", "ssij"])
+def test_a_key_that_only_shares_the_code_of_a_row_leaves_when_it_has_met_it(tmp_path: Path, algorithm: str) -> None:
+    table = pa.table({"a": [1, 7, 8], "b": [2, 7, 8], "value": [12, 77, 88]})
+    made = mr.MasterStore.build(table, tmp_path / "s", ["a", "b"])
+    join = mr.SemiStreamJoin(made, ["a", "b"], "left", algorithm=algorithm, memory="64kB", b=1, loads=1)
+    list(join.push(pa.record_batch({"a": [5, 1, 8], "b": [colliding_pair(1, 2, 5), 2, 8]})))
+    out = [row for _ in range(6) for batch in join.step() for row in batch.to_pylist()]
+    assert not join.metrics.waiting, "a tuple waits for a page that it has met"
+    assert {row["a"]: row["value"] for row in out} == {5: None, 1: 12, 8: 88}
+    assert len(out) == 3
 
 
 def test_a_repeated_key_leaves_when_all_of_its_pages_are_together(tmp_path: Path) -> None:

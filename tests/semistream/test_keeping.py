@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -66,6 +67,31 @@ def test_an_inner_joins_cache_is_not_taken_for_other_columns(store: MasterStore,
     other.bind(_stream(1)[0].schema)
     assert not other.recall_cache(tmp_path / "soft")
     assert not _join(store.shard(0)).recall_cache(tmp_path / "soft")
+
+
+def test_a_cache_is_not_taken_by_a_join_that_reads_it_in_another_way(store: MasterStore, tmp_path: Path) -> None:
+    """With the same columns of the same master, a cache may hold one row of a key, or no numbers of rows."""
+
+    def joined(how: str, **other: Any) -> SemiStreamJoin:
+        join = SemiStreamJoin(store, on="key", how=how, memory=_MEMORY, w=2**31, **other)
+        join.bind(_stream(1)[0].schema)
+        return join
+
+    semi = joined("semi")
+    list(semi.run(_stream(1)))
+    assert semi.keep_cache(tmp_path / "semi")
+    inner = joined("inner", columns=[])
+    assert inner.recall_cache(tmp_path / "semi") == store.unique
+    out = sum(map(len, inner.run(_stream(2))))
+    assert out == oracle_join(pa.Table.from_batches(_stream(2)), store.to_table(), JoinSpec.of("key")).num_rows
+    assert joined("anti").recall_cache(tmp_path / "semi")
+    assert not joined("semi", ordered=True).recall_cache(tmp_path / "semi")
+    assert not joined("semi", algorithm="sscj").recall_cache(tmp_path / "semi")
+    frequent = joined("semi", algorithm="sscj")
+    list(frequent.run(_stream(1)))
+    assert frequent.keep_cache(tmp_path / "frequent")
+    assert joined("semi", algorithm="sscj").recall_cache(tmp_path / "frequent")
+    assert not joined("semi", algorithm="ordered", ordered=False).recall_cache(tmp_path / "frequent")
 
 
 def test_a_changed_file_is_noticed_wherever_it_was_changed(store: MasterStore, tmp_path: Path) -> None:

@@ -224,3 +224,62 @@ def test_who_finds_more_than_can_be_kept_finds_it_again(
     assert seqs == [seq for seq in range(30) for _ in range(300 if seq % 3 == 0 else 1)]
     values = pa.Table.from_batches(got).column("value").to_pylist()
     assert sorted(values[:300]) == list(range(500, 800))
+
+
+def hot_behind_cold(tmp_path: Path, rows_per_key: int, memory: int | str, **options: Any) -> mr.SemiStreamJoin:
+    """Return a join that has key 1 in its cache with all of its rows."""
+    keys = [*[1] * rows_per_key, *range(2, 2_000)]
+    store = mr.MasterStore.build(pa.table({"key": keys, "value": range(len(keys))}), tmp_path / "s", "key")
+    join = mr.SemiStreamJoin(store, "key", "left", memory=memory, ordered=True, **options)
+    for _ in range(3):
+        list(join.push(pa.record_batch({"key": [1], "seq": [-1]})))
+        list(join.step())
+    assert sum(map(len, join.push(pa.record_batch({"key": [1], "seq": [-1]})))) == rows_per_key, "it is cached"
+    return join
+
+
+@pytest.mark.parametrize("rows_per_key", [5, 15])
+def test_hits_with_more_rows_than_can_be_held_lose_none(tmp_path: Path, rows_per_key: int) -> None:
+    options: dict[str, Any] = {"algorithm": "sscj", "threshold": 1, "b": 100, "cache_share": 0.3}
+    join = hot_behind_cold(tmp_path, rows_per_key, "60kB", **options)
+    keys = ([1_900] + [1] * 60) * 3
+    got = [*join.push(pa.record_batch({"key": keys, "seq": range(len(keys))})), *join.finish()]
+    seqs = pa.Table.from_batches(got).column("seq").to_pylist()
+    assert seqs == [seq for seq, key in enumerate(keys) for _ in range(rows_per_key if key == 1 else 1)]
+    join.check_invariants()
+
+
+def test_a_hit_is_counted_once_and_a_null_key_is_none(store: mr.MasterStore) -> None:
+    join = mr.SemiStreamJoin(store, "key", algorithm="sscj", memory="40kB", ordered=True, threshold=1)
+    for batch in zipf_stream(5_000, 1.2, batch_rows=500, batches=6, seed=7):
+        list(join.push(batch))
+    list(join.finish())
+    m = join.metrics
+    assert m.matched == m.tuples_in
+    assert m.cache_hits > 500
+    assert m.cache_hits + m.waits.total == m.tuples_in, "a tuple is a hit or has waited, and not both"
+    nulls = mr.SemiStreamJoin(store, "key", "left", algorithm="sscj", memory="40kB", ordered=True)
+    list(nulls.push(pa.record_batch({"key": pa.array([5, None, None], pa.int64())})))
+    assert sum(map(len, nulls.finish())) == 3
+    assert nulls.metrics.cache_hits == 0
+
+
+def test_more_found_rows_than_are_written_at_a_time_survive(tmp_path: Path) -> None:
+    keys = [1] * 30_000 + [0]
+    store = mr.MasterStore.build(pa.table({"key": keys, "value": range(30_001)}), tmp_path / "s", "key")
+
+    def fresh() -> mr.SemiStreamJoin:
+        return mr.SemiStreamJoin(store, "key", algorithm="meshjoin", memory="12MB", b=30_000, ordered=True)
+
+    first, second = fresh(), fresh()
+    got = list(first.push(pa.record_batch({"key": [0, 1, 1, 1], "seq": range(4)})))
+    got += list(first.step())
+    assert first.metrics.parts["found rows"] > 90_000 * 8, "three tuples have found all of their rows"
+    second.restore(first.snapshot())
+    second.check_invariants()
+    got += list(second.finish())
+    out = pa.Table.from_batches(got)
+    assert out.column("seq").to_pylist() == [0] + [seq for seq in (1, 2, 3) for _ in range(30_000)]
+    for seq in (1, 2, 3):
+        values = out.column("value").to_numpy()[1 + (seq - 1) * 30_000 : 1 + seq * 30_000]
+        assert np.array_equal(np.sort(values), np.arange(30_000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,6 +66,72 @@ def test_a_join_whose_restore_failed_does_not_go_on(store: MasterStore) -> None:
         small.restore(_waiting(store))
     with pytest.raises(StateError, match="cannot go on: restore failed half-way"):
         list(small.finish())
+
+
+def _ordered(store: MasterStore, memory: str = "60kB") -> SemiStreamJoin:
+    return SemiStreamJoin(store, on={"a": "id"}, algorithm="meshjoin", memory=memory, b=8, ordered=True)
+
+
+def test_a_damaged_snapshot_of_an_ordered_join_is_refused_wherever_it_was_damaged(store: MasterStore) -> None:
+    join = _ordered(store)
+    list(join.push(BATCH))
+    assert join.metrics.waiting
+    state = join.snapshot()
+    random = np.random.default_rng(3)
+    for place in [0, 8, 9, 13, 14, 40, len(state) - 1, *random.integers(0, len(state), 40).tolist()]:
+        torn = bytearray(state)
+        torn[place] ^= 1 << int(random.integers(8))
+        with pytest.raises(StateError, match="restore: "):
+            _ordered(store).restore(bytes(torn))
+    for length in (0, 4, 9, 13, 20, len(state) // 2, len(state) - 1):
+        with pytest.raises(StateError, match="restore: "):
+            _ordered(store).restore(state[:length])
+    with pytest.raises(StateError, match="restore: not a snapshot"):
+        _ordered(store).restore(None)  # type: ignore[arg-type]
+    other = SemiStreamJoin(store, on={"b": "id"}, algorithm="meshjoin", memory="60kB", b=8, ordered=True)
+    with pytest.raises(StateError, match="inner on a; this one is meshjoin, inner on b"):
+        other.restore(state)
+    with pytest.raises(BudgetExceededError, match="do not fit"):
+        (small := _ordered(store, "7kB")).restore(state)
+    with pytest.raises(StateError, match="cannot go on: restore failed half-way"):
+        list(small.finish())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_full_join_is_restored_into_the_memory_it_had(store: MasterStore, ordered: bool) -> None:
+    batch = pa.record_batch({"a": [i % 50 for i in range(600)], "t": ["x" * (40 * (i % 7)) for i in range(600)]})
+    for memory in (7_487, 9_000, 12_000):
+        arguments: dict[str, Any] = {"algorithm": "meshjoin", "memory": memory, "b": 8, "w": 3, "ordered": ordered}
+        first, again = (SemiStreamJoin(store, {"a": "id"}, "left", **arguments) for _ in range(2))
+        got = [row for at in range(0, 600, 30) for row in first.push(batch.slice(at, 30))]
+        again.restore(first.snapshot())
+        again.check_invariants()
+        got += list(again.finish())
+        assert sum(map(len, got)) == 480 * 2 + 120, f"memory={memory}"
+
+
+def test_every_count_goes_on_after_a_restore(store: MasterStore) -> None:
+    first, again = (SemiStreamJoin(store, {"a": "id"}, algorithm="ssbj", memory="14kB", b=8) for _ in range(2))
+    for at in range(0, len(BATCH), 100):
+        list(first.push(BATCH.slice(at, 100)))
+    again.restore(first.snapshot())
+    before, after = first.metrics, again.metrics
+    names = ["tuples_in", "rows_out", "batches_out", "matched", "unmatched", "cache_hits", "removals", "probes"]
+    for name in [*names, "most_waiting", "waiting", "steps", "cycles"]:
+        assert getattr(before, name) == getattr(after, name) > 0, name
+
+
+def test_a_join_that_has_made_a_step_is_not_restored_into(store: MasterStore) -> None:
+    state = _waiting(store)
+    begun = _join(store)
+    begun.bind(BATCH.schema)
+    list(begun.step())
+    with pytest.raises(StateError, match="restore: this join has already begun"):
+        begun.restore(state)
+    bound = _join(store)
+    bound.bind(BATCH.schema)
+    bound.restore(state)
+    assert sum(map(len, bound.finish())) > 0
 
 
 def test_a_join_that_was_left_in_the_middle_says_so(store: MasterStore) -> None:
