@@ -1,6 +1,6 @@
 """The rows of one of several inputs in memory, found by any of the columns it is joined on.
 
-Rows stand at slots once; each attribute has an ordered index of its own. A row is in all indexes or in none.
+Each row is in one slot; each attribute has an ordered index of its own. A row is in all indexes or in none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.adaptive.memory.sorted_rows import LAST, Bits, Codes, Pairs, SortedRows, Stamps, Workspace, ordered_arrays
+from millrace.adaptive.array_types import Bits, Codes, Stamps
+from millrace.adaptive.memory.key_ordered_rows import LAST, KeyOrderedRows, MatchedPairs, Workspace, ordered_arrays
 from millrace.core.budget import MemoryBudget
 from millrace.core.space import Space
 from millrace.kernels import ordered_map as ordered
@@ -22,8 +23,8 @@ from millrace.rows.arena import Slots
 _LEAVING = np.uint8(4)
 
 
-class View:
-    """The rows by one attribute."""
+class AttributeIndex:
+    """The index of the rows by one attribute."""
 
     def __init__(self, rows: IndexedRows, number: int, index: Ordered) -> None:
         self._rows, self._number, self.index = rows, number, index
@@ -31,54 +32,54 @@ class View:
     def __len__(self) -> int:
         return int(self.index.state[LIVE])
 
-    def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[Pairs]:
-        """Rows with a key from ``lows[i]`` to ``highs[i]``, which ascend, some pairs at a time."""
+    def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
+        """Yield rows with a key from ``lows[i]`` to ``highs[i]``, which ascend, a few pairs at a time."""
         cursor = np.array([0, 0, 0, -1], np.int64)
         while cursor[0] < len(lows):
             made = ordered.matches(self.index, lows, highs, cursor, work.rows, work.slots, work.keys)
             if made:
-                yield Pairs(work.rows[:made], work.slots[:made], work.keys[:made])
+                yield MatchedPairs(work.rows[:made], work.slots[:made], work.keys[:made])
 
     def below(self, key: int, equal: bool = False) -> int:
-        """Rows with a key below this one, or equal to it."""
+        """Count the rows with a key below this one; with ``equal``, those with this key too."""
         return int(ordered.below(self.index, np.int64(key), equal))
 
     def key_at(self, rank: int) -> int:
-        """The key of the row of this rank."""
+        """Return the key of the row of this rank."""
         return int(ordered.key_at(self.index, rank))
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
-        """Entries from ``low`` to ``high``, in order, gone from all indexes; their rows stay until ``forget``."""
+        """Remove entries from ``low`` to ``high`` from all indexes; their rows stay until ``forget``."""
         limit = min(limit, len(self))
         keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
         made = ordered.take(
             self.index, np.int64(low), np.int64(high), skip, limit, self._rows.stamps, np.int64(latest), keys, slots
         )
-        return self._gone(keys[:made], slots[:made])
+        return self._drop_elsewhere(keys[:made], slots[:made])
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
-        """As :meth:`take_out`, by the clock."""
+        """Remove entries as :meth:`take_out` does, but those that the clock algorithm chooses."""
         limit = min(limit, len(self))
         keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
         rows = self._rows
         made = ordered.sweep(
             self.index, np.int64(low), np.int64(high), hand, limit, rows.stamps, rows.bits, keys, slots
         )
-        return self._gone(keys[:made], slots[:made])
+        return self._drop_elsewhere(keys[:made], slots[:made])
 
-    def _gone(self, keys: Codes, slots: Slots) -> tuple[Codes, Slots]:
+    def _drop_elsewhere(self, keys: Codes, slots: Slots) -> tuple[Codes, Slots]:
         ordered.tidy(self.index)
         self._rows.drop_from_others(self._number, slots)
         return keys, slots
 
 
-class IndexedRows(SortedRows):
-    """Rows at slots with an index for each attribute.
+class IndexedRows(KeyOrderedRows):
+    """Rows in slots, with an index for each attribute.
 
     Parameters
     ----------
     attributes
-        How many.
+        Number of attributes.
     """
 
     def __init__(
@@ -88,17 +89,17 @@ class IndexedRows(SortedRows):
         self.slot_bytes += 8 * attributes
         codes: npt.NDArray[Any] = space.array(f"{name}.codes", np.int64, attributes * self.capacity)
         self.codes: Codes = codes.reshape(attributes, self.capacity)
-        """By attribute and slot."""
+        """Codes by attribute and slot."""
         more = [ordered_arrays(space, f"{name}.{i}", self._chunks, width) for i in range(1, attributes)]
-        self.views = [View(self, i, index) for i, index in enumerate((self.index, *more))]
+        self.views = [AttributeIndex(self, i, index) for i, index in enumerate((self.index, *more))]
         self._charges = [budget.reserve(name) for _ in more]
         self._charged = [0] * len(more)
 
     @staticmethod
     def least_of(schema: pa.Schema, attributes: int, rows: int, width: int) -> int:
-        """What a few rows without strings cost."""
-        indexes = attributes * SortedRows.least_bytes(pa.schema([]), rows, width)
-        return indexes + SortedRows.least_bytes(schema, rows, width) + rows * 8 * attributes
+        """Return the bytes that a few rows without strings take."""
+        indexes = attributes * KeyOrderedRows.least_bytes(pa.schema([]), rows, width)
+        return indexes + KeyOrderedRows.least_bytes(schema, rows, width) + rows * 8 * attributes
 
     @property
     def nbytes(self) -> int:
@@ -110,7 +111,7 @@ class IndexedRows(SortedRows):
         return super().idle_bytes + (sum(self._charged) - used) * self._chunk_bytes
 
     def make_rooms(self, codes: Sequence[Codes], heap_bytes: int) -> bool:
-        """Reserve memory for rows whose sorted codes these are, by attribute; False if the budget cannot give it."""
+        """Reserve memory for rows of these sorted codes, by attribute; return False if the budget does not allow it."""
         before = list(self._charged)
         if self._more_chunks(codes[1:]) and self.make_room(codes[0], heap_bytes):
             return True
@@ -145,7 +146,7 @@ class IndexedRows(SortedRows):
         return self.views[0].take_out(low, high, limit, skip, latest)
 
     def drop_from_others(self, number: int, slots: Slots) -> None:
-        """Rows have left one index: they leave the others too."""
+        """Remove rows that have left one index from the others too."""
         if len(self.views) == 1 or not len(slots):
             return
         self.bits[slots] |= _LEAVING
@@ -187,7 +188,7 @@ class IndexedRows(SortedRows):
             assert len(view) == len(self), f"{self._name}: a row is in one index and not in another"
             keys, own = np.empty(len(self), np.int64), np.empty(len(self), np.int32)
             ordered.entries(view.index, keys, own)
-            assert (self.codes[i][own] == keys).all(), f"{self._name}: a row stands at a key that is not its own"
+            assert (self.codes[i][own] == keys).all(), f"{self._name}: a row is at a key that is not its own"
             assert (np.sort(own) == np.sort(slots)).all(), f"{self._name}: a row is in one index and not in another"
         for view, charged in zip(self.views[1:], self._charged, strict=True):
             assert int(view.index.state[HIGH]) <= charged, f"{self._name}: chunks used but not reserved"

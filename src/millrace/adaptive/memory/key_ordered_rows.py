@@ -1,6 +1,6 @@
-"""The rows of one side that are in memory, in the order of their keys, inside one reservation.
+"""The rows of one input that are in memory, in the order of their keys, inside one reservation.
 
-Rows stand at slots of an arena; an ordered index finds them by key. Every byte that can be touched is reserved first:
+Rows are in slots of an arena; an ordered index finds them by key. Every byte that can be touched is reserved first:
 slots up to the high-water mark, chunks of the index, heap bytes.
 """
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.adaptive.array_types import Bits, Codes, Order, Stamps
 from millrace.core.budget import MemoryBudget
 from millrace.core.lanes import Task
 from millrace.core.space import Space
@@ -20,11 +21,6 @@ from millrace.kernels import ordered_map as ordered
 from millrace.kernels.ordered_map import FIRST, HIGH, LAST, LIVE, SPARE, USED, Ordered
 from millrace.rows.arena import Arena, Slots, run_of
 from millrace.rows.columns import OutputColumn, output_columns
-
-Codes = npt.NDArray[np.int64]
-Stamps = npt.NDArray[np.int64]
-Bits = npt.NDArray[np.uint8]
-Order = npt.NDArray[np.int64]
 
 JOINED = np.uint8(1)
 """The join bit: the clock clears it, a match sets it."""
@@ -36,8 +32,8 @@ _ENTRY = 8 + 4
 _CHUNK = 4 + 4 + 8 + 4
 
 
-class Pairs(NamedTuple):
-    """Rows of a batch that met rows in memory: positions in the batch, slots, and the keys at the slots."""
+class MatchedPairs(NamedTuple):
+    """Rows that match rows in memory: positions in the batch, slots, and the keys at the slots."""
 
     rows: npt.NDArray[np.int32]
     slots: Slots
@@ -45,7 +41,7 @@ class Pairs(NamedTuple):
 
 
 class Workspace:
-    """Arrays that matches are written to, some at a time."""
+    """Arrays that matches are written to, a few at a time."""
 
     bytes_per_pair = 4 + 4 + 8
 
@@ -56,7 +52,7 @@ class Workspace:
 
 
 def ordered_arrays(space: Space, name: str, chunks: int, width: int) -> Ordered:
-    """An empty index with room for so many chunks."""
+    """Return an empty index with room for so many chunks."""
     keys: npt.NDArray[Any] = space.array(f"{name}.keys", np.int64, chunks * width)
     slots: npt.NDArray[Any] = space.array(f"{name}.slots", np.int32, chunks * width)
     counts: npt.NDArray[Any] = space.array(f"{name}.counts", np.int32, chunks)
@@ -67,8 +63,8 @@ def ordered_arrays(space: Space, name: str, chunks: int, width: int) -> Ordered:
     return Ordered(keys.reshape(grid), slots.reshape(grid), counts, order, lows, spare, np.zeros(4, np.int64))
 
 
-class SortedRows:
-    """Rows at slots, found by key and by range of keys.
+class KeyOrderedRows:
+    """Rows in slots, found by key and by range of keys.
 
     Parameters
     ----------
@@ -100,7 +96,7 @@ class SortedRows:
 
     @staticmethod
     def least_bytes(schema: pa.Schema, rows: int, width: int) -> int:
-        """What a few rows without strings cost."""
+        """Return the bytes that a few rows without strings take."""
         chunks = rows // max(1, width // 2) + 2
         return rows * (Arena.bytes_per_slot(schema) + _MARKS) + chunks * (width * _ENTRY + _CHUNK)
 
@@ -116,14 +112,14 @@ class SortedRows:
 
     @property
     def row_bytes(self) -> float:
-        """What a row costs on average, everything included."""
+        """Bytes that a row takes on average, index and strings included."""
         rows = len(self)
         heap = (self.arena.heap_bytes - self.arena.heap.dead) / rows if rows else 0.0
         return self.slot_bytes + 4 / 3 * _ENTRY + heap
 
     @property
     def idle_bytes(self) -> int:
-        """Bytes reserved that no row uses: :meth:`pack` would give them back."""
+        """Reserved bytes that no row uses: :meth:`pack` gives them back."""
         slots = self._charged_slots - len(self)
         chunks = self._charged_chunks - int(self.index.state[USED])
         heap = self._heap_limit - self.arena.heap_bytes + self.arena.heap.dead
@@ -133,7 +129,7 @@ class SortedRows:
         return slots * self.slot_bytes + chunks * self._chunk_bytes + heap
 
     def make_room(self, codes: Codes, heap_bytes: int) -> bool:
-        """Reserve memory for rows of these sorted codes; False if the budget cannot give it."""
+        """Reserve memory for rows of these sorted codes; return False if the budget does not allow it."""
         arena, index = self.arena, self.index
         slots = max(self._charged_slots, len(self) + len(codes))
         free = int(index.state[SPARE]) + self._charged_chunks - int(index.state[HIGH])
@@ -161,7 +157,7 @@ class SortedRows:
         return True
 
     def pack(self) -> None:
-        """Move rows and chunks together and give the rest back. Slots held elsewhere are void afterwards."""
+        """Move rows and chunks together and release the rest. Slot numbers held elsewhere are void afterwards."""
         rows, index = len(self), self.index
         free = self._free[: self._frees]
         low = free[free < rows]
@@ -185,7 +181,7 @@ class SortedRows:
         self._release()
 
     def _rename(self, names: Slots) -> None:
-        """Rows have moved: what was slot ``i`` is ``names[i]``."""
+        """Renumber slots after rows have moved: slot ``i`` is ``names[i]`` now."""
         ordered.rename(self.index, names)
 
     def _release(self) -> None:
@@ -197,40 +193,40 @@ class SortedRows:
             self._space.release(array, self._charged_chunks * self.width)
 
     def clear(self) -> None:
-        """Forget all rows and give their memory back."""
+        """Remove all rows and release their memory."""
         self.index.state[:] = 0
         self._frees = self._high = 0
         self.arena.clear()
         self.pack()
 
     def close(self) -> None:
-        """Give the reservation back."""
+        """Release the reservation."""
         self._reservation.release()
 
     # rows
 
     def live(self) -> Slots:
-        """All slots with a row, ascending."""
+        """Return all slots with a row, ascending."""
         slots: Slots = self.entries()[1]
         slots.sort()
         return slots
 
     def entries(self) -> tuple[Codes, Slots]:
-        """Keys and slots of all rows, in order."""
+        """Return keys and slots of all rows, in the order of the keys."""
         keys, slots = np.empty(len(self), np.int64), np.empty(len(self), np.int32)
         ordered.entries(self.index, keys, slots)
         return keys, slots
 
     def insert(self, codes: Codes, order: Order, columns: Sequence[pa.Array], stamps: Stamps, bits: Bits) -> Slots:
-        """Store rows whose codes are ``codes`` in this order, and say where. Room must have been made."""
+        """Store rows whose sorted codes are ``codes``, and return their slots. Room must have been made."""
         count = len(codes)
         assert len(self) + count <= self._charged_slots, "insert without room"
         slots = np.empty(count, np.int32)
-        again = min(count, self._frees)
-        slots[:again] = self._free[self._frees - again : self._frees]
-        slots[again:] = np.arange(self._high, self._high + count - again, dtype=np.int32)
-        self._frees -= again
-        self._high += count - again
+        reused = min(count, self._frees)
+        slots[:reused] = self._free[self._frees - reused : self._frees]
+        slots[reused:] = np.arange(self._high, self._high + count - reused, dtype=np.int32)
+        self._frees -= reused
+        self._high += count - reused
         self.arena.store(slots, columns)
         where = run_of(slots)
         self.stamps[where] = stamps
@@ -239,23 +235,23 @@ class SortedRows:
         assert self.arena.heap_bytes <= self._heap_limit, "bytes without room"
         return slots
 
-    def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[Pairs]:
-        """Rows with a key from ``lows[i]`` to ``highs[i]``, which ascend, some pairs at a time."""
+    def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
+        """Yield rows with a key from ``lows[i]`` to ``highs[i]``, which ascend, a few pairs at a time."""
         cursor = np.array([0, 0, 0, -1], np.int64)
         while cursor[0] < len(lows):
             made = ordered.matches(self.index, lows, highs, cursor, work.rows, work.slots, work.keys)
             if made:
-                yield Pairs(work.rows[:made], work.slots[:made], work.keys[:made])
+                yield MatchedPairs(work.rows[:made], work.slots[:made], work.keys[:made])
 
     def forget(self, slots: Slots) -> None:
-        """The rows at these slots, which the index has given out already, are not needed any more."""
+        """Free the slots of rows that have been taken out of the index."""
         self.arena.drop(slots)
         self._free[self._frees : self._frees + len(slots)] = slots
         self._frees += len(slots)
         ordered.tidy(self.index)
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
-        """Entries from ``low`` to ``high``, in order; their rows stay until :meth:`forget`."""
+        """Remove entries from ``low`` to ``high`` from the index, in order; their rows stay until :meth:`forget`."""
         limit = min(limit, len(self))
         keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
         made = ordered.take(
@@ -264,7 +260,7 @@ class SortedRows:
         return keys[:made], slots[:made]
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
-        """As :meth:`take_out`, by the clock."""
+        """Remove entries as :meth:`take_out` does, but those that the clock algorithm chooses."""
         limit = min(limit, len(self))
         keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
         made = ordered.sweep(
@@ -273,30 +269,30 @@ class SortedRows:
         return keys[:made], slots[:made]
 
     def below(self, key: int, equal: bool = False) -> int:
-        """Rows with a key below this one, or equal to it."""
+        """Count the rows with a key below this one; with ``equal``, those with this key too."""
         return int(ordered.below(self.index, np.int64(key), equal))
 
     def key_at(self, rank: int) -> int:
-        """The key of the row of this rank."""
+        """Return the key of the row of this rank."""
         return int(ordered.key_at(self.index, rank))
 
     def stamps_between(self, low: int, high: int) -> Stamps:
-        """When the rows with a key from ``low`` to ``high`` came."""
+        """Return when the rows with a key from ``low`` to ``high`` arrived."""
         keys, slots = self.entries()
         start, stop = np.searchsorted(keys, low), np.searchsorted(keys, high, side="right")
         stamps: Stamps = self.stamps[slots[start:stop]]
         return stamps
 
     def between(self, low: int, high: int) -> int:
-        """Rows with a key from ``low`` to ``high``."""
+        """Count the rows with a key from ``low`` to ``high``."""
         return self.below(high, True) - self.below(low)
 
     def gather(self, columns: Sequence[int], slots: Slots, outputs: Sequence[OutputColumn]) -> list[Task]:
-        """Tasks, one per column, that append the given columns of rows to output columns."""
+        """Return tasks, one per column, that append the given columns of rows to output columns."""
         return self.arena.gather(columns, slots, outputs)
 
     def batch(self, slots: Slots) -> pa.RecordBatch:
-        """Whole rows."""
+        """Return whole rows."""
         outputs = output_columns(self.schema, len(slots))
         for task in self.arena.gather(range(len(self.schema)), slots, outputs):
             task()
@@ -311,4 +307,4 @@ class SortedRows:
         assert self.nbytes == self._cost(self._charged_slots, self._charged_chunks, self._heap_limit)
 
 
-__all__ = ["FIRST", "JOINED", "LAST", "MATCHED", "Bits", "Codes", "Pairs", "SortedRows", "Stamps", "Workspace"]
+__all__ = ["FIRST", "JOINED", "LAST", "MATCHED", "KeyOrderedRows", "MatchedPairs", "Workspace", "ordered_arrays"]
