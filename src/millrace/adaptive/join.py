@@ -325,7 +325,7 @@ class StreamJoin(OneCallAtATime):
         try:
             yield from work
         except BudgetExceededError:
-            self._broken = "it ran out of memory while rows were taken in, some of which have met others"
+            self._stop_for_good("it ran out of memory while rows were taken in, some of which have been joined already")
             raise
         if self.engine.output is not None:
             yield from self.engine.output.flush()
