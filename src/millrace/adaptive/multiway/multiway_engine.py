@@ -57,7 +57,7 @@ class MultiwayDefinition:
 
     tree: JoinTree
     pair: PairSpec | None
-    """The join of two inputs that was asked for, if ``on`` was no list of conditions."""
+    """The join of two inputs, if ``on`` is not a list of conditions."""
     suffix: str | None
     algorithm: AdaptiveAlgorithm
 

@@ -25,7 +25,7 @@ ALGORITHMS = {
             "shj",
             NeverFlush,
             NoReactivePhase,
-            "symmetric: every row meets the other side's in memory; both inputs have to fit",
+            "symmetric: every row is joined with the other side's rows in memory; both inputs have to fit",
         ),
         AdaptiveAlgorithm(
             "dphj",
@@ -38,7 +38,7 @@ ALGORITHMS = {
             "xjoin",
             LargestPartition,
             DiskProbing,
-            "the largest partition of one side goes to disk; while nothing comes in it meets the other side's memory",
+            "the largest partition of one side goes to disk; while nothing comes in it probes the other side's memory",
             ordered=False,
         ),
         AdaptiveAlgorithm(
@@ -59,7 +59,7 @@ ALGORITHMS = {
             "rpj",
             LeastLikely,
             ProbeOrMerge,
-            "rows whose partners are least likely to come go to disk; while nothing comes in the best of both is done",
+            "rows whose partners are least likely to come go to disk; then as xjoin or hmj, whichever promises more",
             ordered=False,
         ),
         AdaptiveAlgorithm(
