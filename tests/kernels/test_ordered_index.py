@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST, KeyOrderedRows, Workspace
+from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST, KeyOrderedRows
+from millrace.adaptive.memory.row_index import Workspace
 from millrace.core.budget import MemoryBudget
 from millrace.core.space import HeapSpace
 from millrace.kernels.radix_sort import order_of

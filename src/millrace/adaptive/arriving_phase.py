@@ -52,7 +52,7 @@ class ArrivingPhase(ABC, Generic[R]):
     def _check_fits(self, side: InputSide[R], rows: int, heap: int) -> None:
         """Check that rows can ever fit into memory, before they are joined with others."""
         split, budget, buffers = self._split, self._shared.budget, self._shared.buffers
-        least = side.memory.least_bytes(side.schema, rows, side.memory.width) + heap
+        least = side.memory.least_bytes(side.schema, rows, side.memory.index.width) + heap
         fixed = sum(budget.parts().get(part, 0) for part in _FIXED_PARTS)
         most = split.total - fixed - 2 * split.width * 16
         if (rows == 1 and heap > split.block and not self._widen_buffers(heap)) or least > most:

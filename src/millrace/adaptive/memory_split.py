@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millrace.adaptive.disk.block_directory import ENTRY_BYTES, BlockIds, BlockList
 from millrace.adaptive.disk.blocks import STAMP_BYTES
-from millrace.adaptive.memory.key_ordered_rows import Workspace
+from millrace.adaptive.memory.row_index import Workspace
 from millrace.core.errors import ConfigError
 from millrace.core.sizes import format_size
 from millrace.rows.arena import Arena

@@ -9,7 +9,7 @@ from typing import Any
 from millrace.adaptive.array_types import Batches, Codes, Rows
 from millrace.adaptive.inputs.coded_rows import CodedRows
 from millrace.adaptive.inputs.pair_inputs import PairInputs
-from millrace.adaptive.memory.key_ordered_rows import MatchedPairs
+from millrace.adaptive.memory.row_index import MatchedPairs
 from millrace.core.errors import BudgetExceededError
 from millrace.core.sizes import format_size
 

@@ -25,7 +25,8 @@ import numpy.typing as npt
 from millrace.adaptive.array_types import Batches, Codes, Counts
 from millrace.adaptive.flush.flush_policy import FlushPolicy
 from millrace.adaptive.inputs.pair_inputs import PairInputs, PairSide
-from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST, MatchedPairs
+from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST
+from millrace.adaptive.memory.row_index import MatchedPairs
 from millrace.kernels import bands
 from millrace.rows.arena import Slots
 

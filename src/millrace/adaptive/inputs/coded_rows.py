@@ -11,7 +11,8 @@ import pyarrow as pa
 from millrace.adaptive.array_types import Codes, Counts, Mask, Rows, Stamps
 from millrace.adaptive.disk.blocks import BlockRows
 from millrace.adaptive.memory.indexed_rows import IndexedRows
-from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST, MatchedPairs, Workspace
+from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST
+from millrace.adaptive.memory.row_index import MatchedPairs, Workspace
 from millrace.adaptive.memory.row_sources import BatchRows, RowSource, SlotRows
 from millrace.kernels import bands
 

@@ -23,7 +23,8 @@ from millrace.adaptive.inputs.input_side import InputSide, MemoryState
 from millrace.adaptive.inputs.join_inputs import JoinInputs
 from millrace.adaptive.memory.code_ranges import CodeRanges
 from millrace.adaptive.memory.indexed_rows import IndexedRows
-from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST, Workspace
+from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST
+from millrace.adaptive.memory.row_index import Workspace
 from millrace.adaptive.output.combination_output import CombinationOutput
 from millrace.core.budget import MemoryBudget
 from millrace.rows.arena import Slots

@@ -13,7 +13,8 @@ from millrace.adaptive.inputs.input_side import InputSide, MemoryState
 from millrace.adaptive.inputs.join_inputs import JoinInputs
 from millrace.adaptive.inputs.joined_history import JoinedHistory
 from millrace.adaptive.memory.code_ranges import CodeRanges
-from millrace.adaptive.memory.key_ordered_rows import KeyOrderedRows, MatchedPairs, Workspace
+from millrace.adaptive.memory.key_ordered_rows import KeyOrderedRows
+from millrace.adaptive.memory.row_index import MatchedPairs, Workspace
 from millrace.adaptive.memory.row_sources import RowSource
 from millrace.adaptive.output.pair_output import PairOutput
 from millrace.core.budget import MemoryBudget

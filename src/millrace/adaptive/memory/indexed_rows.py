@@ -13,11 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.adaptive.array_types import Bits, Codes, Stamps
-from millrace.adaptive.memory.key_ordered_rows import LAST, KeyOrderedRows, MatchedPairs, Workspace, ordered_arrays
+from millrace.adaptive.memory.key_ordered_rows import LAST, KeyOrderedRows
+from millrace.adaptive.memory.row_index import MatchedPairs, RowIndex, Workspace
 from millrace.core.budget import MemoryBudget
 from millrace.core.space import Space
-from millrace.kernels import ordered_map as ordered
-from millrace.kernels.ordered_map import HIGH, LIVE, SPARE, USED, Ordered
 from millrace.rows.arena import Slots
 
 _LEAVING = np.uint8(4)
@@ -26,49 +25,35 @@ _LEAVING = np.uint8(4)
 class AttributeIndex:
     """The index of the rows by one attribute."""
 
-    def __init__(self, rows: IndexedRows, number: int, index: Ordered) -> None:
+    def __init__(self, rows: IndexedRows, number: int, index: RowIndex) -> None:
         self._rows, self._number, self.index = rows, number, index
 
     def __len__(self) -> int:
-        return int(self.index.state[LIVE])
+        return len(self.index)
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
         """Yield rows with a key from ``lows[i]`` to ``highs[i]``, which ascend, a few pairs at a time."""
-        cursor = np.array([0, 0, 0, -1], np.int64)
-        while cursor[0] < len(lows):
-            made = ordered.matches(self.index, lows, highs, cursor, work.rows, work.slots, work.keys)
-            if made:
-                yield MatchedPairs(work.rows[:made], work.slots[:made], work.keys[:made])
+        return self.index.matches(lows, highs, work)
 
     def below(self, key: int, equal: bool = False) -> int:
         """Count the rows with a key below this one; with ``equal``, those with this key too."""
-        return int(ordered.below(self.index, np.int64(key), equal))
+        return self.index.below(key, equal)
 
     def key_at(self, rank: int) -> int:
         """Return the key of the row of this rank."""
-        return int(ordered.key_at(self.index, rank))
+        return self.index.key_at(rank)
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
         """Remove entries from ``low`` to ``high`` from all indexes; their rows stay until ``forget``."""
-        limit = min(limit, len(self))
-        keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
-        made = ordered.take(
-            self.index, np.int64(low), np.int64(high), skip, limit, self._rows.stamps, np.int64(latest), keys, slots
-        )
-        return self._drop_elsewhere(keys[:made], slots[:made])
+        return self._drop_elsewhere(*self.index.take(low, high, limit, self._rows.stamps, skip, latest))
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
         """Remove entries as :meth:`take_out` does, but those that the clock algorithm chooses."""
-        limit = min(limit, len(self))
-        keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
-        rows = self._rows
-        made = ordered.sweep(
-            self.index, np.int64(low), np.int64(high), hand, limit, rows.stamps, rows.bits, keys, slots
-        )
-        return self._drop_elsewhere(keys[:made], slots[:made])
+        taken = self.index.sweep(low, high, hand, limit, self._rows.stamps, self._rows.bits)
+        return self._drop_elsewhere(*taken)
 
     def _drop_elsewhere(self, keys: Codes, slots: Slots) -> tuple[Codes, Slots]:
-        ordered.tidy(self.index)
+        self.index.tidy()
         self._rows.drop_from_others(self._number, slots)
         return keys, slots
 
@@ -85,12 +70,11 @@ class IndexedRows(KeyOrderedRows):
     def __init__(
         self, name: str, schema: pa.Schema, attributes: int, budget: MemoryBudget, space: Space, width: int
     ) -> None:
-        super().__init__(name, schema, budget, space, width)
-        self.slot_bytes += 8 * attributes
+        super().__init__(name, schema, budget, space, width, 8 * attributes)
         codes: npt.NDArray[Any] = space.array(f"{name}.codes", np.int64, attributes * self.capacity)
         self.codes: Codes = codes.reshape(attributes, self.capacity)
         """Codes by attribute and slot."""
-        more = [ordered_arrays(space, f"{name}.{i}", self._chunks, width) for i in range(1, attributes)]
+        more = [RowIndex(space, f"{name}.{i}", budget.total, width) for i in range(1, attributes)]
         self.views = [AttributeIndex(self, i, index) for i, index in enumerate((self.index, *more))]
         self._charges = [budget.reserve(name) for _ in more]
         self._charged = [0] * len(more)
@@ -107,8 +91,8 @@ class IndexedRows(KeyOrderedRows):
 
     @property
     def idle_bytes(self) -> int:
-        used = sum(int(view.index.state[USED]) for view in self.views[1:])
-        return super().idle_bytes + (sum(self._charged) - used) * self._chunk_bytes
+        used = sum(view.index.used_chunks for view in self.views[1:])
+        return super().idle_bytes + (sum(self._charged) - used) * self.index.chunk_bytes
 
     def make_rooms(self, codes: Sequence[Codes], heap_bytes: int) -> bool:
         """Reserve memory for rows of these sorted codes, by attribute; return False if the budget does not allow it."""
@@ -120,17 +104,15 @@ class IndexedRows(KeyOrderedRows):
 
     def _more_chunks(self, codes: Sequence[Codes]) -> bool:
         for i, (view, each) in enumerate(zip(self.views[1:], codes, strict=True)):
-            state = view.index.state
-            free = int(state[SPARE]) + self._charged[i] - int(state[HIGH])
-            chunks = self._charged[i] + max(0, ordered.chunks_needed(view.index, each) - free)
-            if chunks > self._chunks or not self._charges[i].try_resize(chunks * self._chunk_bytes):
+            chunks, nbytes = view.index.chunks_for(each, self._charged[i]), view.index.chunk_bytes
+            if chunks > view.index.most_chunks or not self._charges[i].try_resize(chunks * nbytes):
                 return False
             self._charged[i] = chunks
         return True
 
     def _charge(self, chunks: list[int]) -> None:
         for charge, count in zip(self._charges, chunks, strict=True):
-            charge.resize(count * self._chunk_bytes)
+            charge.resize(count * self.index.chunk_bytes)
         self._charged = chunks
 
     def put(self, codes: Codes, columns: Sequence[pa.Array], stamps: Stamps, bits: Bits) -> None:
@@ -140,7 +122,7 @@ class IndexedRows(KeyOrderedRows):
         self.codes[:, slots] = codes
         for view, each in zip(self.views[1:], codes[1:], strict=True):
             order = np.argsort(each, kind="stable")
-            ordered.insert(view.index, each[order], slots[order])
+            view.index.insert(each[order], slots[order])
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
         return self.views[0].take_out(low, high, limit, skip, latest)
@@ -152,8 +134,8 @@ class IndexedRows(KeyOrderedRows):
         self.bits[slots] |= _LEAVING
         for i, view in enumerate(self.views):
             if i != number:
-                ordered.drop(view.index, np.sort(self.codes[i][slots]), self.bits, _LEAVING)
-                ordered.tidy(view.index)
+                view.index.drop(np.sort(self.codes[i][slots]), self.bits, _LEAVING)
+                view.index.tidy()
         self.bits[slots] &= ~_LEAVING
 
     def _rename(self, names: Slots) -> None:
@@ -161,17 +143,17 @@ class IndexedRows(KeyOrderedRows):
         moved = np.flatnonzero(names != np.arange(len(names)))
         self.codes[:, names[moved]] = self.codes[:, moved]
         for view in self.views[1:]:
-            ordered.rename(view.index, names)
+            view.index.rename(names)
 
     def pack(self) -> None:
         super().pack()
         for view in self.views[1:]:
-            ordered.pack(view.index)
-        self._charge([int(view.index.state[USED]) for view in self.views[1:]])
+            view.index.pack()
+        self._charge([view.index.used_chunks for view in self.views[1:]])
 
     def clear(self) -> None:
         for view in self.views[1:]:
-            view.index.state[:] = 0
+            view.index.clear()
         super().clear()
 
     def close(self) -> None:
@@ -180,15 +162,14 @@ class IndexedRows(KeyOrderedRows):
             charge.release()
 
     def check_invariants(self) -> None:
-        broken = ordered.check(self.index, self.stamps)
+        broken = self.index.broken_rule(self.stamps)
         assert broken == 0, f"{self._name}: rule {broken} of the ordered index is broken"
         _, slots = self.entries()
         for i, view in enumerate(self.views):
-            assert ordered.check(view.index, self.stamps) == 0, f"{self._name}: index {i} is broken"
+            assert view.index.broken_rule(self.stamps) == 0, f"{self._name}: index {i} is broken"
             assert len(view) == len(self), f"{self._name}: a row is in one index and not in another"
-            keys, own = np.empty(len(self), np.int64), np.empty(len(self), np.int32)
-            ordered.entries(view.index, keys, own)
+            keys, own = view.index.entries()
             assert (self.codes[i][own] == keys).all(), f"{self._name}: a row is at a key that is not its own"
             assert (np.sort(own) == np.sort(slots)).all(), f"{self._name}: a row is in one index and not in another"
         for view, charged in zip(self.views[1:], self._charged, strict=True):
-            assert int(view.index.state[HIGH]) <= charged, f"{self._name}: chunks used but not reserved"
+            assert view.index.touched_chunks <= charged, f"{self._name}: chunks used but not reserved"

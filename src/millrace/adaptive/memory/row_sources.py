@@ -82,7 +82,7 @@ class SlotRows:
         return self._rows.arena.bytes_of(columns, rows)
 
     def fill(self, columns: Sequence[int], rows: Rows, outputs: Sequence[OutputColumn]) -> None:
-        for task in self._rows.gather(columns, rows, outputs):
+        for task in self._rows.arena.gather(columns, rows, outputs):
             task()
 
     def values(self, columns: Sequence[int], rows: Rows) -> list[pa.Array]:

@@ -14,7 +14,8 @@ from millrace.adaptive.conditions.pair_spec import SIDES, On, PairSpec
 from millrace.adaptive.inputs.pair_inputs import PairInputs, PairSide
 from millrace.adaptive.join_engine import NO_COLUMNS, EngineParts, Schemas
 from millrace.adaptive.memory.code_ranges import CodeRanges
-from millrace.adaptive.memory.key_ordered_rows import MATCHED, KeyOrderedRows, Workspace
+from millrace.adaptive.memory.key_ordered_rows import MATCHED, KeyOrderedRows
+from millrace.adaptive.memory.row_index import Workspace
 from millrace.adaptive.memory.row_sources import BatchRows
 from millrace.adaptive.memory_split import MemorySplit
 from millrace.adaptive.output.pair_output import PairOutput
