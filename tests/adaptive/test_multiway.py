@@ -406,7 +406,7 @@ def test_what_it_refuses() -> None:
         StreamJoin(on=chain, algorithm="mjoin")
     with pytest.raises(ConfigError, match="mjoin: needs one common attribute"):
         StreamJoin(on=[("a.x", "b.x", (0, 1))], algorithm="mjoin")
-    with pytest.raises(ConfigError, match="is inner, and nothing else; got 'left'"):
+    with pytest.raises(ConfigError, match="can only be 'inner'; got 'left'"):
         StreamJoin(on=chain, algorithm="miner", how="left")
     with pytest.raises(ConfigError, match=r"algorithm for several inputs.*'mjoin', 'miner'"):
         StreamJoin(on=chain, algorithm="diner")

@@ -268,7 +268,7 @@ def test_what_cannot_work() -> None:
         mr.StreamJoin(on="k", band=(0, 1)).bind(left=left.schema, right=right.schema)
     with pytest.raises(SchemaError, match="cast one of them"):
         mr.StreamJoin(on="k").bind(left=left.schema, right=pa.schema([("k", pa.string())]))
-    with pytest.raises(SchemaError, match="numbers or moments"):
+    with pytest.raises(SchemaError, match="numbers, dates or times"):
         mr.StreamJoin(on="k", band=(0, 1)).bind(left=pa.schema([("k", pa.string())]))
     with pytest.raises(ConfigError, match="timedelta"):
         mr.StreamJoin(on="k", band=(0, 1)).bind(left=pa.schema([("k", pa.date32())]))

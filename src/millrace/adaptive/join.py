@@ -76,7 +76,8 @@ class StreamJoin(OneCallAtATime):
         their way from and to disk; with slow sources also rows that wait for their turn. Batches
         that are pushed, and those on their way out, are not in it.
     band
-        ``(least, greatest)`` difference, right minus left, of one key column of numbers or moments; None for equality.
+        ``(least, greatest)`` difference, right minus left, of one key column of numbers, dates or times; None for
+        equality.
     how
         ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``; of several inputs ``"inner"``. Rows
         without a partner come out at the end.

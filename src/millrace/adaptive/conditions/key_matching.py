@@ -3,7 +3,7 @@
 =====================  ===========================================  ==================================
 key                    code                                         equal codes mean
 =====================  ===========================================  ==================================
-one number or moment   the value, or float bits in order            equal keys
+one number or time     the value, or float bits in order            equal keys
 anything else          64-bit hash                                  perhaps; the values are compared
 =====================  ===========================================  ==================================
 
@@ -92,7 +92,7 @@ class KeyMatching:
             coder = self._coder_of(types, names)
             if self._given is not None:
                 if coder is not None and not coder.exact:
-                    raise SchemaError(f"band: expected a key of numbers or moments; {names[0]!r} is {types[0]}")
+                    raise SchemaError(f"band: expected a key of numbers, dates or times; {names[0]!r} is {types[0]}")
                 _limits(self._given, types[0])
         return types
 

@@ -65,11 +65,17 @@ class SpillCounts:
     file_bytes: int = 0
     """Length of the files: the blocks, and room of freed ones that has not been used again yet."""
     most_file_bytes: int = 0
+    """The greatest length that the files have had, in bytes."""
     blocks_written: int = 0
+    """Blocks written since the area was made."""
     blocks_read: int = 0
+    """Blocks read."""
     blocks_freed: int = 0
+    """Blocks freed."""
     bytes_written: int = 0
+    """Bytes written."""
     bytes_read: int = 0
+    """Bytes read."""
     seeks: int = 0
     """Reads and writes that did not begin where the last one ended; for ``DiskModel.seconds``."""
 
@@ -211,7 +217,7 @@ class SpillArea:
 
     @property
     def counts(self) -> SpillCounts:
-        """All counts, as they are now."""
+        """All counts now."""
         return replace(self._counts, blocks=self.blocks, nbytes=self.nbytes, file_bytes=self.file_bytes)
 
     @property
@@ -219,7 +225,7 @@ class SpillArea:
         return not self._remove.alive
 
     def close(self) -> None:
-        """Remove the files. Can be called again."""
+        """Remove the files. May be called again."""
         self._remove()
         self._blocks.clear()
         self._files.clear()

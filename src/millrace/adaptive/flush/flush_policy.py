@@ -68,7 +68,7 @@ class NeverFlush(FlushPolicy):
         total = self._inputs.budget.total
         rows = [len(side.memory) for side in self._inputs.sides]
         raise BudgetExceededError(
-            f"memory: shj keeps everything in memory, and {format_size(total)} are full with {rows[0]:,} left and "
-            f"{rows[1]:,} right rows; give it more, or choose an algorithm that spills, such as diner"
+            f"memory: shj keeps all rows in memory, and {rows[0]:,} left and {rows[1]:,} right rows fill "
+            f"{format_size(total)}; set a larger memory=, or choose an algorithm that spills, such as diner"
         )
         yield

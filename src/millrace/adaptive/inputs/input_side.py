@@ -35,6 +35,7 @@ class SideState:
 
     ended: bool
     arrived: int
+    """Rows that have come."""
     arrived_by_partition: list[int]
     memory: MemoryState | None
     """Rows in memory; None if there are none."""

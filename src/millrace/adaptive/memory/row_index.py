@@ -166,7 +166,7 @@ class RowIndex:
         self._arrays.state[:] = 0
 
     def release(self, chunks: int) -> None:
-        """Give memory behind so many chunks back to the system."""
+        """Give the memory of all further chunks back to the system."""
         for array in (self._arrays.keys.reshape(-1), self._arrays.slots.reshape(-1)):
             self._space.release(array, chunks * self.width)
 
@@ -195,7 +195,7 @@ class FreeSlots:
         return free
 
     def take(self, count: int) -> Slots:
-        """Take so many slots, free ones first."""
+        """Take slots, those that are free again first."""
         slots = np.empty(count, np.int32)
         reused = min(count, self._count)
         slots[:reused] = self._stack[self._count - reused : self._count]
@@ -210,11 +210,11 @@ class FreeSlots:
         self._count += len(slots)
 
     def reset(self, high: int) -> None:
-        """Mark the first slots as used, and no others."""
+        """Mark the slots below ``high`` as used, and no others."""
         self._count, self.high = 0, high
 
     def release(self, slots: int) -> None:
-        """Give memory behind so many slots back to the system."""
+        """Give the memory of all further slots back to the system."""
         self._space.release(self._stack, slots)
 
 

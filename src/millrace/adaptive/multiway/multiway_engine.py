@@ -75,7 +75,7 @@ class MultiwayDefinition:
         else:
             chosen = MULTIWAY[one_of("algorithm for several inputs", algorithm, MULTIWAY)]
         if how != "inner":
-            raise ConfigError(f"how: a join of several inputs is inner, and nothing else; got {how!r}")
+            raise ConfigError(f"how: a join of several inputs can only be 'inner'; got {how!r}")
         pair = None if is_tree(on) else PairSpec.of(on, how, band is not None, suffix)
         tree = JoinTree.of(_conditions(pair, band)) if pair else JoinTree.of(on, band)
         if not chosen.ordered and not tree.simple:

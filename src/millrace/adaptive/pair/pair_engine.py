@@ -122,7 +122,7 @@ class PairEngine:
             if schema is None and other is not None and spec.keeps(1 - number) and self.output is None:
                 name = self._definition.inputs[number]
                 raise SchemaError(
-                    f"{name}: nothing came, so its columns are not known; say them with bind({name}=schema)"
+                    f"{name}: nothing came, so its columns are not known; set them with bind({name}=schema)"
                 )
 
     def unmatched(self) -> Batches:
