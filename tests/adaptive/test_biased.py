@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.adaptive.array_types import Batches
 from millrace.adaptive.flush.buckets import BiasedBuckets
-from millrace.adaptive.memory.pair_output import Batches
-from millrace.adaptive.memory.sorted_rows import LAST
+from millrace.adaptive.inputs.pair_inputs import PairInputs
+from millrace.adaptive.memory.key_ordered_rows import LAST
 from millrace.core.errors import ConfigError
 
 _ROWS = 90
@@ -33,7 +34,7 @@ class Run:
         rng = np.random.default_rng(4)
         self.keys = [rng.integers(0, high, _ROWS).tolist() for high in keys]
         self.join = mr.StreamJoin(on="k", algorithm="ehj", memory=memory, block=_BLOCK, build=build)
-        policy = self.join.flushing
+        policy = self.join.engine.flushing
         assert isinstance(policy, BiasedBuckets)
         self.policy = policy
         self.build = ("left", "right").index(build)
@@ -60,7 +61,9 @@ class Run:
             self.join.check_invariants()
         except AssertionError as error:
             self.broken.add(str(error))
-        codes, _ = self.join.machinery.matching.codes([pa.array([key])])
+        inputs = self.join.engine.inputs
+        assert isinstance(inputs, PairInputs)
+        codes, _ = inputs.matching.codes([pa.array([key])])
         self.buckets[key] = int(self.policy.ranges.counts(codes).argmax())
 
     def left_to_the_end(self) -> Counter[tuple[int, int]]:

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace.adaptive.disk.clean_up import _ranges, _reached
 from millrace.adaptive.join import StreamJoin
-from millrace.adaptive.memory.sorted_rows import FIRST, LAST
+from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST
+from millrace.adaptive.reactive.pair_clean_up import _ranges, _reached
 
 
 def test_ranges_cover_all_codes_once_and_have_room_for_what_reaches_into_them() -> None:

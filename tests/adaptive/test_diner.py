@@ -30,13 +30,13 @@ class Memory:
     def keys(self, side: str = "left") -> list[int]:
         """Keys of a side's rows in memory, in order."""
         number = self.join.inputs.index(side)
-        return [int(code) for code in self.join.machinery.sides[number].memory.entries()[0]]
+        return [int(code) for code in self.join.engine.inputs.sides[number].memory.entries()[0]]
 
     def flush(self, side: str = "left") -> list[int]:
         """Keys of the rows of a side that leave memory at a flush, in order."""
         other = "right" if side == "left" else "left"
         before, unmoved = Counter(self.keys(side)), self.keys(other)
-        assert list(self.join.flushing.flush()) == []
+        assert list(self.join.engine.flushing.flush()) == []
         self.join.check_invariants()
         assert self.keys(other) == unmoved, "one side's rows leave at a time"
         return sorted((before - Counter(self.keys(side))).elements())
@@ -44,7 +44,7 @@ class Memory:
     @property
     def block(self) -> int:
         """Rows of a block of the left side."""
-        return self.join.machinery.sides[0].block_rows
+        return self.join.engine.inputs.sides[0].block_rows
 
     def restored(self) -> Memory:
         """The same join after a restart."""
@@ -188,7 +188,7 @@ def test_blocks_that_share_only_the_key_at_their_ends_are_joined(first: str, sec
     assert memory.flush(first) == [*range(block)]
     memory.push(second, range(block - 1, 2 * block - 1))
     assert memory.flush(second) == [*range(block - 1, 2 * block - 1)]
-    assert len(memory.join.machinery.sides[0].disk.partitions[0]) == 1
+    assert len(memory.join.engine.inputs.sides[0].disk.partitions[0]) == 1
     out: list[pa.RecordBatch] = []
     while memory.join.work:
         out += memory.join.idle()

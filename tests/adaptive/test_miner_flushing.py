@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from millrace.adaptive.flush.miner_regions import RegionsOfAll
+from millrace.adaptive.flush.miner_regions import MinerRegions
 from millrace.adaptive.join import StreamJoin
 
 
@@ -28,7 +28,7 @@ def test_where_nobody_has_met_all_inputs_keep_low_values() -> None:
     """The upper region goes first among equals, so what stays in all inputs can meet."""
     join = _took(1000)
     assert join.metrics.flushes > 10
-    for relation in join.machinery.sides:
+    for relation in join.engine.inputs.sides:
         codes = relation.memory.entries()[0]
         assert len(codes) < 500
         assert np.median(codes) - codes.min() < 700, relation.name
@@ -37,8 +37,8 @@ def test_where_nobody_has_met_all_inputs_keep_low_values() -> None:
 
 def test_results_age_at_a_flush() -> None:
     join = _took(1000)
-    flushing = join.flushing
-    assert isinstance(flushing, RegionsOfAll)
+    flushing = join.engine.flushing
+    assert isinstance(flushing, MinerRegions)
     for regions in flushing.regions:
         regions.joins[:] = (1000, 7, 0)
     list(flushing.flush())

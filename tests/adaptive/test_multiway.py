@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.adaptive.join import StreamJoin
-from millrace.adaptive.multiway.multiway_join import MULTIWAY, MultiwayJoin
+from millrace.adaptive.multiway.multiway_engine import MULTIWAY, MultiwayEngine
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, StateError
 from millrace.rows.key_codes import KeyCoder
 from millrace.testing.pair_oracle import Equal, Link, Near, oracle_multi
@@ -220,10 +220,10 @@ def test_the_box_only_grows_and_ends_whole() -> None:
     while join.work:
         list(join.idle())
         join.check_invariants()
-        boxes = join.reactive.joined  # type: ignore[attr-defined]
+        boxes = join.engine.reactive.joined  # type: ignore[attr-defined]
         assert all(old <= new for old, new in zip(before, boxes, strict=True)) or not any(before)
         before = list(boxes)
-    assert before == [len(relation.disk.partitions[0]) for relation in join.machinery.sides]
+    assert before == [len(relation.disk.partitions[0]) for relation in join.engine.inputs.sides]
     list(join.finish())
 
 
@@ -234,9 +234,9 @@ def test_flushed_rows_leave_all_indexes() -> None:
     join = fresh(shape, tables, "miner", 2000)
     list(join.push("a", one_batch(tables["a"])))
     join.check_invariants()
-    memory = join.machinery.sides[0].memory
+    memory = join.engine.inputs.sides[0].memory
     assert 0 < len(memory) < 200
-    assert [len(view) for view in memory.views] == [len(memory)] * 3  # type: ignore[attr-defined]
+    assert [len(view) for view in memory.views] == [len(memory)] * 3
 
 
 def test_miner_of_two_inputs_is_diner() -> None:
@@ -246,7 +246,7 @@ def test_miner_of_two_inputs_is_diner() -> None:
     results = []
     for algorithm in ("diner", "miner", "mjoin", MULTIWAY["miner"]):
         join = StreamJoin(on="k", algorithm=algorithm, memory=40_000)
-        assert isinstance(join, MultiwayJoin) == (algorithm != "diner")
+        assert isinstance(join.engine, MultiwayEngine) == (algorithm != "diner")
         made = pa.Table.from_batches(list(join.run(left=left, right=right)))
         assert join.metrics.flushes > 0
         results.append(made.sort_by([("l", "ascending"), ("r", "ascending")]))
@@ -299,7 +299,7 @@ def test_a_snapshot_is_of_its_own_join() -> None:
     state = join.snapshot()
     again = StreamJoin(on=chain, algorithm="miner", memory="100kB")
     again.restore(state)
-    assert isinstance(again, MultiwayJoin)
+    assert isinstance(again.engine, MultiwayEngine)
     assert again.metrics.rows_in == {"a": 2, "b": 0, "c": 0}
     with pytest.raises(StateError, match=r"the snapshot is of miner, inner join on a\.x = b\.x and b\.y = c\.y"):
         StreamJoin(on=[("a.x", "b.x"), ("b.x", "c.x")], algorithm="mjoin", memory="100kB").restore(state)
@@ -314,8 +314,8 @@ def test_rows_that_nobody_new_can_meet_leave_first() -> None:
         list(join.push(name, one_batch(tables[name])))
         list(join.end(name))
     list(join.push("c", one_batch(tables["c"]).slice(0, 20)))
-    join.flushing.flush()
-    a, b, c = join.machinery.sides
+    join.engine.flushing.flush()
+    a, b, c = join.engine.inputs.sides
     assert (len(a.memory), len(b.memory)) == (60, 60)
     assert len(c.memory) < 20
 
@@ -344,8 +344,8 @@ def test_keys_of_several_columns() -> None:
     c = pa.record_batch({"z": [7, 8], "c": [0, 1]})
     on = [("a.x", "b.x"), ("b.z", "c.z"), ("a.day", "b.d")]
     join = StreamJoin(on=on, algorithm="miner", memory="1MB")
-    assert isinstance(join, MultiwayJoin)
-    assert join.tree.attributes == ((("x", "day"),), (("x", "d"), ("z",)), (("z",),))
+    assert isinstance(join.engine, MultiwayEngine)
+    assert join.engine.inputs.tree.attributes == ((("x", "day"),), (("x", "d"), ("z",)), (("z",),))
     rows = pa.Table.from_batches(list(join.run(a=a, b=b, c=c))).sort_by("a")
     assert rows.to_pylist() == [
         {"x": 1, "day": "mo", "a": 0, "z": 7, "c": 0},
@@ -406,7 +406,7 @@ def test_what_it_refuses() -> None:
         StreamJoin(on=chain, algorithm="mjoin")
     with pytest.raises(ConfigError, match="mjoin: needs one common attribute"):
         StreamJoin(on=[("a.x", "b.x", (0, 1))], algorithm="mjoin")
-    with pytest.raises(ConfigError, match="is inner, and nothing else; got 'left'"):
+    with pytest.raises(ConfigError, match="can only be 'inner'; got 'left'"):
         StreamJoin(on=chain, algorithm="miner", how="left")
     with pytest.raises(ConfigError, match=r"algorithm for several inputs.*'mjoin', 'miner'"):
         StreamJoin(on=chain, algorithm="diner")
@@ -439,6 +439,6 @@ def test_an_input_that_is_empty_or_never_comes() -> None:
     for algorithm in ("miner", "mjoin"):
         join = StreamJoin(on=[("a.x", "b.x"), ("b.x", "c.x")], algorithm=algorithm, memory="100kB")
         assert list(join.run(a=[one], b=[], c=[one])) == []
-        assert isinstance(join, MultiwayJoin)
+        assert isinstance(join.engine, MultiwayEngine)
         assert join.metrics.rows_in == {"a": 2, "b": 0, "c": 2}
         assert join.nbytes < 100_000

@@ -68,7 +68,7 @@ def test_a_restart_between_units_changes_no_row(algorithm: str, how: str) -> Non
     assert units > 1
     assert how == "anti" or join.metrics.rows_reactive
     assert found([*out, *join.finish()]) == expected
-    assert join.area.blocks == 0, "nothing stays on disk"
+    assert join._area.blocks == 0, "nothing stays on disk"
 
 
 @pytest.mark.parametrize("how", ["full", "semi", "anti"])

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.adaptive.disk.segments import Merge, Segment, Segments
-from millrace.adaptive.reactive.partitioned import Merging
+from millrace.adaptive.reactive.partition_policies import SegmentMerging
+from millrace.adaptive.reactive.segments import Merge, Segment, Segments
 from millrace.core.errors import ConfigError
 
 pytestmark = pytest.mark.sampled(4)
@@ -27,16 +27,16 @@ def lists(*sides: list[tuple[int, int]]) -> Any:
 
 def test_blocks_that_left_together_are_a_segment() -> None:
     segments = Segments()
-    segments.look(lists([(7, 5), (8, 4), (15, 5)], [(9, 3), (16, 2), (31, 1)]), most=10)
+    segments.update(lists([(7, 5), (8, 4), (15, 5)], [(9, 3), (16, 2), (31, 1)]), most=10)
     assert segments.known == [Segment(6, 9, 9, 3, 3), Segment(14, 16, 5, 2, 2), Segment(30, 31, 0, 1, 1)]
 
 
 def test_no_more_segments_are_known_than_may_be() -> None:
     segments, blocks = Segments(), lists([(1, 1), (3, 1), (5, 1)], [(7, 1)])
-    segments.look(blocks, most=2)
+    segments.update(blocks, most=2)
     assert [each.until for each in segments.known] == [1, 3]
     segments.merged(Merge(0, 2, 0.0, 2), blocks, [3, 1])
-    segments.look(blocks, most=2)
+    segments.update(blocks, most=2)
     assert segments.known == [Segment(0, 3, 2, 0, 2), Segment(4, 5, 1, 0, 1)]
 
 
@@ -65,7 +65,7 @@ def test_merges_between_arrivals_give_exactly_the_join(algorithm: str, fan_in: i
             join.check_invariants()
     assert join.metrics.rows_reactive > 0
     if algorithm == "hmj":
-        known = cast(Merging, join.reactive).segments
+        known = cast(SegmentMerging, join.engine.reactive).segments
         assert max(len(each.known) for each in known) <= 2 * fan_in
     found += join.finish()
     table = pa.Table.from_batches(found)

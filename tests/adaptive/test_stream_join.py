@@ -17,8 +17,9 @@ import pytest
 import millrace as mr
 from millrace.adaptive.flush.buckets import choose_pair
 from millrace.adaptive.flush.regions import ThreeRegions
+from millrace.adaptive.inputs.joined_history import JoinedHistory, LogicalClock
+from millrace.adaptive.inputs.pair_inputs import PairInputs
 from millrace.adaptive.pair.pair_algorithms import ALGORITHMS
-from millrace.adaptive.pair.pair_state import LogicalClock, Machinery, Past
 from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, ConfigError, SchemaError, StateError
 from millrace.rows.key_codes import KeyCoder
 
@@ -183,7 +184,7 @@ def test_diner_hands_over_after_one_block() -> None:
     for at in range(0, 3000, 100):
         list(join.push("left", left.slice(at, 100)))
         list(join.push("right", right.slice(at, 100)))
-    largest = max(block.nbytes for side in join.machinery.sides for block in side.disk.partitions[0])
+    largest = max(block.nbytes for side in join.engine.inputs.sides for block in side.disk.partitions[0])
     reads = []
     while join.work:
         before = join.metrics.bytes_read
@@ -200,18 +201,18 @@ def test_diner_counts_what_regions_have_earned() -> None:
     """Joins of the regions, added up, are the pairs since the last flush, and regions hold all rows."""
     left, right = inputs(pa.array(np.arange(900) % 50), pa.array(np.arange(900) % 40))
     join = mr.StreamJoin(on="k", memory=40_000)
-    policy = join.flushing
+    policy = join.engine.flushing
     assert isinstance(policy, ThreeRegions)
     for at in range(0, 900, 10):
         for side, batch in (("left", left), ("right", right)):
             flushes, joins = join.metrics.flushes, [int(regions.joins.sum()) for regions in policy.regions]
             pairs_found = sum(len(out) for out in join.push(side, batch.slice(at, 10)))
             for number, regions in enumerate(policy.regions):
-                codes = join.machinery.sides[number].memory.entries()[0]
-                if regions.set:
+                codes = join.engine.inputs.sides[number].memory.entries()[0]
+                if regions.divided:
                     counted = [int((codes <= regions.lower).sum()), 0, int((codes >= regions.upper).sum())]
                     counted[1] = len(codes) - sum(counted)
-                    assert policy.tups(join.machinery.sides[number]) == counted
+                    assert regions.rows_in(join.engine.inputs.sides[number].memory) == counted
                 if join.metrics.flushes == flushes:
                     assert int(regions.joins.sum()) == joins[number] + pairs_found
     assert join.metrics.flushes > 20
@@ -227,13 +228,13 @@ def spilled(algorithm: str, memory: int = 22_000) -> tuple[Counter[tuple[Any, ..
 
 
 def test_without_the_memory_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Machinery, "spill_rest", lambda self: None)
+    monkeypatch.setattr(PairInputs, "spill_rest", lambda self: None)
     got, truth = spilled("diner")
     assert got < truth
 
 
 def test_without_probe_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Past, "add_run", lambda self, side, until, when: None)
+    monkeypatch.setattr(JoinedHistory, "add_run", lambda self, side, until, when: None)
     got, truth = spilled("xjoin", 28_000)
     assert got > truth
 
@@ -267,7 +268,7 @@ def test_what_cannot_work() -> None:
         mr.StreamJoin(on="k", band=(0, 1)).bind(left=left.schema, right=right.schema)
     with pytest.raises(SchemaError, match="cast one of them"):
         mr.StreamJoin(on="k").bind(left=left.schema, right=pa.schema([("k", pa.string())]))
-    with pytest.raises(SchemaError, match="numbers or moments"):
+    with pytest.raises(SchemaError, match="numbers, dates or times"):
         mr.StreamJoin(on="k", band=(0, 1)).bind(left=pa.schema([("k", pa.string())]))
     with pytest.raises(ConfigError, match="timedelta"):
         mr.StreamJoin(on="k", band=(0, 1)).bind(left=pa.schema([("k", pa.date32())]))
@@ -317,19 +318,19 @@ def test_rows_leave_memory_for_the_blocks_that_are_kept_and_may_come_back() -> N
         for side, batch in (("left", left), ("right", right)):
             rows += sum(len(b) for b in join.push(side, batch.slice(at, 50)))
         if at % 1000 == 0 and at:
-            own = join.machinery.transfer.nbytes
+            own = join.engine.inputs.buffers.nbytes
             for _ in range(3):
                 rows += sum(len(b) for b in join.idle())
                 join.check_invariants()
-            assert join.machinery.transfer.nbytes > own, "room for 19 blocks, each of them twice"
+            assert join.engine.inputs.buffers.nbytes > own, "room for 19 blocks, each of them twice"
             again = mr.StreamJoin(on="k", memory=100_000, block=1000, max_outer_blocks=19)
             again.restore(join.snapshot())
-            assert again.machinery.transfer.nbytes == own, "what is borrowed is not kept"
+            assert again.engine.inputs.buffers.nbytes == own, "what is borrowed is not kept"
             again.check_invariants()
             join.close()
             join = again
             rows += sum(len(b) for b in join.push("left", left.slice(0, 0)))
-            assert join.machinery.transfer.nbytes == own
+            assert join.engine.inputs.buffers.nbytes == own
     rows += sum(len(b) for b in join.finish())
     assert rows == 16 * 1000
 

@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.adaptive.memory.sorted_rows import FIRST, LAST, SortedRows, Workspace
+from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST, KeyOrderedRows
+from millrace.adaptive.memory.row_index import Workspace
 from millrace.core.budget import MemoryBudget
 from millrace.core.space import HeapSpace
 from millrace.kernels.radix_sort import order_of
@@ -21,7 +22,7 @@ actions = st.lists(st.tuples(st.sampled_from(["insert", "lowest", "range", "cloc
 @examples(80)
 @given(actions=actions)
 def test_against_a_list(actions: list[tuple[str, list[int]]]) -> None:
-    rows = SortedRows("rows", SCHEMA, MemoryBudget(100_000), HeapSpace(), 8)
+    rows = KeyOrderedRows("rows", SCHEMA, MemoryBudget(100_000), HeapSpace(), 8)
     model: list[tuple[int, int]] = []  # key, stamp
     hand = np.zeros(2, np.int64)
     clock = 0

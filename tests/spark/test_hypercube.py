@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from test_meeting import OnDisk
 from test_wheelwork import FakeHandle
 
-from millrace.adaptive.multiway.join_tree import JoinTree
+from millrace.adaptive.conditions.join_tree import JoinTree
 from millrace.core.errors import SchemaError, StateError
 from millrace.spark.streams.hypercube import Cell
 from millrace.spark.streams.hypercube_plan import HypercubePlan

@@ -1,24 +1,21 @@
-"""What a join is going to do, and how it splits its budget, in words."""
+"""The plan of a join, and how it divides its budget, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
+from millrace.adaptive.adaptive_algorithm import AdaptiveAlgorithm
+from millrace.adaptive.adaptive_metrics import AdaptiveMetrics
+from millrace.adaptive.word_list import in_words
+from millrace.core.budget import MemoryBudget
 from millrace.core.sizes import format_size
 
-if TYPE_CHECKING:
-    from millrace.adaptive.lifecycle import AdaptiveJoin
 
-
-def explained(join: AdaptiveJoin) -> str:
-    """The plan and the split of the budget, to read."""
-    budget, m = join.budget, join.metrics
-    came = listed(f"{rows:,} {name}" for name, rows in m.rows_in.items())
+def explain_join(algorithm: AdaptiveAlgorithm, condition: str, budget: MemoryBudget, metrics: AdaptiveMetrics) -> str:
+    """Return the plan and the split of the budget, to read."""
+    came = in_words(f"{rows:,} {name}" for name, rows in metrics.rows_in.items())
     lines = [
-        f"{join.algorithm.name}: {join.algorithm.summary}",
-        f"  {join.condition}, memory {format_size(budget.total)}",
-        f"  {came} rows came; {m.in_memory:,} are in memory, {m.on_disk:,} on disk",
+        f"{algorithm.name}: {algorithm.summary}",
+        f"  {condition}, memory {format_size(budget.total)}",
+        f"  {came} rows came; {metrics.in_memory:,} are in memory, {metrics.on_disk:,} on disk",
     ]
     parts = sorted(budget.parts().items(), key=lambda item: -item[1])
     width = max(10, *(len(part) for part, _ in parts))
@@ -26,13 +23,3 @@ def explained(join: AdaptiveJoin) -> str:
         lines.append(f"  {part:>{width}} {format_size(nbytes):>10}  {nbytes / budget.total:6.1%}")
     lines.append(f"  {'free':>{width}} {format_size(budget.available):>10}")
     return "\n".join(lines)
-
-
-def listed(words: Iterable[str]) -> str:
-    """Words as one says them.
-
-    >>> listed(["left", "right"]), listed(["a", "b", "c"])
-    ('left and right', 'a, b and c')
-    """
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last

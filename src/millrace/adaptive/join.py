@@ -1,56 +1,89 @@
-"""``StreamJoin``: two inputs that come slowly and in bursts, joined under one byte budget."""
+"""``StreamJoin``: inputs that come slowly and in bursts, joined under one byte budget.
+
+::
+
+    bind ─► push ◄──► idle ──► end (an input) … ──► finish        run: all of it, as arrivals come
+                                                ──► abandon       an input has broken off
+
+The engine does the work: :class:`~millrace.adaptive.pair.pair_engine.PairEngine` for two inputs,
+:class:`~millrace.adaptive.multiway.multiway_engine.MultiwayEngine` for several.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from math import inf
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from millrace.adaptive.disk.blocks import Disk
-from millrace.adaptive.lifecycle import NOTHING, AdaptiveJoin, Schemas
-from millrace.adaptive.memory.code_ranges import Partitions
-from millrace.adaptive.memory.pair_codes import Band, Matching
-from millrace.adaptive.memory.pair_output import Batches, BatchSource, PairOutput
-from millrace.adaptive.memory.side import Side
-from millrace.adaptive.memory.sorted_rows import MATCHED, SortedRows, Workspace
-from millrace.adaptive.memory_split import Sizes
-from millrace.adaptive.multiway.join_tree import is_tree
-from millrace.adaptive.pair.arriving_pair import Arriving
-from millrace.adaptive.pair.pair_algorithms import Algorithm
-from millrace.adaptive.pair.pair_algorithms import algorithm as named
-from millrace.adaptive.pair.pair_spec import SIDES, On, PairSpec
-from millrace.adaptive.pair.pair_state import LogicalClock, Machinery
-from millrace.core.budget import Reservation
-from millrace.core.clock import Clock
-from millrace.core.errors import SchemaError
-from millrace.core.space import Space
+from millrace.adaptive.adaptive_algorithm import AdaptiveAlgorithm
+from millrace.adaptive.adaptive_metrics import AdaptiveMetrics, ResourceUse
+from millrace.adaptive.adaptive_snapshot import JoinState, from_bytes, to_bytes
+from millrace.adaptive.array_types import Batches
+from millrace.adaptive.arrivals.events import Arrivals
+from millrace.adaptive.arrivals.feeding import (
+    Costs,
+    Feeding,
+    WorkDone,
+    arrivals_of,
+    at_rest,
+    checked_inputs,
+    schemas_of,
+)
+from millrace.adaptive.conditions.key_matching import Band
+from millrace.adaptive.conditions.pair_spec import On, schema_difference
+from millrace.adaptive.disk.spill_files import SpillArea
+from millrace.adaptive.explain_adaptive import explain_join
+from millrace.adaptive.join_engine import NO_COLUMNS, EngineParts, JoinDefinition, JoinEngine, Schemas
+from millrace.adaptive.multiway.multiway_engine import MultiwayDefinition, is_multiway
+from millrace.adaptive.pair.pair_engine import PairDefinition
+from millrace.adaptive.word_list import in_words
+from millrace.core.budget import MemoryBudget
+from millrace.core.clock import Clock, RealClock
+from millrace.core.errors import (
+    BudgetExceededError,
+    BudgetTooSmallError,
+    ConfigError,
+    SchemaError,
+    SpillError,
+    StateError,
+    one_of,
+)
+from millrace.core.operator import OneCallAtATime
+from millrace.core.sizes import format_size, parse_size
+from millrace.core.space import HeapSpace, Space
 from millrace.rows.batch_builder import BATCH_ROWS
+from millrace.rows.columns import plain_batch, plain_schema
 
 
-class StreamJoin(AdaptiveJoin):
-    """Join two inputs as their rows come, with results as early as possible and all of them at the end.
+class StreamJoin(OneCallAtATime):
+    """Join inputs as their rows come, with results as early as possible and all of them at the end.
 
     Parameters
     ----------
     on
         Key column of both inputs; a list of them; or a pair ``(left name, right name)``. For several inputs a list of
-        conditions ``("input.column", "input.column")``: see
-        :class:`~millrace.adaptive.multiway.multiway_join.MultiwayJoin`.
+        conditions ``("input.column", "input.column")`` that make a tree of the inputs: a chain, a star, or anything
+        without a cycle; several between the same two inputs are one key of several columns. A third part
+        ``(least, greatest)`` makes one a band: the second column minus the first.
     algorithm
-        A name from the table of algorithms, or an ``Algorithm`` of your own.
+        A name from the table of algorithms, or an ``AdaptiveAlgorithm`` of your own. By default ``"diner"`` for two
+        inputs and ``"miner"`` for several.
     memory
         The budget: bytes or ``"5MB"``. It covers rows in memory, their index, statistics, and the buffers of blocks on
         their way from and to disk; with slow sources also rows that wait for their turn. Batches
         that are pushed, and those on their way out, are not in it.
     band
-        ``(least, greatest)`` difference, right minus left, of one key column of numbers or moments; None for equality.
+        ``(least, greatest)`` difference, right minus left, of one key column of numbers, dates or times; None for
+        equality.
     how
-        ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``. Rows without a partner come out at
-        the end.
+        ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``; of several inputs ``"inner"``. Rows
+        without a partner come out at the end.
     suffix
-        Appended to right columns whose name the left has too; without it that is an error.
+        Appended to columns whose name an earlier input has too. Without it that is an error with two inputs; with
+        several the column becomes ``input.column``.
     block
         Bytes of a block on disk; by default a 128th of the memory. The paper has 10 kB.
     wait_threshold
@@ -68,7 +101,12 @@ class StreamJoin(AdaptiveJoin):
     space
         Where arrays live; by default in this process's memory.
     seed
-        For what is left to chance.
+        Of the random generator that policies use.
+
+    Notes
+    -----
+    Columns of several inputs come out in the order in which ``on`` names the inputs. A column that a condition makes
+    equal to one of an input nearer to the first comes out once.
 
     Examples
     --------
@@ -77,19 +115,20 @@ class StreamJoin(AdaptiveJoin):
     >>> pair = StreamJoin(on="id", memory="1MB")
     >>> pa.Table.from_batches(pair.run(left=[orders], right=[payments])).sort_by("id").to_pylist()
     [{'id': 1, 'total': 10, 'paid': 5}, {'id': 3, 'total': 30, 'paid': 30}]
+
+    >>> orders = pa.record_batch({"id": [1, 2], "cust": [7, 8]})
+    >>> customers = pa.record_batch({"cust": [7, 8], "nation": [1, 3]})
+    >>> nations = pa.record_batch({"nation": [3], "name": ["Chile"]})
+    >>> on = [("orders.cust", "customers.cust"), ("customers.nation", "nations.nation")]
+    >>> join = StreamJoin(on=on, algorithm="miner", memory="1MB")
+    >>> pa.Table.from_batches(join.run(orders=orders, customers=customers, nations=nations)).to_pylist()
+    [{'id': 2, 'cust': 8, 'nation': 3, 'name': 'Chile'}]
     """
-
-    def __new__(cls, on: Any = None, algorithm: Any = "diner", *_: Any, **__: Any) -> StreamJoin:
-        if cls is StreamJoin and (is_tree(on) or getattr(algorithm, "name", algorithm) in ("miner", "mjoin")):
-            from millrace.adaptive.multiway.multiway_join import MultiwayJoin
-
-            return super().__new__(MultiwayJoin)
-        return super().__new__(cls)
 
     def __init__(
         self,
         on: On,
-        algorithm: str | Algorithm = "diner",
+        algorithm: str | AdaptiveAlgorithm | None = None,
         memory: str | int = "64MB",
         band: Band | None = None,
         how: str = "inner",
@@ -106,100 +145,339 @@ class StreamJoin(AdaptiveJoin):
         seed: int = 0,
         **options: Any,
     ) -> None:
-        self._read(on, algorithm, band, how, suffix)
-        super().__init__(
-            options,
-            memory=memory,
-            block=block,
-            wait_threshold=wait_threshold,
-            max_new_arrivals=max_new_arrivals,
-            max_outer_blocks=max_outer_blocks,
-            spill=spill,
-            clock=clock,
-            output_rows=output_rows,
-            space=space,
-            seed=seed,
+        self.definition = _definition(on, algorithm, band, how, suffix)
+        self.algorithm.check_options(options)
+        _check_count("max_new_arrivals", max_new_arrivals)
+        _check_count("max_outer_blocks", max_outer_blocks)
+        _check_count("output_rows", output_rows)
+        _check_seconds("wait_threshold", wait_threshold)
+        if "max_outer_blocks" in self.algorithm.options:
+            options = {**options, "max_outer_blocks": max_outer_blocks}
+        self.budget = MemoryBudget(parse_size(memory))
+        self.clock: Clock = clock or RealClock()
+        self.wait_threshold, self.max_new_arrivals = wait_threshold, max_new_arrivals
+        self.schemas: list[pa.Schema | None] = [None] * len(self.inputs)
+        """Columns of the inputs, as far as they are known."""
+        self._last_schemas: list[pa.Schema | None] = [None] * len(self.inputs)  # of the last batches, as they came
+        self._split = self.definition.split(
+            self.budget.total, None if block is None else parse_size(block), max_outer_blocks
         )
+        self._buffered = self._finished = False
+        self._check_least(self.schemas)
+        self._area = SpillArea(None if spill is None else Path(spill))
+        self._metrics = AdaptiveMetrics(dict.fromkeys(self.inputs, 0), budget_bytes=self.budget.total)
+        parts = EngineParts(
+            self.budget, self._split, self._area, space or HeapSpace(), self._metrics, output_rows, seed, options
+        )
+        self.engine: JoinEngine = self.definition.engine(parts)
 
     # what is joined
 
-    def _read(self, on: Any, algorithm: str | Algorithm, band: Band | None, how: str, suffix: str | None) -> None:
-        """Read the arguments that say what is joined, and by whom."""
-        self.spec = PairSpec.of(on, how, band is not None, suffix)
-        self.inputs, self.band = SIDES, band
-        keys = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(*self.spec.keys, strict=True))
-        self.condition = f"{self.spec.how} join on {keys}" + ("" if band is None else f" within {band}")
-        self.algorithm = named(algorithm)
-        if band is not None:
-            self.algorithm.check_band()
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs."""
+        return self.definition.inputs
 
-    def _sized(self, block: int | None, outer_blocks: int) -> Sizes:
-        return Sizes.of(self.budget.total, block, outer_blocks, self.algorithm)
+    @property
+    def algorithm(self) -> AdaptiveAlgorithm:
+        """The algorithm."""
+        return self.definition.algorithm
 
-    def _least_of(self, number: int, schema: pa.Schema) -> int:
-        return SortedRows.least_bytes(schema, 2, Sizes.LEAST_WIDTH)
+    @property
+    def condition(self) -> str:
+        """The join in words."""
+        return self.definition.condition
 
-    def _side(self, number: int, schema: pa.Schema) -> Side:
-        name = self.inputs[number]
-        memory = SortedRows(name, schema, self.budget, self._space, self._sizes.width)
-        disk = Disk(name, schema, self.area, self.budget, self.spec.keeps(number) or self.spec.how == "semi")
-        return Side(number, schema, memory, disk, self._sizes.block, self.algorithm.partitions)
+    @property
+    def identity(self) -> str:
+        """The algorithm and the condition: a join can restore snapshots of joins with the same."""
+        return f"{self.algorithm.name}, {self.condition}"
 
-    def _machinery(self, transfer: Reservation) -> Machinery:
-        return Machinery(
-            [self._side(number, NOTHING) for number in (0, 1)],
-            Matching(self.spec, self.band, not self.algorithm.ordered),
-            None,
-            self.budget,
-            Workspace(self._sizes.pairs),
-            self._metrics,
-            LogicalClock(),
-            transfer,
-            self._sizes.block,
-            (self.spec.keeps(0), self.spec.keeps(1)),
-            Partitions(self.algorithm.partitions),
-            self._seed,
-        )
+    # columns, and the least memory
 
-    def _taking_in(self) -> Arriving:
-        return Arriving(self.machinery, self.flushing, self.algorithm, self._sizes)
+    def bind(self, **schemas: pa.Schema | None) -> pa.Schema | None:
+        """Set the schemas of some inputs, by name, and return the output's schema once it is known.
 
-    def _fit(self, number: int, schema: pa.Schema, known: Schemas) -> None:
-        left, right = known
-        output = None
-        if left is not None and (right is not None or not self.spec.emits_right):
-            output = PairOutput(self.spec, left, right, self._metrics, self._output_rows)
-        self.machinery.matching.bind(number, schema)
-        if output is not None:
-            self.machinery.output = output
+        The first :meth:`push` of an input does this by itself.
+        """
+        self._check_names("bind", schemas)
+        all_known = [
+            known if given is None else plain_schema(given)
+            for known, given in zip(self.schemas, map(schemas.get, self.inputs), strict=True)
+        ]
+        self._check_least(all_known)  # for all at once, so that the least that the error names is enough
+        for number, name in enumerate(self.inputs):
+            given, known = schemas.get(name), self.schemas[number]
+            if given is None:
+                continue
+            schema = plain_schema(given)
+            if known is None:
+                now_known = [schema if each == number else other for each, other in enumerate(self.schemas)]
+                self._check_least(now_known)
+                self.engine.bind(number, now_known)
+                self.schemas = now_known
+            elif (known.names, known.types) != (schema.names, schema.types):
+                raise SchemaError(schema_difference(name, known, schema))
+        output = self.engine.output
+        return None if output is None else output.schema
 
-    # rows without a partner
+    def _check_least(self, schemas: Schemas) -> None:
+        """Check that the budget is enough for inputs with these columns."""
+        columns = [NO_COLUMNS if schema is None else schema for schema in schemas]
+        rows = [self.definition.least_row_bytes(number, each) for number, each in enumerate(columns)]
+        least = self._split.least_bytes(rows, columns, self._buffered)
+        if self.budget.total < least:
+            inputs = f" of {len(schemas)} inputs" if len(schemas) > 2 else ""
+            unknown = [name for name, schema in zip(self.inputs, schemas, strict=True) if schema is None]
+            more = f", and more once the columns of {in_words(unknown)} are known" if unknown else ""
+            raise BudgetTooSmallError(
+                f"memory: {format_size(self.budget.total)} is too little for {self.algorithm.name}{inputs}; "
+                f"the least is {least} bytes ({format_size(least)}){more}",
+                least,
+            )
 
-    def _check_ended(self) -> None:
-        for number, schema in enumerate(self.schemas):
-            other = self.schemas[1 - number]
-            if schema is None and other is not None and self.spec.keeps(1 - number) and self._output is None:
-                name = self.inputs[number]
-                raise SchemaError(
-                    f"{name}: nothing came, so its columns are not known; say them with bind({name}=schema)"
+    def _check_names(self, doing: str, given: Iterable[str]) -> None:
+        for name in given:
+            if name not in self.inputs:
+                raise ConfigError(
+                    f"{doing}: this join has the inputs {in_words(self.inputs)}; got {name!r}, which a condition such "
+                    f"as on=[('{name}.key', 'other.key')] would name"
                 )
 
-    def _alone(self) -> Batches:
-        for side in self.machinery.sides:
-            if self.spec.keeps(side.number):
-                yield from self._alone_of(side)
+    # the life cycle
 
-    def _alone_of(self, side: Side) -> Batches:
-        output = self.machinery.output
-        assert output is not None
-        _, slots = side.memory.entries()
-        alone = slots[(side.memory.bits[slots] & MATCHED) == 0]
-        yield from output.alone(side.number, side.source, alone)
-        for number, partition in enumerate(side.disk.partitions):
-            for at in range(len(partition)):
-                chunk = side.disk.load(number, [at])
-                rows = np.flatnonzero((chunk.bits & MATCHED) == 0).astype(np.int32)
-                yield from output.alone(side.number, chunk.source, rows)
-        for batch in side.disk.lonely():
-            source = BatchSource(batch, np.zeros(len(batch), np.uint8))
-            yield from output.alone(side.number, source, np.arange(len(batch), dtype=np.int32))
+    def push(self, side: str, batch: pa.RecordBatch) -> Batches:
+        """Take in rows of one input, by its name: of two inputs, ``"left"`` or ``"right"``."""
+        number = self._open_input(side, "push")
+        if not isinstance(batch, pa.RecordBatch):
+            raise SchemaError(f"push: expected a pyarrow.RecordBatch; got {type(batch).__name__}")
+        self._check_between_calls("push")
+        if batch.schema != self._last_schemas[number]:
+            self.bind(**{side: batch.schema})
+            self._last_schemas[number] = batch.schema
+        rows = plain_batch(batch, self.engine.inputs.sides[number].schema)
+        self.engine.reactive.pause()
+        return self._guarded(self._counted(self._metrics.count_arriving, self.engine.take(number, rows)))
+
+    def idle(self) -> Batches:
+        """Do a unit of work with rows on disk, if there is any, while nothing comes in."""
+        if self._finished:
+            raise StateError("idle after finish: make a new join for new inputs")
+        return self._guarded(self._counted(self._metrics.count_reactive, self._unit()))
+
+    def _unit(self) -> Batches:
+        reactive = self.engine.reactive
+        if reactive.has_work:
+            self._metrics.count_unit()
+            yield from reactive.unit(self.engine.flushing.flush)
+
+    @property
+    def work(self) -> bool:
+        """Whether :meth:`idle` has something to do."""
+        return not self._finished and self.engine.reactive.has_work
+
+    def end(self, side: str) -> Batches:
+        """End one input; rows of others that only it could match need not stay in memory any more."""
+        self.engine.inputs.sides[self._open_input(side, "end")].end()
+        return self._guarded(iter(()))
+
+    def _open_input(self, name: str, doing: str) -> int:
+        """Return the number of an input that has not ended."""
+        number = self.inputs.index(one_of("input", name, self.inputs))
+        if self._finished or self.engine.inputs.sides[number].ended:
+            raise StateError(f"{doing}: the input {name!r} has ended; make a new join for new inputs")
+        return number
+
+    def finish(self) -> Batches:
+        """End all inputs, and yield everything that has not come out yet."""
+        if self._finished:
+            raise StateError("finish after finish: make a new join for new inputs")
+        self.engine.check_complete(self.schemas)
+        self._check_between_calls("finish")
+        return self._end_all(whole=True)
+
+    def abandon(self) -> Batches:
+        """Yield all results of the rows that have come, when an input has broken off: a part of the whole."""
+        if self._finished:
+            raise StateError("abandon after finish: everything has come out")
+        self._check_between_calls("abandon")
+        return self._end_all(whole=False)
+
+    def _end_all(self, whole: bool) -> Batches:
+        self._finished = True
+        for side in self.engine.inputs.sides:
+            side.end()
+        return self._guarded(self._rest(whole))
+
+    def _rest(self, whole: bool) -> Batches:
+        """Yield the rest of the result; rows without a partner only if all rows have come."""
+        engine = self.engine
+        if engine.output is not None:
+            yield from engine.flushing.at_end()
+            yield from engine.reactive.clean_up()
+            if whole:
+                yield from engine.unmatched()
+            yield from engine.output.flush()
+        engine.inputs.clear()
+
+    def _counted(self, count: Callable[[int], None], work: Batches) -> Batches:
+        """Yield the batches of some work, and count its rows."""
+        before = self._metrics.rows_out
+        try:
+            yield from work
+        except BudgetExceededError:
+            self._stop_for_good("it ran out of memory while rows were taken in, some of which have been joined already")
+            raise
+        if self.engine.output is not None:
+            yield from self.engine.output.flush()
+        count(self._metrics.rows_out - before)
+
+    def run(self, *, arrivals: Arrivals | None = None, costs: Costs | None = None, **inputs: Any) -> Batches:
+        """Join whole inputs as they come, and work with the disk while they do not.
+
+        Parameters
+        ----------
+        inputs
+            By name: ``left=`` and ``right=``, or as the conditions name them. Lists of record batches, tables and
+            datasets are read in turns. If one of them is something else, such as a source of
+            ``millrace.adaptive.arrivals.ipc_sources``, an iterator, a reader, or a function that returns one, each is
+            read in a thread of its own, and a sixteenth of the memory holds rows that wait for their turn.
+        arrivals
+            Events of inputs of these names, instead of them.
+        costs
+            How long work takes, for arrivals on a virtual clock.
+        """
+        self._check_names("run", inputs)
+        self._check_between_calls("run")
+        if arrivals is None:
+            given = checked_inputs(self.inputs, inputs)
+            self.bind(**schemas_of(given))
+            self._buffered = not all(map(at_rest, given.values()))
+            if self._buffered:
+                yield from self._make_room()
+            arrivals = arrivals_of(self, given)
+        elif inputs:
+            raise ConfigError(f"run: expected the inputs {in_words(self.inputs)}, or arrivals=; got both")
+        feeding = Feeding(self, arrivals, costs or Costs())
+        try:
+            yield from feeding.run()
+        except SpillError:
+            if self.engine.output is not None:  # results that were found before the disk was full
+                yield from self.engine.output.flush()
+            raise
+        finally:
+            arrivals.close()
+            self.close()
+
+    def _make_room(self) -> Batches:
+        """Flush rows that were taken in before until there is room for rows that wait."""
+        self._check_least(self.schemas)
+        inputs = self.engine.inputs
+        while self.budget.available < self.input_buffer and inputs.any_in_memory:
+            yield from self._guarded(self._counted(self._metrics.count_arriving, self.engine.flushing.flush()))
+            inputs.pack()
+
+    def close(self) -> None:
+        """Remove what is on disk. The end of the process does so too."""
+        self._area.close()
+
+    # snapshots
+
+    def snapshot(self) -> bytes:
+        """Return all state of the join, rows on disk included."""
+        self._check_between_calls("snapshot")
+        if self._finished:
+            raise StateError("snapshot after finish: there is nothing left to keep")
+        engine = self.engine
+        flushing, reactive = engine.flushing.state(), engine.reactive.state()  # first: marks of blocks are written
+        inputs = engine.inputs.state()
+        return to_bytes(JoinState(self.identity, self.schemas, self._metrics.state(), inputs, flushing, reactive))
+
+    def restore(self, state: bytes) -> None:
+        """Go on from a snapshot of a join with the same arguments."""
+        self._check_between_calls("restore")
+        if self._finished or any(schema is not None for schema in self.schemas):
+            raise StateError("restore: expected a new join; this one has taken in rows")
+        kept = from_bytes(state)
+        if kept.identity != self.identity:
+            raise StateError(f"restore: the snapshot is of {kept.identity}; this join is {self.identity}")
+        self.bind(**dict(zip(self.inputs, kept.schemas, strict=True)))
+        self.engine.inputs.restore(kept.inputs)
+        self._metrics.restore(kept.counts)
+        self.engine.flushing.restore(kept.flushing)
+        self.engine.reactive.restore(kept.reactive)
+
+    # how things are
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in use now, never more than the budget."""
+        return self.budget.used
+
+    @property
+    def metrics(self) -> AdaptiveMetrics:
+        """Counts so far."""
+        sides, budget, area = self.engine.inputs.sides, self.budget, self._area
+        self._metrics.refresh(
+            ResourceUse(
+                in_memory=sum(len(side.memory) for side in sides),
+                on_disk=sum(side.disk.rows for side in sides),
+                bytes_written=area.bytes_written,
+                bytes_read=area.bytes_read,
+                used_bytes=budget.used,
+                peak_bytes=budget.peak,
+                parts=budget.parts(),
+            )
+        )
+        return self._metrics
+
+    @property
+    def work_done(self) -> WorkDone:
+        """Work done so far, as far as it takes time on a virtual clock."""
+        m, area = self._metrics, self._area
+        return WorkDone(sum(m.rows_in.values()), m.rows_out, area.blocks_read, area.blocks_written)
+
+    @property
+    def waiting_limit(self) -> int:
+        """Most rows that may wait while the join works with the disk."""
+        return 0 if self.engine.reactive.stops_at_first_row else self.max_new_arrivals
+
+    @property
+    def input_buffer(self) -> int:
+        """Bytes of the budget for rows that have come and wait for their turn."""
+        return self._split.input_buffer
+
+    def explain(self) -> str:
+        """Return the plan and the split of the budget, to read."""
+        return explain_join(self.algorithm, self.condition, self.budget, self.metrics)
+
+    def __repr__(self) -> str:
+        return f"StreamJoin({self.condition}, {self.algorithm.name}, memory={format_size(self.budget.total)})"
+
+    def check_invariants(self) -> None:
+        """Assert that every structure is sound; for tests."""
+        self.budget.check_invariants()
+        if not self._finished:
+            for side in self.engine.inputs.sides:
+                side.check_invariants()
+            self.engine.flushing.check_invariants()
+            self.engine.reactive.check_invariants()
+
+
+def _definition(
+    on: Any, algorithm: str | AdaptiveAlgorithm | None, band: Band | None, how: str, suffix: str | None
+) -> JoinDefinition:
+    """Check the arguments that say what is joined, and how."""
+    if is_multiway(on, algorithm):
+        return MultiwayDefinition.of(on, algorithm or "miner", band, how, suffix)
+    return PairDefinition.of(on, algorithm or "diner", band, how, suffix)
+
+
+def _check_count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name}: expected a whole number of at least 1; got {value!r}")
+
+
+def _check_seconds(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+        raise ConfigError(f"{name}: expected seconds above 0; got {value!r}")

@@ -1,7 +1,15 @@
-"""How a join divides its budget before it has seen any row."""
+"""How the budget is divided before any row has come, and the least budget for given columns.
+
+::
+
+    budget = rows and their index | buffers for blocks | work: rows on their way in, pairs | directory | input buffer
+
+The least budget is the sum of what each part declares as its least size.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -9,18 +17,23 @@ import pyarrow as pa
 
 from millrace.adaptive.disk.block_directory import ENTRY_BYTES, BlockIds, BlockList
 from millrace.adaptive.disk.blocks import STAMP_BYTES
-from millrace.adaptive.memory.sorted_rows import Workspace
-from millrace.adaptive.pair.pair_algorithms import Algorithm
+from millrace.adaptive.memory.row_index import Workspace
 from millrace.core.errors import ConfigError
 from millrace.core.sizes import format_size
 from millrace.rows.arena import Arena
 
+INPUT_BUFFER_SHARE = 16
+"""Rows that have come and wait for their turn have this part of the budget: a sixteenth."""
+LONG_ROW_BUFFERS = 6
+"""Buffers that must each hold the longest row, when it is longer than a block."""
+
+_PIECE_SHARE = 16  # rows that are taken in together take at most this part of the budget
 _LEAST_ROW = 16  # bytes of a row on disk, at least
-_ROW_WORK = 64  # codes, order, stamps, ranges and bits of a row that is being taken in
+_ROW_WORK = 64  # bytes of codes, order, stamps, ranges and bits of a row that is being taken in
 
 
 @dataclass(frozen=True)
-class Sizes:
+class MemorySplit:
     """Sizes of the parts that do not hold rows, and how many rows are taken in at a time."""
 
     LEAST_WIDTH: ClassVar[int] = 8
@@ -30,6 +43,9 @@ class Sizes:
     LEAST_FAN: ClassVar[int] = 8
 
     total: int
+    """The budget, in bytes."""
+    spills: bool
+    """Whether rows go to disk when memory is full."""
     width: int
     """Entries of a chunk of the index."""
     block: int
@@ -39,61 +55,73 @@ class Sizes:
     pairs: int
     """Pairs of rows that are looked at together."""
     piece: int
-    """Rows that are taken in at a time."""
+    """Most rows that are taken in at a time."""
     page: int
     """Entries of a page of the directory of blocks."""
     fan: int
     """Numbers of a page that says where those are."""
-    least: int
-    """The least budget there could be, without what depends on the columns."""
+    least_fixed: int
+    """Least bytes of all parts that do not depend on the columns."""
     pair_bytes: int = Workspace.bytes_per_pair
-    """Bytes of such a pair."""
+    """Bytes of a pair of rows that is looked at."""
 
     @staticmethod
-    def of(total: int, block: int | None, outer_blocks: int, algorithm: Algorithm, inputs: int = 2) -> Sizes:
+    def of(
+        total: int, block: int | None, outer_blocks: int, *, spills: bool = True, partitions: int = 1, inputs: int = 2
+    ) -> MemorySplit:
         """Divide ``total`` bytes.
 
-        >>> from millrace.adaptive.pair.pair_algorithms import ALGORITHMS
-        >>> sizes = Sizes.of(5_000_000, None, 19, ALGORITHMS["diner"])
-        >>> sizes.block, sizes.transfer / sizes.total < 0.1
+        Parameters
+        ----------
+        block
+            Bytes of a block, if the user has set them.
+        outer_blocks
+            Most blocks that are kept in memory to join others with.
+        spills
+            Whether rows go to disk when memory is full.
+        partitions
+            Ranges of codes that rows on disk are divided into.
+
+        Examples
+        --------
+        >>> split = MemorySplit.of(5_000_000, None, 19)
+        >>> split.block, split.transfer / split.total < 0.1
         (39062, True)
         """
-        if block is not None and block < Sizes.LEAST_BLOCK:
-            raise ConfigError(f"block: expected at least {Sizes.LEAST_BLOCK} bytes; got {format_size(block)}")
-        spills, lists = algorithm.spills, inputs * algorithm.partitions
-        given = Sizes.LEAST_BLOCK if block is None else block
-        usual = max(Sizes.LEAST_BLOCK, min(4096, total // 16 // inputs), min(1_000_000, total // 128))
+        if block is not None and block < MemorySplit.LEAST_BLOCK:
+            raise ConfigError(f"block: expected at least {MemorySplit.LEAST_BLOCK} bytes; got {format_size(block)}")
+        lists = inputs * partitions
+        given = MemorySplit.LEAST_BLOCK if block is None else block
+        usual = max(MemorySplit.LEAST_BLOCK, min(4096, total // 16 // inputs), min(1_000_000, total // 128))
         size = usual if block is None else block
         outer = max(1, min(outer_blocks, total // 32 // size))
         transfer = (2 * outer + 2 * inputs) * size if spills else 0
-        rest = total if block is None else max(0, total - transfer)  # a block that was asked for may be most of it
-        page = max(Sizes.LEAST_PAGE, min(64, rest // 16 // lists // (2 * ENTRY_BYTES)))
-        fan = max(Sizes.LEAST_FAN, min(64, rest // 64 // BlockIds.least_bytes(1) // lists))
+        rest = total if block is None else max(0, total - transfer)  # a block that the user sets may be most of it
+        page = max(MemorySplit.LEAST_PAGE, min(64, rest // 16 // lists // (2 * ENTRY_BYTES)))
+        fan = max(MemorySplit.LEAST_FAN, min(64, rest // 64 // BlockIds.least_bytes(1) // lists))
         rows = max(64, given // _LEAST_ROW)
-        directory = lists * BlockList.least_bytes(Sizes.LEAST_PAGE, Sizes.LEAST_FAN, rows) if spills else 0
-        piece = max(1, min(65_536, rest // 32 // _ROW_WORK))
-        pairs = max(Sizes.LEAST_PAIRS, min(65_536, rest // 32 // Workspace.bytes_per_pair))
-        work = _ROW_WORK + Sizes.LEAST_PAIRS * Workspace.bytes_per_pair
-        return Sizes(
-            total,
-            max(Sizes.LEAST_WIDTH, min(256, total // 16_384)),
-            size,
-            transfer,
-            pairs,
-            piece,
-            page,
-            fan,
-            ((2 + 2 * inputs) * given if spills else 0) + directory + work + 1024,
+        directory = lists * BlockList.least_bytes(MemorySplit.LEAST_PAGE, MemorySplit.LEAST_FAN, rows) if spills else 0
+        work = _ROW_WORK + MemorySplit.LEAST_PAIRS * Workspace.bytes_per_pair
+        return MemorySplit(
+            total=total,
+            spills=spills,
+            width=max(MemorySplit.LEAST_WIDTH, min(256, total // 16_384)),
+            block=size,
+            transfer=transfer,
+            pairs=max(MemorySplit.LEAST_PAIRS, min(65_536, rest // 32 // Workspace.bytes_per_pair)),
+            piece=max(1, min(65_536, rest // 32 // _ROW_WORK)),
+            page=page,
+            fan=fan,
+            least_fixed=((2 + 2 * inputs) * given if spills else 0) + directory + work + 1024,
         )
 
-    def of_combinations(self, inputs: int) -> Sizes:
-        """The same for combinations of rows that grow by one input at a time: there are some at each step.
+    def of_combinations(self, inputs: int) -> MemorySplit:
+        """Return the split for combinations of rows that grow by one input at a time, with some at each step.
 
-        A result needs rows of all inputs in memory together, so more is left to rows than of two inputs.
+        A result needs rows of all inputs in memory together, so rows get more than they do with two inputs.
 
-        >>> from millrace.adaptive.pair.pair_algorithms import ALGORITHMS
-        >>> sizes = Sizes.of(224_400, 1_000, 19, ALGORITHMS["diner"], 4).of_combinations(4)
-        >>> (sizes.transfer + sizes.work) / sizes.total < 0.09
+        >>> split = MemorySplit.of(224_400, 1_000, 19, inputs=4).of_combinations(4)
+        >>> (split.transfer + split.work) / split.total < 0.09
         True
         """
         each = (inputs - 1) * (Workspace.bytes_per_pair + 48 + 4 * inputs)
@@ -102,10 +130,10 @@ class Sizes:
         return replace(
             self,
             transfer=self.transfer - spare,
-            pairs=max(Sizes.LEAST_PAIRS, min(65_536, self.total // 32 // each)),
+            pairs=max(MemorySplit.LEAST_PAIRS, min(65_536, self.total // 32 // each)),
             pair_bytes=each,
             piece=max(1, min(16_384, self.total // 128 // _ROW_WORK)),
-            least=self.least + Sizes.LEAST_PAIRS * each,
+            least_fixed=self.least_fixed + MemorySplit.LEAST_PAIRS * each,
         )
 
     @property
@@ -113,7 +141,43 @@ class Sizes:
         """Bytes for rows on their way in, and for pairs."""
         return self.piece * _ROW_WORK + self.pairs * self.pair_bytes
 
-    @staticmethod
-    def buffers(schema: pa.Schema, spills: bool) -> int:
-        """What a block takes beyond its rows, or for one row that is longer than a block."""
-        return 4 * (256 + 96 * len(schema) + Arena.bytes_per_slot(schema) + STAMP_BYTES) if spills else 0
+    @property
+    def input_buffer(self) -> int:
+        """Bytes for rows that have come and wait for their turn."""
+        return self.total // INPUT_BUFFER_SHARE
+
+    def least_bytes(self, rows: Sequence[int], schemas: Sequence[pa.Schema], buffered: bool) -> int:
+        """Return the least budget.
+
+        Parameters
+        ----------
+        rows
+            By input, the least bytes that its rows in memory take.
+        schemas
+            By input, its columns, as far as they are known.
+        buffered
+            Whether rows wait for their turn in a buffer.
+        """
+        least = self.least_fixed + sum(rows)
+        if self.spills:
+            least += sum(_block_buffers(schema) for schema in schemas)
+        return least + least // (INPUT_BUFFER_SHARE - 1) + 1 if buffered else least
+
+    def piece_rows(self, batch: pa.RecordBatch, at: int, slot_bytes: int) -> int:
+        """Return how many of the next rows of a batch are taken in together: at least one.
+
+        They take no more than a sixteenth of the budget; ``slot_bytes`` is what a row takes without its strings.
+        """
+        most = self.total // _PIECE_SHARE
+        fixed = slot_bytes + 16
+        left = len(batch) - at
+        rows = max(1, min(left, self.piece, most // fixed))
+        rows = -(-left // -(-left // rows))  # pieces of the same size, not a small one at the end
+        while rows > 1 and Arena.heap_bytes_of(batch.slice(at, rows).columns) + rows * fixed > most:
+            rows //= 2
+        return rows
+
+
+def _block_buffers(schema: pa.Schema) -> int:
+    """Return the bytes that a block takes beyond its rows, or for one row that is longer than a block."""
+    return 4 * (256 + 96 * len(schema) + Arena.bytes_per_slot(schema) + STAMP_BYTES)

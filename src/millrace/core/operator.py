@@ -48,6 +48,10 @@ class OneCallAtATime:
         if self._broken:
             raise StateError(f"this {self._called} cannot go on: {self._broken}. Make a new one")
 
+    def _stop_for_good(self, why: str) -> None:
+        """Refuse all further calls, for this reason."""
+        self._broken = why
+
     def _check_between_calls(self, doing: str) -> None:
         """Something is asked for that has to wait for the end of a call."""
         self._check_sound()

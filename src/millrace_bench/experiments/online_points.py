@@ -15,7 +15,6 @@ import numpy as np
 from millrace.adaptive.arrivals.events import ScheduledArrivals
 from millrace.adaptive.arrivals.feeding import Costs, Feeding
 from millrace.adaptive.join import StreamJoin
-from millrace.adaptive.lifecycle import AdaptiveJoin
 from millrace.core.errors import ConfigError, MillraceError
 from millrace.datasets.adaptive import TUPLE_BYTES
 from millrace_bench.experiments.experiment import SEEDS, Experiment, Run, Series, Size
@@ -139,7 +138,7 @@ def online(directory: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
     }
 
 
-def _join(inputs: Inputs, point: OnlinePoint, memory: int, seed: int) -> AdaptiveJoin:
+def _join(inputs: Inputs, point: OnlinePoint, memory: int, seed: int) -> StreamJoin:
     return StreamJoin(
         inputs.on,
         point.algorithm,
@@ -153,7 +152,7 @@ def _join(inputs: Inputs, point: OnlinePoint, memory: int, seed: int) -> Adaptiv
     )
 
 
-def _rest(inputs: Inputs, point: OnlinePoint, join: AdaptiveJoin, seed: int) -> int:
+def _rest(inputs: Inputs, point: OnlinePoint, join: StreamJoin, seed: int) -> int:
     """How many results there are after the online phase, found with plenty of memory from the same state."""
     other = _join(inputs, point, _PLENTY, seed)
     other.restore(join.snapshot())

@@ -1,11 +1,11 @@
-"""Several inputs that arrive over time, as events: something came, nothing comes, an input has ended.
+"""Several inputs that arrive over time, as events: rows came, nothing comes, an input has ended.
 
 A consumer reads the events of any :class:`Arrivals` in one loop::
 
     for event in arrivals:
         match event:
             case Arrived(input, batch): ...   # the arriving phase
-            case Silent(): ...                # the reactive phase, until arrivals.buffered says that enough has come
+            case Silent(): ...                # the reactive phase, until arrivals.buffered shows that enough has come
             case Ended(input): ...
 
 :class:`ScheduledArrivals` has every tuple's time of arrival and a virtual clock, so a run can be repeated exactly;
@@ -25,7 +25,8 @@ import pyarrow as pa
 from millrace.core.clock import Clock, RealClock, VirtualClock
 from millrace.core.errors import ConfigError, SchemaError, SourceError
 
-Batches: TypeAlias = "Iterable[pa.RecordBatch] | pa.Table | pa.RecordBatch"
+BatchInput: TypeAlias = "Iterable[pa.RecordBatch] | pa.Table | pa.RecordBatch"
+"""An input: record batches, or something that has them."""
 
 WAIT = 0.025
 """Seconds without a tuple after which all inputs count as silent, as in the DINER paper."""
@@ -41,12 +42,12 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Silent:
-    """No input has given anything for longer than the wait. Comes once for each silence."""
+    """No tuple has come for longer than the wait. There is one such event for each silence."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """An input has given everything."""
+    """All tuples of an input have come."""
 
     input: str
 
@@ -64,27 +65,27 @@ class Arrivals(Protocol):
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
-        """Schemas of the inputs, as far as they are known yet: at the latest with their first tuples."""
+        """Schemas of the inputs, as far as they are known: at the latest with their first tuples."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """The clock the inputs arrive by."""
+        """The clock by which tuples arrive."""
         ...
 
     @property
     def buffered(self) -> int:
-        """Tuples that have arrived and were not yet given out: in the reactive phase, they say when to stop."""
+        """Tuples that have arrived and are not yet in an event. The reactive phase stops when they are enough."""
         ...
 
     @property
     def most_buffered(self) -> int:
-        """Most tuples that were ever found waiting, at an event or when somebody asked."""
+        """The most tuples that were waiting, at an event or when ``buffered`` was read."""
         ...
 
     @property
     def held_up(self) -> bool:
-        """Whether a source cannot go on before somebody takes tuples out of the buffer."""
+        """Whether a source cannot go on until tuples are taken out of the buffer."""
         ...
 
     def __iter__(self) -> Iterator[Event]: ...
@@ -92,23 +93,23 @@ class Arrivals(Protocol):
     def __next__(self) -> Event: ...
 
     def spend(self, seconds: float) -> None:
-        """The consumer has done work that takes so long. On the real clock it has taken its time already."""
+        """Advance a virtual clock by the time that work of the consumer takes. A real clock has advanced already."""
         ...
 
     def close(self) -> None:
-        """Stop all inputs. Can be called again."""
+        """Stop all inputs. May be called again."""
         ...
 
 
 class InTurns:
-    """Inputs that are there as a whole, read in turns, a batch at a time; nobody waits.
+    """Inputs that are there as a whole, read in turns, a batch at a time, without waiting.
 
     Parameters
     ----------
     inputs
         For each input its record batches, in any iterable, or something that has ``to_batches()``.
     clock
-        The clock that time is told by.
+        The clock that times are read from.
 
     Examples
     --------
@@ -120,7 +121,7 @@ class InTurns:
     buffered = most_buffered = 0
     held_up = False
 
-    def __init__(self, inputs: Mapping[str, Batches], *, clock: Clock | None = None) -> None:
+    def __init__(self, inputs: Mapping[str, BatchInput], *, clock: Clock | None = None) -> None:
         check_inputs(inputs)
         self.inputs = tuple(inputs)
         self.clock: Clock = clock or RealClock()
@@ -128,7 +129,7 @@ class InTurns:
         self._events = self._arrive({name: iter(batches_of(name, given)) for name, given in inputs.items()})
 
     def spend(self, seconds: float) -> None:
-        """Nothing to do: nothing comes by itself meanwhile."""
+        """Do nothing: no tuple comes by itself meanwhile."""
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -169,19 +170,19 @@ class ScheduledArrivals:
     wait
         Seconds without a tuple after which all inputs count as silent.
     batch_rows
-        Most tuples given out at a time. Those of several inputs that are there together come as one batch for each
-        input: the earliest first, so that with 1 every tuple comes alone and in the order of arrival.
+        Most tuples that come out at a time. Those of several inputs that have arrived come as one batch for each input,
+        the earliest first, so that with 1 every tuple comes alone and in the order of arrival.
     linger
-        Seconds to wait for further tuples when the first has come, below ``wait``; 0 gives out what is there at once.
+        Seconds to wait for further tuples when the first has come, below ``wait``; with 0 they come out at once.
     clock
-        The clock to arrive by; one of its own if not given.
+        The clock by which tuples arrive; a new one if not given.
 
     Notes
     -----
-    The clock moves when the consumer reports work with :meth:`spend`, and to the next arrival, or the end of the wait,
-    when there is nothing to give out. What arrives while the consumer works is buffered without bound, as ``buffered``
-    and ``most_buffered`` say. Silence is counted from the last arrival, so a consumer that took longer than the
-    wait finds silence at once. An input ends with its last tuple.
+    The clock advances by the work that the consumer reports with :meth:`spend`, and to the next arrival, or the end of
+    the wait, when no tuple has arrived. Tuples that arrive while the consumer works are buffered without bound;
+    ``buffered`` and ``most_buffered`` count them. Silence is counted from the last arrival, so a consumer that took
+    longer than the wait finds silence at once. An input ends with its last tuple.
 
     Examples
     --------
@@ -275,7 +276,7 @@ class ScheduledArrivals:
                 yield Silent()
 
     def _give_out(self, count: int) -> Iterator[Event]:
-        """The next tuples in the order of arrival, as one batch for each input."""
+        """Yield the next tuples in the order of arrival, as one batch for each input."""
         taken = self._of_input[self._given : self._given + count].tolist()
         for number in dict.fromkeys(taken):  # the earliest first
             name = self.inputs[number]
@@ -294,7 +295,7 @@ class ScheduledArrivals:
 
 
 def batches_of(name: str, given: Any) -> Iterable[pa.RecordBatch]:
-    """The record batches of whatever a caller may have as an input."""
+    """Return the record batches of an input."""
     if isinstance(given, pa.RecordBatch):
         return [given]
     if hasattr(given, "to_batches"):
@@ -305,14 +306,14 @@ def batches_of(name: str, given: Any) -> Iterable[pa.RecordBatch]:
 
 
 def broken_off(name: str, tuples: int, batches: int, error: BaseException) -> SourceError:
-    """What to raise when an input fails: which one, how far it got, and why."""
+    """Return the error for an input that fails: its name, how far it got, and why."""
     why = str(error) or type(error).__name__
     message = f"input {name!r} broke off after {tuples} tuples in {batches} batches: {why}"
     return SourceError(message, name, tuples, batches)
 
 
 def check_inputs(inputs: Mapping[str, object]) -> None:
-    """There is at least one input, and every name is text."""
+    """Check that there is at least one input, and that every name is text."""
     if not inputs or not all(isinstance(name, str) for name in inputs):
         raise ConfigError(f"inputs: expected at least one, each with a name; got {list(inputs)}")
 

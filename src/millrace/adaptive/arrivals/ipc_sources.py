@@ -25,7 +25,7 @@ _MOST_REDIRECTS = 5
 
 
 def ipc_socket(host: str, port: int, *, timeout: float = 60.0) -> IpcSource:
-    """The record batches of an Arrow IPC stream that a server sends to whoever connects.
+    """Return the record batches of an Arrow IPC stream that a server sends to every client that connects.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def ipc_socket(host: str, port: int, *, timeout: float = 60.0) -> IpcSource:
 
 
 def ipc_http(url: str, *, timeout: float = 60.0, headers: Mapping[str, str] | None = None) -> IpcSource:
-    """The record batches of an Arrow IPC stream that is the body of an answer to a GET.
+    """Return the record batches of an Arrow IPC stream that is the body of an answer to a GET.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def ipc_http(url: str, *, timeout: float = 60.0, headers: Mapping[str, str] | No
 
 
 class IpcSource(ABC):
-    """An Arrow IPC stream that is opened when it is iterated over; each time anew.
+    """An Arrow IPC stream, which is opened each time it is iterated over.
 
     Its errors are :class:`SourceError`. :meth:`cancel` ends a read that is under way, from any thread.
     """
@@ -81,7 +81,7 @@ class IpcSource(ABC):
                 yield batch
                 tuples += batch.num_rows
                 batches += 1
-            if not batches and not body.cut:  # columns are known all the same
+            if not batches and not body.cut:  # so that its columns are known
                 yield pa.RecordBatch.from_pylist([], stream.schema)
             body.check_whole()
         except SourceError:
@@ -106,7 +106,7 @@ class IpcSource(ABC):
 
     @abstractmethod
     def _open(self, mine: list[socket.socket]) -> BinaryIO:
-        """The stream's bytes. Sockets that are opened are passed to :meth:`_keep`."""
+        """Open the stream of bytes. Sockets that are opened must be passed to :meth:`_keep`."""
 
     def _keep(self, opened: socket.socket, mine: list[socket.socket]) -> None:
         with self._lock:
@@ -128,7 +128,7 @@ class IpcSource(ABC):
             return f"nothing came for {self.timeout:g} s"
         if body is None:
             return f"could not be opened: {error}"
-        if body.cut:  # whatever Arrow made of what it got
+        if body.cut:  # whatever error Arrow raised
             return "the connection was cut before the end of the stream"
         return f"the connection broke: {error}" if body.broken else f"expected an Arrow IPC stream; {error}"
 
@@ -184,9 +184,10 @@ def _host_of(url: str) -> tuple[str, str]:
 
 
 class _Body:
-    """A file for Arrow to read from, which knows whether it ended before Arrow had all it asked for.
+    """A file for Arrow to read from, which notes whether it ended too early.
 
-    Arrow reads no further than the end-of-stream marker, so a read that comes short means that there was none.
+    Arrow reads no further than the end-of-stream marker, so a read that returns less than was requested means that
+    there was none.
     """
 
     closed = False

@@ -16,7 +16,7 @@ import pyarrow as pa
 from millrace.adaptive.arrivals.events import (
     WAIT,
     Arrived,
-    Batches,
+    BatchInput,
     Ended,
     Event,
     Silent,
@@ -30,7 +30,8 @@ from millrace.core.clock import Clock, RealClock
 from millrace.core.errors import BudgetExceededError, ConfigError, SchemaError, SourceError
 from millrace.core.sizes import format_size, parse_size
 
-Source: TypeAlias = "Batches | Callable[[], Batches]"
+LiveSource: TypeAlias = "BatchInput | Callable[[], BatchInput]"
+"""Something to read batches from, or a function that returns it."""
 
 _GRACE = 2.0
 
@@ -45,10 +46,10 @@ class LiveArrivals:
         in a thread of its own. A source that may block should have a method ``cancel()``, which is called from another
         thread and ends the blocking; those of ``millrace.adaptive.arrivals.ipc_sources`` do.
     buffer
-        Bytes of tuples that have arrived and were not asked for yet, shared equally by the inputs. A source that is
+        Bytes of tuples that have arrived and are not yet consumed, shared equally by the inputs. A source that is
         ahead is not read further until there is room. Batches larger than an input's share come in pieces.
     budget
-        The budget that the buffer is reserved in, as ``"input buffer"``; as long as the arrivals are open.
+        The budget in which the buffer is reserved, as ``"input buffer"``, while the arrivals are open.
     wait
         Seconds without a tuple after which all inputs count as silent.
     clock
@@ -56,15 +57,15 @@ class LiveArrivals:
 
     Notes
     -----
-    Tuples count until the consumer asks for the next event: while it works on a batch, the batch is still in the
-    buffer. What a source holds before it is in the buffer is the source's memory, at most one batch for each.
+    Tuples count until the consumer takes the next event: while it works on a batch, the batch is still in the
+    buffer. Memory of tuples that are not yet in the buffer is the source's own, at most one batch for each.
 
-    Tuples of one input stay in order; inputs follow each other as they arrived. If a source fails, what it had given
-    comes first, then a :class:`SourceError`, and everything is closed.
+    Tuples of one input stay in order; inputs follow each other as they arrived. If a source fails, the tuples that
+    were read come first, then a :class:`SourceError`, and everything is closed.
 
     :meth:`close`, the end of a ``with``, an error, Ctrl-C while waiting, and the end of the object all stop the
-    threads. A source that neither returns nor can be cancelled is left behind after two seconds, ``abandoned`` names
-    it, and its thread does not hold up the end of the process.
+    threads. A source that neither returns nor can be cancelled is abandoned after two seconds, is listed in
+    ``abandoned``, and its thread does not delay the end of the process.
 
     Examples
     --------
@@ -75,7 +76,7 @@ class LiveArrivals:
 
     def __init__(
         self,
-        inputs: Mapping[str, Source],
+        inputs: Mapping[str, LiveSource],
         *,
         buffer: str | int = "1MB",
         budget: MemoryBudget | None = None,
@@ -92,7 +93,7 @@ class LiveArrivals:
         self.abandoned: tuple[str, ...] = ()
         self._reservation = (budget or MemoryBudget(nbytes)).reserve("input buffer", nbytes)
         self._buffer = _Buffer(self.inputs, nbytes // len(inputs), self.clock)
-        self._readers = {name: _Reader(name, source, self._buffer) for name, source in inputs.items()}
+        self._readers = {name: _SourceReader(name, source, self._buffer) for name, source in inputs.items()}
         self._events = self._arrive()
         self._stop = weakref.finalize(self, _stop, self._buffer, self._readers)
 
@@ -122,7 +123,7 @@ class LiveArrivals:
         return self._buffer.most_nbytes
 
     def spend(self, seconds: float) -> None:
-        """Nothing to do: on the real clock, work takes its time by itself."""
+        """Do nothing: a real clock advances by itself."""
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -137,7 +138,7 @@ class LiveArrivals:
         self.close()
 
     def close(self) -> None:
-        """Stop the threads, close the sources, give the buffer back. Can be called again."""
+        """Stop the threads, close the sources, and release the buffer. May be called again."""
         self._events.close()
         self._end()
 
@@ -149,7 +150,7 @@ class LiveArrivals:
     def _arrive(self) -> Generator[Event, None, None]:
         buffer = self._buffer
         try:
-            buffer.last_arrival = self.clock.now()
+            buffer.start()
             for reader in self._readers.values():
                 reader.thread.start()
             left = len(self.inputs)
@@ -165,7 +166,7 @@ class LiveArrivals:
 
 
 class _Buffer:
-    """What readers have put in and the consumer has not yet taken out, under one lock."""
+    """Tuples that readers have added and the consumer has not yet taken, under one lock."""
 
     def __init__(self, inputs: tuple[str, ...], share: int, clock: Clock) -> None:
         self.share = share
@@ -179,12 +180,16 @@ class _Buffer:
         self._held = dict.fromkeys(inputs, 0)
         self._queue: deque[Arrived | Ended | SourceError] = deque()
         self._changed = threading.Condition()
-        self._told_silence = False
+        self._silence_reported = False
 
     # readers
 
+    def start(self) -> None:
+        """Count silence from now on."""
+        self.last_arrival = self._clock.now()
+
     def put(self, name: str, piece: pa.RecordBatch, nbytes: int) -> bool:
-        """Add tuples as soon as there is room for them; whether somebody still wants them."""
+        """Add tuples as soon as there is room for them; return False if the buffer has been stopped."""
         with self._changed:
             self.held_up += 1
             self._changed.wait_for(lambda: self.stopped or self._held[name] + nbytes <= self.share)
@@ -197,12 +202,13 @@ class _Buffer:
             self.tuples += piece.num_rows
             self.most_tuples = max(self.most_tuples, self.tuples)
             self.last_arrival = self._clock.now()
-            self._told_silence = False
+            self._silence_reported = False
             self._queue.append(Arrived(name, piece))
             self._changed.notify_all()
         return True
 
     def put_end(self, end: Ended | SourceError) -> None:
+        """Add the end of an input, or its failure."""
         with self._changed:
             self._queue.append(end)
             self._changed.notify_all()
@@ -210,12 +216,12 @@ class _Buffer:
     # the consumer
 
     def next_event(self, wait: float) -> Event | SourceError:
-        """The next event, waited for."""
+        """Wait for the next event, and return it."""
         with self._changed:
             while not self._queue:
-                left = None if self._told_silence else self.last_arrival + wait - self._clock.now()
+                left = None if self._silence_reported else self.last_arrival + wait - self._clock.now()
                 if left is not None and left <= 0:
-                    self._told_silence = True
+                    self._silence_reported = True
                     return Silent()
                 self._changed.wait(left)
             event = self._queue.popleft()
@@ -224,7 +230,7 @@ class _Buffer:
             return event
 
     def forget(self, event: Event) -> None:
-        """The consumer is done with an event: its bytes are free again."""
+        """Free the bytes of an event, once the consumer is done with it."""
         if isinstance(event, Arrived):
             with self._changed:
                 nbytes = _nbytes(event.batch)
@@ -233,16 +239,17 @@ class _Buffer:
                 self._changed.notify_all()
 
     def stop(self) -> None:
+        """Drop all tuples, and make readers stop."""
         with self._changed:
             self.stopped = True
             self._queue.clear()
             self._changed.notify_all()
 
 
-class _Reader:
-    """The thread that reads one source. It knows the buffer, not the arrivals, which can thus go out of use."""
+class _SourceReader:
+    """The thread that reads one source. It has no reference to the arrivals, so that they can be garbage collected."""
 
-    def __init__(self, name: str, source: Source, buffer: _Buffer) -> None:
+    def __init__(self, name: str, source: LiveSource, buffer: _Buffer) -> None:
         self.name = name
         self.source = source
         self.tuples = self.batches = 0
@@ -251,7 +258,7 @@ class _Reader:
         self.thread = threading.Thread(target=self._read, name=f"millrace-{name}", daemon=True)
 
     def cancel(self) -> None:
-        """Ask the source to stop blocking; from another thread than its own."""
+        """Cancel the source if it can be, so that it stops blocking; called from another thread than its own."""
         for source in (self.source, self._opened):
             cancel = getattr(source, "cancel", None)
             if callable(cancel):
@@ -271,7 +278,7 @@ class _Reader:
                 close = getattr(batches, "close", None)
                 if callable(close):
                     close()
-        except BaseException as error:  # whatever it is, the consumer has to hear of it
+        except BaseException as error:  # any error has to reach the consumer
             end = broken_off(self.name, self.tuples, self.batches, error)
             end.__cause__ = error
         self._buffer.put_end(end)
@@ -281,7 +288,7 @@ class _Reader:
             raise SchemaError(f"expected record batches; got {type(batch).__name__}")
         schema = self._buffer.schemas.setdefault(self.name, batch.schema)
         if not batch.schema.equals(schema):
-            raise SchemaError(f"expected batches with columns {_listed(schema)}; got {_listed(batch.schema)}")
+            raise SchemaError(f"expected batches with columns {_columns_of(schema)}; got {_columns_of(batch.schema)}")
         for piece in _pieces(batch, self._buffer.share):
             if not self._buffer.put(self.name, piece, _nbytes(piece)):
                 return False
@@ -290,8 +297,8 @@ class _Reader:
         return not self._buffer.stopped
 
 
-def _stop(buffer: _Buffer, readers: dict[str, _Reader]) -> tuple[str, ...]:
-    """Stop all readers; returns the names of those that would not."""
+def _stop(buffer: _Buffer, readers: dict[str, _SourceReader]) -> tuple[str, ...]:
+    """Stop all readers, and return the names of those that did not stop."""
     buffer.stop()
     here = threading.current_thread()
     started = [reader for reader in readers.values() if reader.thread.is_alive() and reader.thread is not here]
@@ -304,7 +311,7 @@ def _stop(buffer: _Buffer, readers: dict[str, _Reader]) -> tuple[str, ...]:
 
 
 def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces of at most so many bytes; none if it is empty."""
+    """Yield a batch in pieces of at most so many bytes; none if it is empty."""
     if batch.num_rows == 0:
         return
     nbytes = _nbytes(batch)
@@ -321,10 +328,10 @@ def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
 
 
 def _nbytes(batch: pa.RecordBatch) -> int:
-    """Bytes to charge for a batch: something for every tuple, also where no column takes memory."""
+    """Return the bytes to charge for a batch: at least one for every tuple, also where no column takes memory."""
     nbytes: int = batch.nbytes
     return max(nbytes, int(batch.num_rows))
 
 
-def _listed(schema: pa.Schema) -> str:
+def _columns_of(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} ({field.type})" for field in schema)

@@ -1,4 +1,4 @@
-"""What is known of the blocks on disk, itself mostly on disk: pages of entries, of which two are in memory.
+"""The directory of the blocks on disk. Most of it is on disk too: of its pages of entries, two are in memory.
 
 However much is spilled, the directory takes the memory that was reserved for it at the beginning.
 """
@@ -18,14 +18,14 @@ from millrace.core.errors import BudgetExceededError
 Spans = npt.NDArray[np.int64]
 
 ENTRY_BYTES = 96
-"""What an entry takes in memory, without the bits of its rows."""
+"""Bytes that an entry takes in memory, without the bits of its rows."""
 
 _FIELDS = ("id", "rows", "nbytes", "low", "high", "left")
 
 
 @dataclass(slots=True)
-class Block:
-    """What is known of a block without reading it."""
+class BlockEntry:
+    """What the directory has of a block: its place on disk, its rows and the range of their codes."""
 
     id: BlockId
     rows: int
@@ -35,11 +35,11 @@ class Block:
     left: int
     """When the last of its rows left memory."""
     matched: npt.NDArray[np.uint8]
-    """One bit per row that has found a partner; empty where nobody asks."""
+    """One bit per row that has found a partner; empty where that is not tracked."""
 
 
 class BlockIds:
-    """A list of blocks in little memory, however long: pages of numbers on disk, and where they are in another."""
+    """A list of block numbers in little memory, however long: pages on disk, whose numbers are in another list."""
 
     LEVELS = 4
 
@@ -51,7 +51,7 @@ class BlockIds:
 
     @staticmethod
     def least_bytes(page: int) -> int:
-        """What a list takes, however long."""
+        """Return the bytes that a list takes, however long it is."""
         return BlockIds.LEVELS * 2 * page * 8
 
     def __len__(self) -> int:
@@ -74,12 +74,13 @@ class BlockIds:
         self._area.free(old)
 
     def append(self, block: BlockId) -> None:
+        """Add the number of a block."""
         if len(self._tail) == self._page:
             if self._above is None:
                 if self._levels == 1:
                     raise BudgetExceededError(
-                        "directory: there are more blocks on disk than there is memory to know of; larger ones are "
-                        "fewer: block="
+                        "directory: there are more blocks on disk than there is memory to keep track of; larger ones "
+                        "are fewer: block="
                     )
                 self._above = BlockIds(self._area, self._page, self._levels - 1)
             self._above.append(self._write(self._tail))
@@ -88,6 +89,7 @@ class BlockIds:
         self._tail.append(block)
 
     def clear(self) -> None:
+        """Remove all numbers and free their pages."""
         if self._above is not None:
             for at in range(len(self._above)):
                 self._area.free(self._above[at])
@@ -104,7 +106,7 @@ class BlockIds:
 
 
 class BlockList:
-    """Entries of blocks in the order they were written.
+    """Entries of blocks, in the order in which the blocks were written.
 
     Parameters
     ----------
@@ -120,8 +122,8 @@ class BlockList:
         self._area, self._page, self._fan, self.tracks = area, page, fan, tracks
         self._table = BlockIds(area, fan)
         self._pages = 0
-        self._tail: list[Block] = []
-        self._cached: list[Block] = []
+        self._tail: list[BlockEntry] = []
+        self._cached: list[BlockEntry] = []
         self._number = -1
         self._changed = False
         self.rows = 0
@@ -129,17 +131,17 @@ class BlockList:
 
     @staticmethod
     def least_bytes(page: int, fan: int, block_rows: int) -> int:
-        """What a list takes: the last page, one other, and where all are."""
+        """Return the bytes that a list takes: the last page, one other, and the numbers of all pages."""
         return 2 * page * (ENTRY_BYTES + -(-block_rows // 8)) + BlockIds.least_bytes(fan)
 
     def fresh(self) -> BlockList:
-        """An empty list of the same kind."""
+        """Return an empty list with the same sizes."""
         return BlockList(self._area, self._page, self._fan, self.tracks)
 
     def __len__(self) -> int:
         return self._pages * self._page + len(self._tail)
 
-    def __getitem__(self, at: int) -> Block:
+    def __getitem__(self, at: int) -> BlockEntry:
         number, inside = divmod(at, self._page)
         if number == self._pages:
             return self._tail[inside]
@@ -148,12 +150,12 @@ class BlockList:
             self._cached, self._number = self._read(number), number
         return self._cached[inside]
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[BlockEntry]:
         for at in range(len(self)):
             yield self[at]
 
-    def append(self, block: Block) -> None:
-        """A block has been written."""
+    def append(self, block: BlockEntry) -> None:
+        """Add the entry of a block that has been written."""
         if len(self._tail) == self._page:
             self._table.append(self._area.write("directory", self._packed(self._tail)))
             self._pages += 1
@@ -162,7 +164,7 @@ class BlockList:
         self.rows += block.rows
 
     def spans(self, since: int = 0, until: int = 2**63 - 1) -> Spans:
-        """Least code, greatest code, bytes, number, rows and place of every block that left memory then, a row each."""
+        """Return for each block that left memory then: least code, greatest code, bytes, number, rows and place."""
         known = [
             (block.low, block.high, block.nbytes, block.id, block.rows, at)
             for at, block in enumerate(self)
@@ -170,8 +172,8 @@ class BlockList:
         ]
         return np.array(known, np.int64).reshape(-1, 6)
 
-    def change(self, at: int, block: Block) -> None:
-        """Something else is known of a block now."""
+    def change(self, at: int, block: BlockEntry) -> None:
+        """Replace the entry of a block."""
         number, inside = divmod(at, self._page)
         if number == self._pages:
             self._tail[inside] = block
@@ -181,7 +183,7 @@ class BlockList:
             self._changed = True
 
     def clear(self) -> None:
-        """Forget all entries; the blocks themselves are the caller's."""
+        """Remove all entries. The blocks themselves are freed by the caller."""
         for at in range(self._pages):
             self._area.free(self._table[at])
         self._table.clear()
@@ -196,11 +198,11 @@ class BlockList:
             self._area.free(old)
             self._changed = False
 
-    def _packed(self, blocks: list[Block]) -> list[Any]:
+    def _packed(self, blocks: list[BlockEntry]) -> list[Any]:
         fields = np.array([[getattr(block, name) for name in _FIELDS] for block in blocks], np.int64)
         return [fields, np.concatenate([block.matched for block in blocks])]
 
-    def _read(self, number: int) -> list[Block]:
+    def _read(self, number: int) -> list[BlockEntry]:
         data = self._area.read(self._table[number])
         size = self._page * len(_FIELDS) * 8
         fields = np.frombuffer(data, np.int64, size // 8).reshape(-1, len(_FIELDS))
@@ -213,6 +215,6 @@ class BlockList:
         return blocks
 
 
-def _block(values: list[int], bits: npt.NDArray[np.uint8]) -> Block:
+def _block(values: list[int], bits: npt.NDArray[np.uint8]) -> BlockEntry:
     made, rows, nbytes, low, high, left = values
-    return Block(BlockId(made), rows, nbytes, low, high, left, bits)
+    return BlockEntry(BlockId(made), rows, nbytes, low, high, left, bits)

@@ -1,35 +1,36 @@
-"""Rows on disk: sorted blocks of one side, by partition."""
+"""Rows on disk: sorted blocks of one input, by partition."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.adaptive.disk.block_directory import Block, BlockList
-from millrace.adaptive.disk.spill_files import BlockId, SpillArea
-from millrace.adaptive.memory.pair_output import BatchSource
-from millrace.adaptive.memory.sorted_rows import MATCHED, Bits, Codes, Stamps
+from millrace.adaptive.array_types import Bits, Codes, Stamps
+from millrace.adaptive.disk.block_directory import BlockEntry, BlockList
+from millrace.adaptive.disk.spill_files import BlockId, Bytes, SpillArea
+from millrace.adaptive.memory.key_ordered_rows import MATCHED
+from millrace.adaptive.memory.row_sources import BatchRows
 from millrace.core.budget import MemoryBudget
 from millrace.kernels.radix_sort import order_of
 
 STAMP_BYTES = 24
-"""What a row on disk has beside its columns: code, arrival, departure."""
+"""Bytes that a row on disk has beside its columns: code, arrival, departure."""
 
 _NO_BITS: Bits = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True)
-class Piece:
-    """Rows of a block, or some that follow one another, as they were read: keys ascend."""
+class BlockSlice:
+    """Rows of a block that follow one another, as they were read, in the order of their codes."""
 
     at: int
     """The block's place in its list."""
     start: int
-    """Where in the block its rows begin."""
+    """The first of its rows in the block."""
     known: Stamps
     """Codes, arrivals and departures, three rows."""
     batch: pa.RecordBatch
@@ -37,34 +38,34 @@ class Piece:
     def __len__(self) -> int:
         return int(self.known.shape[1])
 
-    def between(self, low: int, high: int) -> Piece:
-        """The rows with codes from ``low`` to ``high``."""
+    def between(self, low: int, high: int) -> BlockSlice:
+        """Return the rows with codes from ``low`` to ``high``."""
         codes = self.known[0]
         start, stop = int(codes.searchsorted(low)), int(codes.searchsorted(high, side="right"))
         if stop - start == len(codes):
             return self
-        return Piece(self.at, self.start + start, self.known[:, start:stop], self.batch.slice(start, stop - start))
+        return BlockSlice(self.at, self.start + start, self.known[:, start:stop], self.batch.slice(start, stop - start))
 
 
 @dataclass(slots=True)
-class Chunk:
-    """Rows of one or more blocks in memory: keys ascend, ``order`` says where their rows stand."""
+class BlockRows:
+    """Rows of one or more blocks in memory, sorted by code; ``order`` has their row numbers in ``source``."""
 
     codes: Codes
     stamps: Stamps
     """Arrivals and departures, two rows."""
     order: npt.NDArray[np.int32]
-    source: BatchSource
+    source: BatchRows
     home: BlockList
     parts: list[tuple[int, int, int]]
-    """Whose rows they are: place of a block, its first row here, how many."""
+    """For each block: its place in its list, its first row here, and how many rows."""
 
     @property
     def bits(self) -> Bits:
         return self.source.bits
 
-    def remember(self) -> None:
-        """Keep with the blocks which rows have found a partner."""
+    def write_marks(self) -> None:
+        """Write to the directory which rows have found a partner."""
         if not self.home.tracks:
             return
         done = 0
@@ -72,28 +73,45 @@ class Chunk:
             block = self.home[at]
             matched = np.unpackbits(block.matched, count=block.rows)
             matched[start : start + count] = (self.bits[done : done + count] & MATCHED) != 0
-            block.matched = np.packbits(matched)
-            self.home.change(at, block)
+            self.home.change(at, replace(block, matched=np.packbits(matched)))
             done += count
 
 
-class Disk:
-    """The blocks of one side, by partition, in the order they were written.
+@dataclass(frozen=True, slots=True)
+class SpilledBlock:
+    """A block as a snapshot has it."""
+
+    entry: BlockEntry
+    """What the directory has of it; the number is another where it is restored."""
+    data: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DiskState:
+    """The blocks of one input, as a snapshot has them."""
+
+    null_keys: list[Bytes]
+    """Serialized batches of rows whose key is null."""
+    partitions: list[list[SpilledBlock]]
+
+
+class DiskBlocks:
+    """The blocks of one input, by partition, in the order in which they were written.
 
     Parameters
     ----------
     tracks
-        Whether it has to be known which rows have found a partner.
+        Whether the directory keeps which rows have found a partner.
     """
 
     def __init__(self, name: str, schema: pa.Schema, area: SpillArea, budget: MemoryBudget, tracks: bool) -> None:
         self._schema, self._area, self._tracks, self._name = schema, area, tracks, name
         self.partitions: list[BlockList] = []
-        self._lonely: list[BlockId] = []
+        self._null_keys: list[BlockId] = []
         self._reservation = budget.reserve("directory")
 
     def divide(self, partitions: int, page: int, fan: int, block_rows: int) -> None:
-        """Keep blocks in so many partitions."""
+        """Make so many partitions, and reserve memory for their directories."""
         rows = block_rows if self._tracks else 0
         self._reservation.resize(partitions * BlockList.least_bytes(page, fan, rows))
         self.partitions = [BlockList(self._area, page, fan, self._tracks) for _ in range(partitions)]
@@ -103,13 +121,13 @@ class Disk:
         """Rows on disk."""
         return sum(partition.rows for partition in self.partitions)
 
-    def keep(self, rows: pa.RecordBatch) -> None:
-        """Keep rows that cannot have a partner until the end."""
-        self._lonely.append(self._area.write("lonely", [rows.serialize()]))
+    def write_null_keys(self, rows: pa.RecordBatch) -> None:
+        """Write rows that have no partner, for their key is null. They come out at the end."""
+        self._null_keys.append(self._area.write("null keys", [rows.serialize()]))
 
-    def lonely(self) -> Iterator[pa.RecordBatch]:
-        """The rows that cannot have a partner."""
-        for block in self._lonely:
+    def null_keys(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows whose key is null."""
+        for block in self._null_keys:
             yield pa.ipc.read_record_batch(pa.py_buffer(self._area.read(block)), self._schema)
 
     def write(self, home: BlockList, codes: Codes, stamps: Stamps, batch: pa.RecordBatch, bits: Bits) -> None:
@@ -118,40 +136,49 @@ class Disk:
         matched = np.packbits((bits & MATCHED) != 0) if self._tracks else _NO_BITS
         nbytes = len(codes) * STAMP_BYTES + rows.size
         made = self._area.write(self._name, [np.ascontiguousarray(codes), np.ascontiguousarray(stamps), rows])
-        home.append(Block(made, len(codes), nbytes, int(codes[0]), int(codes[-1]), int(stamps[1].max()), matched))
+        home.append(BlockEntry(made, len(codes), nbytes, int(codes[0]), int(codes[-1]), int(stamps[1].max()), matched))
 
-    def load(self, partition: int, places: Sequence[int]) -> Chunk:
-        """Read blocks of a partition and put them together."""
+    def load(self, partition: int, places: Sequence[int]) -> BlockRows:
+        """Read blocks of a partition and merge their rows."""
         home = self.partitions[partition]
-        return self.together(partition, [self.read(at, home[at].id, home[at].rows) for at in places])
+        return self.merge(partition, [self.read(at, home[at].id, home[at].rows) for at in places])
 
-    def read(self, at: int, block: BlockId, rows: int) -> Piece:
-        """Read a block, which is at a place of its list and has so many rows."""
+    def read(self, at: int, block: BlockId, rows: int) -> BlockSlice:
+        """Read the block at a place of its list."""
         data = self._area.read(block)
         known = np.frombuffer(data, np.int64, 3 * rows).reshape(3, rows)
-        return Piece(at, 0, known, pa.ipc.read_record_batch(pa.py_buffer(data)[rows * STAMP_BYTES :], self._schema))
+        return BlockSlice(
+            at, 0, known, pa.ipc.read_record_batch(pa.py_buffer(data)[rows * STAMP_BYTES :], self._schema)
+        )
 
-    def together(self, partition: int, pieces: Sequence[Piece]) -> Chunk:
-        """Rows of blocks of a partition as one."""
+    def merge(self, partition: int, pieces: Sequence[BlockSlice]) -> BlockRows:
+        """Merge rows of blocks of a partition into one sorted run."""
         home = self.partitions[partition]
         parts = [(piece.at, piece.start, len(piece)) for piece in pieces]
         bits = self._bits_of(home, parts)
         if len(pieces) == 1:
-            known, source = pieces[0].known, BatchSource(pieces[0].batch, bits)
-            return Chunk(known[0], known[1:], np.arange(len(bits), dtype=np.int32), source, home, parts)
+            known, source = pieces[0].known, BatchRows(pieces[0].batch, bits)
+            return BlockRows(known[0], known[1:], np.arange(len(bits), dtype=np.int32), source, home, parts)
         known = np.concatenate([piece.known for piece in pieces], axis=1)
         by_code = order_of(known[0])
         known = known[:, by_code]
-        source = BatchSource(pa.concat_batches([piece.batch for piece in pieces]), bits)
-        return Chunk(known[0], known[1:], by_code.astype(np.int32), source, home, parts)
+        source = BatchRows(pa.concat_batches([piece.batch for piece in pieces]), bits)
+        return BlockRows(known[0], known[1:], by_code.astype(np.int32), source, home, parts)
 
-    def raw(self, block: Block) -> bytes:
-        """A block as it is on disk."""
-        return bytes(self._area.read(block.id))
+    def state(self) -> DiskState:
+        """Return the bytes of all blocks, and what the directory has of them."""
+        return DiskState(
+            [batch.serialize() for batch in self.null_keys()],
+            [[SpilledBlock(block, bytes(self._area.read(block.id))) for block in each] for each in self.partitions],
+        )
 
-    def put_back(self, data: memoryview) -> BlockId:
-        """Write a block as it was."""
-        return self._area.write(self._name, [data])
+    def restore(self, state: DiskState) -> None:
+        """Write the blocks of a snapshot to disk again."""
+        for rows in state.null_keys:
+            self._null_keys.append(self._area.write("null keys", [rows]))
+        for partition, blocks in zip(self.partitions, state.partitions, strict=True):
+            for block in blocks:
+                partition.append(replace(block.entry, id=self._area.write(self._name, [block.data])))
 
     def _bits_of(self, home: BlockList, parts: Sequence[tuple[int, int, int]]) -> Bits:
         if not self._tracks:
@@ -160,7 +187,7 @@ class Disk:
         return np.concatenate(bits) * MATCHED
 
     def rewrite(self, partition: int, groups: Iterable[Sequence[int]], block_rows: int) -> None:
-        """Sort the rows of groups of blocks and write them as blocks with few keys each; others stay as they are."""
+        """Sort rows of groups of blocks and write them as blocks with narrow ranges of keys; keep the other blocks."""
         old, new = self.partitions[partition], self.partitions[partition].fresh()
         kept = set(range(len(old)))
         for places in groups:
@@ -179,18 +206,18 @@ class Disk:
         self.partitions[partition] = new
 
     def clear(self) -> None:
-        """Forget all blocks."""
+        """Remove all blocks."""
         for partition in self.partitions:
             for block in partition:
                 self._area.free(block.id)
             partition.clear()
-        for lonely in self._lonely:
-            self._area.free(lonely)
-        self._lonely = []
+        for written in self._null_keys:
+            self._area.free(written)
+        self._null_keys = []
         self._reservation.resize(0)
 
     def close(self) -> None:
-        """Give the reservation back."""
+        """Release the reservation."""
         self._reservation.release()
 
     def check_invariants(self) -> None:

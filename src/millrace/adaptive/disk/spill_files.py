@@ -1,12 +1,11 @@
-"""Blocks that a join puts aside on disk and reads again: one file for each kind, checked, and gone with the join.
+"""Blocks of bytes that a join writes to disk and reads again: a file for each kind, checksums, removed with the join.
 
 An area is a directory of its own and a lock file beside it, held as long as the area lives::
 
     <directory>/.spill-0123456789ab.lock
     <directory>/.spill-0123456789ab/0-left.spill  1-right.spill  …
 
-An area whose process was killed is known by its lock, which nobody holds any more; the next area in the same directory
-removes it.
+An area whose process was killed has a lock file that no process holds; the next area in the same directory removes it.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ Bytes: TypeAlias = "bytes | bytearray | memoryview | npt.NDArray[Any] | pa.Buffe
 BlockId: TypeAlias = int
 
 ENTRY_BYTES = 320
-"""Memory that the area's own books take for each block, at most."""
+"""Most bytes of memory that the area's own records take for each block."""
 
 
-class Block(NamedTuple):
-    """Where a block lies, and the checksum of its bytes."""
+class SpillEntry(NamedTuple):
+    """Where a block is in its file, and the checksum of its bytes."""
 
     kind: str
     offset: int
@@ -57,7 +56,7 @@ class Block(NamedTuple):
 
 @dataclass
 class SpillCounts:
-    """What an area has done since it was made, and what it holds now."""
+    """Counts of an area since it was made, and what it holds now."""
 
     blocks: int = 0
     """Blocks there now."""
@@ -66,11 +65,17 @@ class SpillCounts:
     file_bytes: int = 0
     """Length of the files: the blocks, and room of freed ones that has not been used again yet."""
     most_file_bytes: int = 0
+    """The greatest length that the files have had, in bytes."""
     blocks_written: int = 0
+    """Blocks written since the area was made."""
     blocks_read: int = 0
+    """Blocks read."""
     blocks_freed: int = 0
+    """Blocks freed."""
     bytes_written: int = 0
+    """Bytes written."""
     bytes_read: int = 0
+    """Bytes read."""
     seeks: int = 0
     """Reads and writes that did not begin where the last one ended; for ``DiskModel.seconds``."""
 
@@ -100,24 +105,24 @@ class SpillArea:
     def __init__(self, directory: Path | str | None = None) -> None:
         parent = Path(os.path.realpath(tempfile.gettempdir() if directory is None else directory))
         self._counts = SpillCounts()
-        self._blocks: dict[BlockId, Block] = {}
+        self._blocks: dict[BlockId, SpillEntry] = {}
         self._files: dict[str, SpillFile] = {}
         self._next = 0
         self._head: tuple[str, int] | None = None
         try:
             parent.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(parent)
-            self.directory, lock = _claimed(parent)
+            self.directory, lock = _locked_directory(parent)
         except OSError as error:
-            raise SpillError(f"{parent}: no spill area could be made there: {_said(error)}") from error
-        self._remove = weakref.finalize(self, _removed, self.directory, lock, self._files, os.getpid())
+            raise SpillError(f"{parent}: no spill area could be made there: {_reason(error)}") from error
+        self._remove = weakref.finalize(self, _remove_area, self.directory, lock, self._files, os.getpid())
 
     def write(self, kind: str, buffers: Iterable[Bytes]) -> BlockId:
-        """Put a block aside, its bytes those of the buffers one after the other. Returns its number.
+        """Write a block, its bytes those of the buffers one after the other, and return its number.
 
         If that fails, the block is not there, and all others are.
         """
-        pieces = [piece for piece in map(_bytes_of, buffers) if piece.nbytes]
+        pieces = [piece for piece in map(as_bytes, buffers) if piece.nbytes]
         data = b"".join(pieces) if len(pieces) != 1 else pieces[0]
         nbytes = len(data)
         sum_ = checksum(np.frombuffer(data, np.uint8))
@@ -129,11 +134,11 @@ class SpillArea:
             file.forget_tail()
             raise SpillError(
                 f"{self.directory}: {format_size(nbytes)} ({nbytes} bytes) of {kind!r} could not be written: "
-                f"{_said(error)}; the {len(self._blocks)} blocks written before are whole"
+                f"{_reason(error)}; the {len(self._blocks)} blocks written before are whole"
             ) from error
         file.take_room(offset, nbytes)
         block, self._next = self._next, self._next + 1
-        self._blocks[block] = Block(kind, offset, nbytes, sum_)
+        self._blocks[block] = SpillEntry(kind, offset, nbytes, sum_)
         counts = self._counts
         counts.blocks_written += 1
         counts.bytes_written += nbytes
@@ -142,7 +147,7 @@ class SpillArea:
         return block
 
     def read(self, block: BlockId, into: memoryview | None = None) -> memoryview:
-        """The bytes of a block, checked; in memory of the caller's if given, which must be large enough."""
+        """Return the bytes of a block, checked; in the caller's memory if it is given, which must be large enough."""
         kind, offset, nbytes, expected = self._entry(block)
         file = self._file(kind)
         if into is None:
@@ -153,7 +158,7 @@ class SpillArea:
         try:
             came = file.read(offset, found)
         except OSError as error:
-            raise SpillError(f"{file.path}: block {block} could not be read: {_said(error)}") from error
+            raise SpillError(f"{file.path}: block {block} could not be read: {_reason(error)}") from error
         if came < nbytes:
             raise SpillError(
                 f"{file.path}: block {block} is cut off: expected {nbytes} bytes at byte {offset}; got {came}"
@@ -169,14 +174,14 @@ class SpillArea:
         return found.toreadonly()
 
     def free(self, block: BlockId) -> None:
-        """Give up a block; its room is used again."""
+        """Free a block; its room is used again."""
         kind, offset, nbytes, _ = self._entry(block)
         self._file(kind).give_room(offset, nbytes)
         del self._blocks[block]
         self._counts.blocks_freed += 1
 
     def size(self, block: BlockId) -> int:
-        """Bytes of a block."""
+        """Return the bytes of a block."""
         return self._entry(block).nbytes
 
     @property
@@ -212,7 +217,7 @@ class SpillArea:
 
     @property
     def counts(self) -> SpillCounts:
-        """All counts, as they are now."""
+        """All counts now."""
         return replace(self._counts, blocks=self.blocks, nbytes=self.nbytes, file_bytes=self.file_bytes)
 
     @property
@@ -220,7 +225,7 @@ class SpillArea:
         return not self._remove.alive
 
     def close(self) -> None:
-        """Remove the files. Can be called again."""
+        """Remove the files. May be called again."""
         self._remove()
         self._blocks.clear()
         self._files.clear()
@@ -245,7 +250,7 @@ class SpillArea:
             holes = [end - start for start, end in zip(file.starts, file.ends, strict=True)]
             assert max(holes, default=0) <= file.largest, f"{kind}: room of {max(holes)} bytes would not be found"
 
-    def _entry(self, block: BlockId) -> Block:
+    def _entry(self, block: BlockId) -> SpillEntry:
         self._check_open()
         try:
             return self._blocks[block]
@@ -259,7 +264,7 @@ class SpillArea:
             try:
                 self._files[kind] = SpillFile(self.directory / f"{len(self._files)}-{name}.spill")
             except OSError as error:
-                raise SpillError(f"{self.directory}: no file for {kind!r} could be made: {_said(error)}") from error
+                raise SpillError(f"{self.directory}: no file for {kind!r} could be made: {_reason(error)}") from error
         return self._files[kind]
 
     def _moved(self, kind: str, offset: int, nbytes: int) -> None:
@@ -272,7 +277,7 @@ class SpillArea:
 
 
 class SpillFile:
-    """One file of an area: its free room as intervals in order, never touching each other nor the end."""
+    """One file of an area. Its free room is intervals in order, which touch neither each other nor the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -284,7 +289,7 @@ class SpillFile:
         self.largest = 0  # no free room is larger; it may be that none is as large
 
     def find_room(self, nbytes: int) -> int:
-        """The first free room that is large enough, else the end of the file."""
+        """Return where the first free room is that is large enough, else the end of the file."""
         if not 0 < nbytes <= self.largest:
             return self.end
         found = 0
@@ -296,6 +301,7 @@ class SpillFile:
         return self.end
 
     def take_room(self, offset: int, nbytes: int) -> None:
+        """Mark room as used."""
         self.used += nbytes
         if offset == self.end:
             self.end += nbytes
@@ -306,6 +312,7 @@ class SpillFile:
                 del self.starts[at], self.ends[at]
 
     def give_room(self, offset: int, nbytes: int) -> None:
+        """Mark room as free, and cut it off if it is at the end."""
         self.used -= nbytes
         if not nbytes:
             return
@@ -327,10 +334,11 @@ class SpillFile:
             self.largest = max(self.largest, end - start)
 
     def forget_tail(self) -> None:
-        """Cut off what lies behind the last block."""
+        """Cut off what is behind the last block."""
         os.ftruncate(self.descriptor, self.end)
 
     def write(self, offset: int, data: memoryview) -> None:
+        """Write bytes at an offset."""
         done = 0
         while done < data.nbytes:
             more = os.pwrite(self.descriptor, data[done:], offset + done)
@@ -339,7 +347,7 @@ class SpillFile:
             done += more
 
     def read(self, offset: int, into: memoryview) -> int:
-        """Fill ``into``; returns how many bytes there were."""
+        """Fill ``into``, and return how many bytes there were."""
         came = 0
         while came < into.nbytes:
             more = os.preadv(self.descriptor, [into[came:]], offset + came)
@@ -349,18 +357,19 @@ class SpillFile:
         return came
 
 
-def _bytes_of(buffer: Bytes) -> memoryview:
+def as_bytes(buffer: Bytes) -> memoryview:
+    """Return a view of a buffer's bytes."""
     view = buffer.data if isinstance(buffer, np.ndarray) else memoryview(buffer)
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
-def _said(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return f"the disk is full ({error})" if full else str(error)
 
 
-def _claimed(parent: Path) -> tuple[Path, int]:
-    """A fresh directory, and the lock that says somebody is at work there."""
+def _locked_directory(parent: Path) -> tuple[Path, int]:
+    """Make a directory and lock it for this process."""
     while True:
         directory = parent / f"{_PREFIX}{uuid.uuid4().hex[:12]}"
         path = _lock_of(directory)
@@ -371,7 +380,7 @@ def _claimed(parent: Path) -> tuple[Path, int]:
                 directory.mkdir(0o700)
                 return directory, lock
         except (BlockingIOError, FileNotFoundError):
-            pass  # somebody who tidies up took it for a leftover before it was locked
+            pass  # another process took it for a leftover and removed it before it was locked
         except OSError:
             path.unlink(missing_ok=True)
             os.close(lock)
@@ -384,13 +393,13 @@ def _remove_leftovers(parent: Path) -> None:
     for path in parent.glob(f"{_PREFIX}*{_LOCK}"):
         if not _AREA_LOCK.fullmatch(path.name):
             continue
-        with suppress(OSError), path.open("r+") as lock:  # an error: somebody is at work there, or it is not ours
+        with suppress(OSError), path.open("r+") as lock:  # an error: another process uses it, or owns it
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path.with_name(path.name.removesuffix(_LOCK)), ignore_errors=True)
             path.unlink(missing_ok=True)
 
 
-def _removed(directory: Path, lock: int, files: dict[str, SpillFile], owner: int) -> None:
+def _remove_area(directory: Path, lock: int, files: dict[str, SpillFile], owner: int) -> None:
     """Remove an area; a process that was forked from its owner leaves it alone."""
     for file in files.values():
         os.close(file.descriptor)

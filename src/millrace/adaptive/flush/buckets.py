@@ -1,4 +1,4 @@
-"""Flushing policies that choose among hash buckets.
+"""Flush policies that choose among hash buckets.
 
 A bucket is a range of mixed codes; several buckets may share a partition on disk. A *frozen* bucket is written as soon
 as it fills a block: its rows in memory are only the buffer of the next block.
@@ -10,51 +10,51 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from millrace.adaptive.flush.flush_policy import Flushing
-from millrace.adaptive.memory.code_ranges import Partitions
-from millrace.adaptive.memory.pair_output import Batches
-from millrace.adaptive.memory.sorted_rows import LAST, Codes
-from millrace.adaptive.pair.pair_state import Machinery
+from millrace.adaptive.array_types import Batches, Codes, Counts, Mask
+from millrace.adaptive.flush.flush_policy import FlushPolicy
+from millrace.adaptive.inputs.join_inputs import JoinInputs
+from millrace.adaptive.inputs.pair_inputs import PairInputs
+from millrace.adaptive.memory.code_ranges import CodeRanges
+from millrace.adaptive.memory.key_ordered_rows import LAST
 from millrace.core.errors import one_of
 
-Counts = npt.NDArray[np.int64]
 _PARTITIONS = 8
 
 
-class Buckets(Flushing):
-    """Counts rows in memory by side and bucket."""
+class Buckets(FlushPolicy):
+    """Counts rows in memory by input and bucket, and writes buckets to disk."""
 
     partitions = _PARTITIONS
     buckets = _PARTITIONS
 
-    def __init__(self, machinery: Machinery) -> None:
-        super().__init__(machinery)
-        self.ranges = Partitions(self.buckets)
-        self.counts: Counts = np.zeros((2, self.buckets), np.int64)
-        """Rows in memory."""
-        self.frozen: npt.NDArray[np.bool_] = np.zeros((2, self.buckets), np.bool_)
+    def __init__(self, inputs: JoinInputs[Any]) -> None:
+        self._inputs = inputs
+        self.ranges = CodeRanges(self.buckets)
+        self.counts: Counts = np.zeros((len(inputs.sides), self.buckets), np.int64)
+        """Rows in memory, by input and bucket."""
+        self.frozen: Mask = np.zeros((len(inputs.sides), self.buckets), np.bool_)
+        """Which buckets are written as soon as they fill a block, by input and bucket."""
 
     def arrived(self, side: int, codes: Codes) -> None:
         self.counts[side] += self.ranges.counts(codes)
 
-    def settle(self) -> None:
+    def stored(self) -> None:
         for number, bucket in np.argwhere(self.frozen):
-            if self.counts[number, bucket] >= self._m.sides[number].block_rows:
+            if self.counts[number, bucket] >= self._inputs.sides[number].block_rows:
                 self.send(int(number), int(bucket))
 
     def send(self, number: int, bucket: int, rows: int | None = None, latest: int = int(LAST)) -> None:
-        """Write a bucket of one side, or some of its rows, to disk."""
-        side = self._m.sides[number]
+        """Write a bucket of one input, or some of its rows, to disk."""
+        side = self._inputs.sides[number]
         low, high = self.ranges.bounds(bucket)
         limit = int(self.counts[number, bucket]) if rows is None else rows
         codes, slots = side.memory.take_out(low, high, limit, latest=latest)
-        self._m.spill(side, codes, slots, bucket * self.partitions // self.buckets)
+        self._inputs.spill(side, codes, slots, bucket * self.partitions // self.buckets)
         self.counts[number, bucket] -= len(codes)
 
     def send_frozen(self) -> bool:
-        """Write the fullest buffer of a frozen bucket, if there is one."""
+        """Write the fullest buffer of a frozen bucket; return False if there is none."""
         waiting = np.where(self.frozen, self.counts, 0)
         if not waiting.any():
             return False
@@ -65,19 +65,19 @@ class Buckets(Flushing):
     def state(self) -> dict[str, Any]:
         return {"frozen": self.frozen.tolist()}
 
-    def accept(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         self.frozen[:] = state["frozen"]
-        for number, side in enumerate(self._m.sides):
+        for number, side in enumerate(self._inputs.sides):
             self.counts[number] = self.ranges.counts(side.memory.entries()[0])
 
     def check_invariants(self) -> None:
-        for number, side in enumerate(self._m.sides):
+        for number, side in enumerate(self._inputs.sides):
             counted = self.ranges.counts(side.memory.entries()[0])
             assert (self.counts[number] == counted).all(), "buckets do not add up"
 
 
 class LargestPartition(Buckets):
-    """XJoin: the largest partition of one side goes, its counterpart stays."""
+    """XJoin: the largest partition of one side goes to disk, its counterpart stays."""
 
     def flush(self) -> Batches:
         number, bucket = np.unravel_index(int(self.counts.argmax()), self.counts.shape)
@@ -86,7 +86,7 @@ class LargestPartition(Buckets):
 
 
 class SymmetricBuckets(Buckets):
-    """DPHJ: the largest bucket goes, both sides of it, and stays on disk from then on."""
+    """DPHJ: the largest bucket goes to disk, both sides of it, and stays there from then on."""
 
     def flush(self) -> Batches:
         both = np.where(self.frozen[0], 0, self.counts.sum(axis=0))
@@ -101,7 +101,7 @@ class SymmetricBuckets(Buckets):
 
 
 class BiasedBuckets(Buckets):
-    """EHJ: the other side's buckets go first, the largest of them; then those of the build side, the smallest first.
+    """EHJ: the other side's buckets go to disk first, the largest of them; then the build side's, the smallest first.
 
     Parameters
     ----------
@@ -109,8 +109,8 @@ class BiasedBuckets(Buckets):
         The side that is kept in memory longer: the smaller one.
     """
 
-    def __init__(self, machinery: Machinery, *, build: str = "left") -> None:
-        super().__init__(machinery)
+    def __init__(self, inputs: PairInputs, *, build: str = "left") -> None:
+        super().__init__(inputs)
         self._build = ("left", "right").index(one_of("build", build, ("left", "right")))
 
     def flush(self) -> Batches:
@@ -123,7 +123,7 @@ class BiasedBuckets(Buckets):
         else:
             left = np.where(self.frozen[build] | (self.counts[build] == 0), LAST, self.counts[build])
             number, bucket = build, int(left.argmin())
-            self.frozen[other, bucket] = True  # the build side never leaves before the other
+            self.frozen[other, bucket] = True  # a bucket of the build side never leaves before the other side's
         self.frozen[number, bucket] = True
         self.send(number, bucket)
         return iter(())
@@ -135,7 +135,7 @@ class BiasedBuckets(Buckets):
 
 
 class AdaptivePairs(Buckets):
-    """HMJ: a pair of buckets goes, chosen so that memory stays balanced and segments do not become too small.
+    """HMJ: a pair of buckets goes to disk, chosen so that memory stays balanced and segments do not become too small.
 
     Parameters
     ----------
@@ -147,8 +147,8 @@ class AdaptivePairs(Buckets):
 
     buckets = 4 * _PARTITIONS
 
-    def __init__(self, machinery: Machinery, *, smallest: float = 0.5, imbalance: float = 0.25) -> None:
-        super().__init__(machinery)
+    def __init__(self, inputs: PairInputs, *, smallest: float = 0.5, imbalance: float = 0.25) -> None:
+        super().__init__(inputs)
         self._smallest, self._imbalance = smallest, imbalance
 
     def flush(self) -> Batches:
@@ -161,7 +161,7 @@ class AdaptivePairs(Buckets):
 
 
 def choose_pair(left: Counts, right: Counts, smallest: float, imbalance: float) -> int:
-    """HMJ's adaptive flushing policy.
+    """Choose a pair of buckets, as HMJ's adaptive flush policy does.
 
     >>> pairs = np.array([(4, 12), (11, 13), (13, 10), (6, 4), (25, 2)])
     >>> [choose_pair(*pairs.T, a, b) for a, b in ((10, 0.25), (10, 0.10), (1, 0.10))]
@@ -182,10 +182,10 @@ def choose_pair(left: Counts, right: Counts, smallest: float, imbalance: float) 
 
 
 class LeastLikely(Buckets):
-    """RPJ: rows whose partners are least likely to come next go first, the oldest of them, a block at a time."""
+    """RPJ: of the rows whose partners are least likely to come next, the oldest go to disk, a block at a time."""
 
-    def __init__(self, machinery: Machinery) -> None:
-        super().__init__(machinery)
+    def __init__(self, inputs: PairInputs) -> None:
+        super().__init__(inputs)
         self._recent = np.ones((2, self.buckets))
         """Arrivals by side and bucket; old ones count less."""
 
@@ -198,7 +198,7 @@ class LeastLikely(Buckets):
 
     def flush(self) -> Batches:
         left = 1.0  # of a block
-        block_rows = [side.block_rows for side in self._m.sides]
+        block_rows = [side.block_rows for side in self._inputs.sides]
         for at in np.argsort(self._recent, axis=None, kind="stable"):
             number, bucket = 1 - int(at) // self.buckets, int(at) % self.buckets
             rows = min(int(self.counts[number, bucket]), math.ceil(left * block_rows[number]))
@@ -210,13 +210,13 @@ class LeastLikely(Buckets):
         return iter(())
 
     def _oldest(self, number: int, bucket: int, rows: int) -> int:
-        """When the so many oldest rows of a bucket had come."""
-        stamps = self._m.sides[number].memory.stamps_between(*self.ranges.bounds(bucket))
+        """Return the time by which the oldest rows of a bucket, so many of them, had come."""
+        stamps = self._inputs.sides[number].memory.stamps_between(*self.ranges.bounds(bucket))
         return int(np.partition(stamps, rows - 1)[rows - 1]) if rows < len(stamps) else int(LAST)
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "recent": self._recent.tolist()}
 
-    def accept(self, state: dict[str, Any]) -> None:
-        super().accept(state)
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
         self._recent[:] = state["recent"]

@@ -1,8 +1,8 @@
-"""MJoin's flushing: when memory is full, the largest bucket of all inputs together goes to disk for every input.
+"""MJoin's flush policy: when memory is full, the bucket that is largest over all inputs goes to disk for every input.
 
-Each such flush ends an *epoch* of the bucket. Rows of one epoch have met in memory; combinations of rows from two
-epochs or more are found at the end. Which of them have met is told by the moments at which rows came and left, which is
-a little finer than epochs: rows meet those that leave to make room for them.
+Each such flush ends an *epoch* of the bucket. Rows of one epoch have been joined in memory; combinations of rows from
+two epochs or more are found at the end. Which combinations have come out follows from the times at which rows came and
+left, which is a little finer than epochs: rows are joined with those that leave to make room for them.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from millrace.adaptive.array_types import Batches, Counts
 from millrace.adaptive.flush.buckets import Buckets
-from millrace.adaptive.memory.pair_output import Batches
-from millrace.adaptive.multiway.relations import Several
+from millrace.adaptive.inputs.multiway_inputs import MultiwayInputs
 
 
 class CoordinatedBuckets(Buckets):
-    """MJoin."""
+    """MJoin: one bucket of all inputs goes to disk."""
 
-    def __init__(self, machinery: Several) -> None:
-        super().__init__(machinery)
-        inputs = len(machinery.sides)
-        self.counts = np.zeros((inputs, self.buckets), np.int64)
-        self.frozen = np.zeros((inputs, self.buckets), np.bool_)
-        self.epochs = np.zeros(self.buckets, np.int64)
+    def __init__(self, inputs: MultiwayInputs) -> None:
+        super().__init__(inputs)
+        self.epochs: Counts = np.zeros(self.buckets, np.int64)
         """Flushes by bucket."""
 
     def flush(self) -> Batches:
@@ -37,6 +34,6 @@ class CoordinatedBuckets(Buckets):
     def state(self) -> dict[str, Any]:
         return {**super().state(), "epochs": self.epochs.tolist()}
 
-    def accept(self, state: dict[str, Any]) -> None:
-        super().accept(state)
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
         self.epochs[:] = state["epochs"]

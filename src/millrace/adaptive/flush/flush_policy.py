@@ -1,62 +1,74 @@
-"""Who leaves memory when there is no room: the policy's interface, and the joins that never spill."""
+"""Which rows go to disk when memory is full: the interface of flush policies, and the policy that never flushes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
-from millrace.adaptive.memory.pair_output import Batches
-from millrace.adaptive.memory.sorted_rows import Codes, Pairs
-from millrace.adaptive.pair.pair_state import Machinery
+from millrace.adaptive.array_types import Batches, Codes, Rows
+from millrace.adaptive.inputs.coded_rows import CodedRows
+from millrace.adaptive.inputs.pair_inputs import PairInputs
+from millrace.adaptive.memory.row_index import MatchedPairs
 from millrace.core.errors import BudgetExceededError
 from millrace.core.sizes import format_size
 
 
-class Flushing(ABC):
-    """Chooses rows that go to disk, and keeps the statistics it needs for that."""
+class FlushPolicy(ABC):
+    """Chooses rows that go to disk, and keeps the statistics it needs for that.
+
+    A policy is made with the inputs of the join; what it takes by keyword only is an option of the join.
+    """
 
     partitions = 1
-    """Into how many ranges of codes the rows on disk are divided."""
-
-    def __init__(self, machinery: Machinery) -> None:
-        self._m = machinery
+    """Ranges of codes that rows on disk are divided into."""
+    spills = True
+    """Whether the join can go on when memory is full."""
 
     def arrived(self, side: int, codes: Codes) -> None:
-        """Rows with these codes, sorted, have come in."""
+        """Count rows with these sorted codes that have come in."""
 
-    def matched(self, side: int, codes: Codes, pairs: Pairs) -> None:
-        """Rows of this side have met rows of the other in memory: one code per pair."""
+    def matched(self, side: int, codes: Codes, pairs: MatchedPairs) -> None:
+        """Count pairs of new rows of this side with rows of the other in memory; ``codes`` has one code per pair."""
 
-    def settle(self) -> None:
-        """Rows have taken their place in memory; some may be wanted elsewhere."""
+    def combined(self, parts: Sequence[CodedRows], rows: Sequence[Rows]) -> None:
+        """Count combinations of new rows of one input with rows of the others in memory."""
+
+    def stored(self) -> None:
+        """Flush buffers that are full, after rows have been stored in memory."""
 
     def at_end(self) -> Batches:
-        """Both inputs have ended, and what is in memory is still there."""
+        """Yield results that are due when all inputs have ended, before memory is cleared."""
         return iter(())
 
     @abstractmethod
     def flush(self) -> Batches:
-        """Send something to disk; the caller has seen to it that there is something in memory."""
+        """Write some rows to disk. The caller has checked that there are rows in memory."""
 
     def state(self) -> dict[str, Any]:
-        """What it would have to know after a restart."""
+        """Return what a snapshot keeps of the policy: plain values, for JSON."""
         return {}
 
-    def accept(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over the state of a snapshot."""
 
     def check_invariants(self) -> None:
-        """Assert that the statistics are sound."""
+        """Assert that the statistics add up."""
 
 
-class NeverFlush(Flushing):
+class NeverFlush(FlushPolicy):
     """SHJ: both inputs have to fit into memory."""
 
+    spills = False
+
+    def __init__(self, inputs: PairInputs) -> None:
+        self._inputs = inputs
+
     def flush(self) -> Batches:
-        total = self._m.budget.total
-        rows = [len(side.memory) for side in self._m.sides]
+        total = self._inputs.budget.total
+        rows = [len(side.memory) for side in self._inputs.sides]
         raise BudgetExceededError(
-            f"memory: shj keeps everything in memory, and {format_size(total)} are full with {rows[0]:,} left and "
-            f"{rows[1]:,} right rows; give it more, or choose an algorithm that spills, such as diner"
+            f"memory: shj keeps all rows in memory, and {rows[0]:,} left and {rows[1]:,} right rows fill "
+            f"{format_size(total)}; set a larger memory=, or choose an algorithm that spills, such as diner"
         )
         yield

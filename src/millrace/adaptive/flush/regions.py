@@ -1,4 +1,4 @@
-"""DINER's flushing policy: three regions of the key, the one that has produced least per row goes first.
+"""DINER's flush policy: three regions of the key; the one that has produced least per row goes first.
 
 ::
 
@@ -11,116 +11,89 @@ After a flush both thresholds are set anew, so that the outer regions hold about
 Notes
 -----
 The paper continues, where a region holds less than a block, with the region of the "second highest" benefit; the next
-*lowest* is meant. For range joins the matched row's own key says whose region gets the credit, not the probing row's.
+*lowest* is meant. For range joins the matched row's own key decides which region is credited, not the probing row's.
 Rows in regions are counted when they are needed, by rank, not kept in counters.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from millrace.adaptive.flush.flush_policy import Flushing
-from millrace.adaptive.memory.pair_output import Batches
-from millrace.adaptive.memory.side import Side
-from millrace.adaptive.memory.sorted_rows import FIRST, LAST, Codes, Pairs
-from millrace.adaptive.pair.pair_state import Machinery
+from millrace.adaptive.array_types import Batches, Codes, Counts
+from millrace.adaptive.flush.flush_policy import FlushPolicy
+from millrace.adaptive.inputs.pair_inputs import PairInputs, PairSide
+from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST
+from millrace.adaptive.memory.row_index import MatchedPairs
 from millrace.kernels import bands
 from millrace.rows.arena import Slots
 
 LOWER, MIDDLE, UPPER = 0, 1, 2
 
 
+class RankedRows(Protocol):
+    """Rows in memory, in the order of a key."""
+
+    def __len__(self) -> int: ...
+
+    def below(self, key: int, equal: bool = False) -> int:
+        """Count the rows with a key below this one; with ``equal``, those with this key too."""
+        ...
+
+    def key_at(self, rank: int) -> int:
+        """Return the key of the row of this rank."""
+        ...
+
+    def take_out(self, low: int, high: int, limit: int, skip: int = 0) -> tuple[Codes, Slots]:
+        """Remove entries from ``low`` to ``high`` from the index, in order."""
+        ...
+
+    def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
+        """Remove entries that the clock algorithm chooses."""
+        ...
+
+
 class Regions:
-    """Thresholds, benefits and the clock's hand of one side."""
+    """The three regions of one key: thresholds, results, and the hand of the clock."""
 
     def __init__(self) -> None:
         self.lower, self.upper = int(FIRST), int(LAST)
-        self.set = False
-        """Whether there has been a flush; before, all rows are in the middle."""
-        self.joins = np.zeros(3, np.int64)
-        self.hand: npt.NDArray[np.int64] = np.zeros(2, np.int64)
+        self.divided = False
+        """Whether there has been a flush; before, all rows are in the middle region."""
+        self.joins: Counts = np.zeros(3, np.int64)
+        """Results by region since the last flush."""
+        self._hand: npt.NDArray[np.int64] = np.zeros(2, np.int64)
 
     def credit(self, codes: Codes) -> None:
-        """Matches by the key of the row they are credited to."""
-        if self.set:
+        """Count results by the keys of the rows that are credited for them."""
+        if self.divided:
             bands.count_regions(codes, np.int64(self.lower), np.int64(self.upper), self.joins)
         else:
             self.joins[MIDDLE] += len(codes)
 
+    def rows_in(self, rows: RankedRows) -> list[int]:
+        """Count the rows in each region."""
+        if not self.divided:
+            return [0, len(rows), 0]
+        lower = rows.below(self.lower, equal=True)
+        upper = len(rows) - rows.below(self.upper)
+        return [lower, len(rows) - lower - upper, upper]
 
-class ThreeRegions(Flushing):
-    """DINER."""
-
-    def __init__(self, machinery: Machinery) -> None:
-        super().__init__(machinery)
-        self.regions: tuple[Regions, ...] = (Regions(), Regions())
-
-    def matched(self, side: int, codes: Codes, pairs: Pairs) -> None:
-        self.regions[side].credit(codes)
-        self.regions[1 - side].credit(pairs.keys)
-
-    def flush(self) -> Batches:
-        side = self._victim()
-        regions, wanted = self.regions[side.number], self._wanted(side)
-        if not regions.set:
-            self._start_hand(side, regions)
-        for region in self._by_benefit(side):
-            codes, slots = self._take(side, region, wanted)
-            if len(codes):
-                self._m.spill(side, codes, slots)
-            wanted -= len(codes)
-            if wanted == 0:
-                break
-        self._set_thresholds(side)
-        regions.joins[:] = 0
-        return iter(())
-
-    def _wanted(self, side: Side) -> int:
-        """Rows to flush: a block, or blocks for half of what is lacking, so that both sides take their turn."""
-        left, right = (each.memory for each in self._m.sides)
-        lacking = max(left.lacking - right.idle_bytes, right.lacking - left.idle_bytes)
-        rows = side.block_rows
-        return max(1, int(lacking / 2 / side.memory.row_bytes) // rows) * rows
-
-    def _victim(self) -> Side:
-        """The side with more rows in memory. Once an input has ended, rows of the other cannot meet anybody new."""
-        left, right = self._m.sides
-        if left.ended != right.ended:
-            idle = right if left.ended else left
-            if len(idle.memory):
-                return idle
-        return left if len(left.memory) >= len(right.memory) else right
-
-    def tups(self, side: Side) -> list[int]:
-        """Rows in the three regions."""
-        regions, memory = self.regions[side.number], side.memory
-        if not regions.set:
-            return [0, len(memory), 0]
-        lower = memory.below(regions.lower, equal=True)
-        upper = len(memory) - memory.below(regions.upper)
-        return [lower, len(memory) - lower - upper, upper]
-
-    def _by_benefit(self, side: Side) -> list[int]:
-        """Regions with rows in them, the one with the least benefit per row first."""
-        tups, joins = self.tups(side), self.regions[side.number].joins
-        return sorted((r for r in range(3) if tups[r]), key=lambda r: (joins[r] / tups[r], r != MIDDLE, r))
-
-    def _take(self, side: Side, region: int, wanted: int) -> tuple[Codes, Slots]:
-        regions, memory = self.regions[side.number], side.memory
+    def take(self, rows: RankedRows, region: int, wanted: int) -> tuple[Codes, Slots]:
+        """Remove up to so many rows of a region from the index."""
         if region == LOWER:
-            return memory.take_out(int(FIRST), regions.lower, wanted)
+            return rows.take_out(int(FIRST), self.lower, wanted)
         if region == UPPER:
-            rank = max(len(memory) - wanted, memory.below(regions.upper))
-            low = memory.key_at(rank)
-            return memory.take_out(low, int(LAST), wanted, skip=rank - memory.below(low))
-        low, high = (regions.lower + 1, regions.upper - 1) if regions.set else (int(FIRST), int(LAST))
+            rank = max(len(rows) - wanted, rows.below(self.upper))
+            low = rows.key_at(rank)
+            return rows.take_out(low, int(LAST), wanted, skip=rank - rows.below(low))
+        low, high = (self.lower + 1, self.upper - 1) if self.divided else (int(FIRST), int(LAST))
         codes: list[Codes] = []
         slots: list[Slots] = []
         for _ in range(2):  # the first turn may only clear bits
-            taken = memory.sweep(low, high, regions.hand, wanted)
+            taken = rows.sweep(low, high, self._hand, wanted)
             codes.append(taken[0])
             slots.append(taken[1])
             wanted -= len(taken[0])
@@ -128,39 +101,107 @@ class ThreeRegions(Flushing):
                 break
         return np.concatenate(codes), np.concatenate(slots)
 
-    def _start_hand(self, side: Side, regions: Regions) -> None:
-        regions.hand[:] = side.memory.key_at(int(self._m.random.integers(len(side.memory)))), 0
+    def start_clock(self, rows: RankedRows, random: np.random.Generator) -> None:
+        """Set the hand of the clock to a random row, before the first flush."""
+        if not self.divided:
+            self._hand[:] = rows.key_at(int(random.integers(len(rows)))), 0
 
-    def _set_thresholds(self, side: Side) -> None:
-        """The outer regions hold about a block each."""
-        regions, memory, rows = self.regions[side.number], side.memory, side.block_rows
-        count = len(memory)
+    def divide(self, rows: RankedRows, block_rows: int) -> None:
+        """Set the thresholds so that the outer regions hold about a block each."""
+        count = len(rows)
         if count == 0:
-            regions.set, regions.lower, regions.upper = False, int(FIRST), int(LAST)
+            self.divided, self.lower, self.upper = False, int(FIRST), int(LAST)
             return
-        regions.set = True
-        regions.lower = memory.key_at(min(rows, count) - 1)
-        regions.upper = memory.key_at(max(0, count - rows))
-        if regions.upper <= regions.lower:  # equal keys: the upper region begins behind them
-            rank = memory.below(regions.lower, equal=True)
-            regions.upper = memory.key_at(rank) if rank < count else int(LAST)
-            if regions.upper <= regions.lower:
-                regions.lower = regions.upper - 1
+        self.divided = True
+        self.lower = rows.key_at(min(block_rows, count) - 1)
+        self.upper = rows.key_at(max(0, count - block_rows))
+        if self.upper <= self.lower:  # equal keys: the upper region begins behind them
+            rank = rows.below(self.lower, equal=True)
+            self.upper = rows.key_at(rank) if rank < count else int(LAST)
+            if self.upper <= self.lower:
+                self.lower = self.upper - 1
+
+    def clear_joins(self) -> None:
+        """Set the counts of results to zero."""
+        self.joins[:] = 0
+
+    def age_joins(self, part: int) -> None:
+        """Subtract one in ``part`` of the results of each region."""
+        self.joins -= -(-self.joins // part)
+
+    def state(self) -> list[Any]:
+        """Return thresholds, results and hand, for JSON."""
+        return [self.lower, self.upper, self.divided, self.joins.tolist(), self._hand.tolist()]
+
+    def restore(self, state: list[Any]) -> None:
+        """Take over the state of a snapshot."""
+        self.lower, self.upper, self.divided, self.joins[:], self._hand[:] = state
+
+    def check_invariants(self, rows: RankedRows) -> None:
+        assert sum(self.rows_in(rows)) == len(rows), "regions overlap"
+        assert self.lower < self.upper, "thresholds are out of order"
+        assert (self.joins >= 0).all()
+
+
+class ThreeRegions(FlushPolicy):
+    """DINER: a block of the region with the least benefit per row goes to disk."""
+
+    def __init__(self, inputs: PairInputs) -> None:
+        self._inputs = inputs
+        self.regions = (Regions(), Regions())
+        """By side."""
+
+    def matched(self, side: int, codes: Codes, pairs: MatchedPairs) -> None:
+        self.regions[side].credit(codes)
+        self.regions[1 - side].credit(pairs.keys)
+
+    def flush(self) -> Batches:
+        side = self._victim()
+        regions, wanted = self.regions[side.number], self._wanted(side)
+        regions.start_clock(side.memory, self._inputs.random)
+        for region in self._by_benefit(side):
+            codes, slots = regions.take(side.memory, region, wanted)
+            if len(codes):
+                self._inputs.spill(side, codes, slots)
+            wanted -= len(codes)
+            if wanted == 0:
+                break
+        regions.divide(side.memory, side.block_rows)
+        regions.clear_joins()
+        return iter(())
+
+    def _wanted(self, side: PairSide) -> int:
+        """Return how many rows to flush: a block, or blocks for half of the bytes that are lacking.
+
+        Half of them, so that both sides flush in turn.
+        """
+        left, right = (each.memory for each in self._inputs.sides)
+        lacking = max(left.lacking - right.idle_bytes, right.lacking - left.idle_bytes)
+        rows = side.block_rows
+        return max(1, int(lacking / 2 / side.memory.row_bytes) // rows) * rows
+
+    def _victim(self) -> PairSide:
+        """Return the side with more rows in memory. Once an input has ended, rows of the other get no new partners."""
+        left, right = self._inputs.sides
+        if left.ended != right.ended:
+            idle = right if left.ended else left
+            if len(idle.memory):
+                return idle
+        return left if len(left.memory) >= len(right.memory) else right
+
+    def _by_benefit(self, side: PairSide) -> list[int]:
+        """Return the regions with rows in them, the one with the least benefit per row first."""
+        regions = self.regions[side.number]
+        rows, joins = regions.rows_in(side.memory), regions.joins
+        return sorted((r for r in range(3) if rows[r]), key=lambda r: (joins[r] / rows[r], r != MIDDLE, r))
 
     def state(self) -> dict[str, Any]:
-        return {
-            "regions": [
-                [r.lower, r.upper, r.set, [int(j) for j in r.joins], [int(h) for h in r.hand]] for r in self.regions
-            ]
-        }
+        return {"regions": [regions.state() for regions in self.regions]}
 
-    def accept(self, state: dict[str, Any]) -> None:
-        for regions, (lower, upper, was_set, joins, hand) in zip(self.regions, state["regions"], strict=True):
-            regions.lower, regions.upper, regions.set = lower, upper, was_set
-            regions.joins[:], regions.hand[:] = joins, hand
+    def restore(self, state: dict[str, Any]) -> None:
+        for regions, kept in zip(self.regions, state["regions"], strict=True):
+            regions.restore(kept)
 
     def check_invariants(self) -> None:
-        for side, regions in zip(self._m.sides, self.regions, strict=True):
-            assert sum(self.tups(side)) == len(side.memory), "regions overlap"
-            assert regions.lower < regions.upper, "thresholds are out of order"
-            assert (regions.joins >= 0).all()
+        for side, regions in zip(self._inputs.sides, self.regions, strict=True):
+            regions.check_invariants(side.memory)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from millrace.adaptive.memory.sorted_rows import FIRST, Codes
+from millrace.adaptive.array_types import Codes, Counts
+from millrace.kernels.ordered_map import FIRST
 
 
-class Partitions:
-    """All codes in so many ranges of the same width.
+class CodeRanges:
+    """All codes, divided into ranges of the same width.
 
-    >>> Partitions(4).bounds(0) == (-2**63, -2**62 - 1), Partitions(4).counts(np.array([-1, 0, 5])).tolist()
+    >>> CodeRanges(4).bounds(0) == (-2**63, -2**62 - 1), CodeRanges(4).counts(np.array([-1, 0, 5])).tolist()
     (True, [0, 1, 2, 0])
     """
 
@@ -21,11 +21,11 @@ class Partitions:
         self._starts = np.array(starts, np.int64)
         self._bounds = [(a, b - 1) for a, b in zip(starts, [*starts[1:], 2**63], strict=True)]
 
-    def bounds(self, partition: int) -> tuple[int, int]:
-        """The least and the greatest code of a partition."""
-        return self._bounds[partition]
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Return the least and the greatest code of a range."""
+        return self._bounds[number]
 
-    def counts(self, codes: Codes) -> npt.NDArray[np.int64]:
-        """How many of these sorted codes each partition has."""
+    def counts(self, codes: Codes) -> Counts:
+        """Count these sorted codes by range."""
         starts = np.searchsorted(codes, self._starts)
         return np.diff(starts, append=len(codes))

@@ -1,6 +1,6 @@
 """The rows of one of several inputs in memory, found by any of the columns it is joined on.
 
-Rows stand at slots once; each attribute has an ordered index of its own. A row is in all indexes or in none.
+Each row is in one slot; each attribute has an ordered index of its own. A row is in all indexes or in none.
 """
 
 from __future__ import annotations
@@ -12,93 +12,78 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.adaptive.memory.sorted_rows import LAST, Bits, Codes, Pairs, SortedRows, Stamps, Workspace, ordered_arrays
+from millrace.adaptive.array_types import Bits, Codes, Stamps
+from millrace.adaptive.memory.key_ordered_rows import LAST, KeyOrderedRows
+from millrace.adaptive.memory.row_index import MatchedPairs, RowIndex, Workspace
 from millrace.core.budget import MemoryBudget
 from millrace.core.space import Space
-from millrace.kernels import ordered_map as ordered
-from millrace.kernels.ordered_map import HIGH, LIVE, SPARE, USED, Ordered
 from millrace.rows.arena import Slots
 
 _LEAVING = np.uint8(4)
 
 
-class View:
-    """The rows by one attribute."""
+class AttributeIndex:
+    """The index of the rows by one attribute."""
 
-    def __init__(self, rows: IndexedRows, number: int, index: Ordered) -> None:
+    def __init__(self, rows: IndexedRows, number: int, index: RowIndex) -> None:
         self._rows, self._number, self.index = rows, number, index
 
     def __len__(self) -> int:
-        return int(self.index.state[LIVE])
+        return len(self.index)
 
-    def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[Pairs]:
-        """Rows with a key from ``lows[i]`` to ``highs[i]``, which ascend, some pairs at a time."""
-        cursor = np.array([0, 0, 0, -1], np.int64)
-        while cursor[0] < len(lows):
-            made = ordered.matches(self.index, lows, highs, cursor, work.rows, work.slots, work.keys)
-            if made:
-                yield Pairs(work.rows[:made], work.slots[:made], work.keys[:made])
+    def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
+        """Yield rows with a key from ``lows[i]`` to ``highs[i]``, which ascend, a few pairs at a time."""
+        return self.index.matches(lows, highs, work)
 
     def below(self, key: int, equal: bool = False) -> int:
-        """Rows with a key below this one, or equal to it."""
-        return int(ordered.below(self.index, np.int64(key), equal))
+        """Count the rows with a key below this one; with ``equal``, those with this key too."""
+        return self.index.below(key, equal)
 
     def key_at(self, rank: int) -> int:
-        """The key of the row of this rank."""
-        return int(ordered.key_at(self.index, rank))
+        """Return the key of the row of this rank."""
+        return self.index.key_at(rank)
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
-        """Entries from ``low`` to ``high``, in order, gone from all indexes; their rows stay until ``forget``."""
-        limit = min(limit, len(self))
-        keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
-        made = ordered.take(
-            self.index, np.int64(low), np.int64(high), skip, limit, self._rows.stamps, np.int64(latest), keys, slots
-        )
-        return self._gone(keys[:made], slots[:made])
+        """Remove entries from ``low`` to ``high`` from all indexes; their rows stay until ``forget``."""
+        return self._drop_elsewhere(*self.index.take(low, high, limit, self._rows.stamps, skip, latest))
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
-        """As :meth:`take_out`, by the clock."""
-        limit = min(limit, len(self))
-        keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
-        rows = self._rows
-        made = ordered.sweep(
-            self.index, np.int64(low), np.int64(high), hand, limit, rows.stamps, rows.bits, keys, slots
-        )
-        return self._gone(keys[:made], slots[:made])
+        """Remove entries as :meth:`take_out` does, but those that the clock algorithm chooses."""
+        taken = self.index.sweep(low, high, hand, limit, self._rows.stamps, self._rows.bits)
+        return self._drop_elsewhere(*taken)
 
-    def _gone(self, keys: Codes, slots: Slots) -> tuple[Codes, Slots]:
-        ordered.tidy(self.index)
+    def _drop_elsewhere(self, keys: Codes, slots: Slots) -> tuple[Codes, Slots]:
+        self.index.tidy()
         self._rows.drop_from_others(self._number, slots)
         return keys, slots
 
 
-class IndexedRows(SortedRows):
-    """Rows at slots with an index for each attribute.
+class IndexedRows(KeyOrderedRows):
+    """Rows in slots, with an index for each attribute.
 
     Parameters
     ----------
     attributes
-        How many.
+        Number of attributes.
     """
 
     def __init__(
         self, name: str, schema: pa.Schema, attributes: int, budget: MemoryBudget, space: Space, width: int
     ) -> None:
-        super().__init__(name, schema, budget, space, width)
-        self.slot_bytes += 8 * attributes
+        super().__init__(name, schema, budget, space, width, 8 * attributes)
         codes: npt.NDArray[Any] = space.array(f"{name}.codes", np.int64, attributes * self.capacity)
         self.codes: Codes = codes.reshape(attributes, self.capacity)
-        """By attribute and slot."""
-        more = [ordered_arrays(space, f"{name}.{i}", self._chunks, width) for i in range(1, attributes)]
-        self.views = [View(self, i, index) for i, index in enumerate((self.index, *more))]
+        """Codes by attribute and slot."""
+        more = [RowIndex(space, f"{name}.{i}", budget.total, width) for i in range(1, attributes)]
+        self.views = [AttributeIndex(self, i, index) for i, index in enumerate((self.index, *more))]
         self._charges = [budget.reserve(name) for _ in more]
         self._charged = [0] * len(more)
 
     @staticmethod
     def least_of(schema: pa.Schema, attributes: int, rows: int, width: int) -> int:
-        """What a few rows without strings cost."""
-        indexes = attributes * SortedRows.least_bytes(pa.schema([]), rows, width)
-        return indexes + SortedRows.least_bytes(schema, rows, width) + rows * 8 * attributes
+        """Return the bytes that a few rows without strings take."""
+        indexes = attributes * KeyOrderedRows.least_bytes(pa.schema([]), rows, width)
+        return indexes + KeyOrderedRows.least_bytes(schema, rows, width) + rows * 8 * attributes
 
     @property
     def nbytes(self) -> int:
@@ -106,11 +91,11 @@ class IndexedRows(SortedRows):
 
     @property
     def idle_bytes(self) -> int:
-        used = sum(int(view.index.state[USED]) for view in self.views[1:])
-        return super().idle_bytes + (sum(self._charged) - used) * self._chunk_bytes
+        used = sum(view.index.used_chunks for view in self.views[1:])
+        return super().idle_bytes + (sum(self._charged) - used) * self.index.chunk_bytes
 
     def make_rooms(self, codes: Sequence[Codes], heap_bytes: int) -> bool:
-        """Reserve memory for rows whose sorted codes these are, by attribute; False if the budget cannot give it."""
+        """Reserve memory for rows of these sorted codes, by attribute; return False if the budget does not allow it."""
         before = list(self._charged)
         if self._more_chunks(codes[1:]) and self.make_room(codes[0], heap_bytes):
             return True
@@ -119,17 +104,15 @@ class IndexedRows(SortedRows):
 
     def _more_chunks(self, codes: Sequence[Codes]) -> bool:
         for i, (view, each) in enumerate(zip(self.views[1:], codes, strict=True)):
-            state = view.index.state
-            free = int(state[SPARE]) + self._charged[i] - int(state[HIGH])
-            chunks = self._charged[i] + max(0, ordered.chunks_needed(view.index, each) - free)
-            if chunks > self._chunks or not self._charges[i].try_resize(chunks * self._chunk_bytes):
+            chunks, nbytes = view.index.chunks_for(each, self._charged[i]), view.index.chunk_bytes
+            if chunks > view.index.most_chunks or not self._charges[i].try_resize(chunks * nbytes):
                 return False
             self._charged[i] = chunks
         return True
 
     def _charge(self, chunks: list[int]) -> None:
         for charge, count in zip(self._charges, chunks, strict=True):
-            charge.resize(count * self._chunk_bytes)
+            charge.resize(count * self.index.chunk_bytes)
         self._charged = chunks
 
     def put(self, codes: Codes, columns: Sequence[pa.Array], stamps: Stamps, bits: Bits) -> None:
@@ -139,20 +122,20 @@ class IndexedRows(SortedRows):
         self.codes[:, slots] = codes
         for view, each in zip(self.views[1:], codes[1:], strict=True):
             order = np.argsort(each, kind="stable")
-            ordered.insert(view.index, each[order], slots[order])
+            view.index.insert(each[order], slots[order])
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
         return self.views[0].take_out(low, high, limit, skip, latest)
 
     def drop_from_others(self, number: int, slots: Slots) -> None:
-        """Rows have left one index: they leave the others too."""
+        """Remove rows that have left one index from the others too."""
         if len(self.views) == 1 or not len(slots):
             return
         self.bits[slots] |= _LEAVING
         for i, view in enumerate(self.views):
             if i != number:
-                ordered.drop(view.index, np.sort(self.codes[i][slots]), self.bits, _LEAVING)
-                ordered.tidy(view.index)
+                view.index.drop(np.sort(self.codes[i][slots]), self.bits, _LEAVING)
+                view.index.tidy()
         self.bits[slots] &= ~_LEAVING
 
     def _rename(self, names: Slots) -> None:
@@ -160,17 +143,17 @@ class IndexedRows(SortedRows):
         moved = np.flatnonzero(names != np.arange(len(names)))
         self.codes[:, names[moved]] = self.codes[:, moved]
         for view in self.views[1:]:
-            ordered.rename(view.index, names)
+            view.index.rename(names)
 
     def pack(self) -> None:
         super().pack()
         for view in self.views[1:]:
-            ordered.pack(view.index)
-        self._charge([int(view.index.state[USED]) for view in self.views[1:]])
+            view.index.pack()
+        self._charge([view.index.used_chunks for view in self.views[1:]])
 
     def clear(self) -> None:
         for view in self.views[1:]:
-            view.index.state[:] = 0
+            view.index.clear()
         super().clear()
 
     def close(self) -> None:
@@ -179,15 +162,14 @@ class IndexedRows(SortedRows):
             charge.release()
 
     def check_invariants(self) -> None:
-        broken = ordered.check(self.index, self.stamps)
+        broken = self.index.broken_rule(self.stamps)
         assert broken == 0, f"{self._name}: rule {broken} of the ordered index is broken"
         _, slots = self.entries()
         for i, view in enumerate(self.views):
-            assert ordered.check(view.index, self.stamps) == 0, f"{self._name}: index {i} is broken"
+            assert view.index.broken_rule(self.stamps) == 0, f"{self._name}: index {i} is broken"
             assert len(view) == len(self), f"{self._name}: a row is in one index and not in another"
-            keys, own = np.empty(len(self), np.int64), np.empty(len(self), np.int32)
-            ordered.entries(view.index, keys, own)
-            assert (self.codes[i][own] == keys).all(), f"{self._name}: a row stands at a key that is not its own"
+            keys, own = view.index.entries()
+            assert (self.codes[i][own] == keys).all(), f"{self._name}: a row is at a key that is not its own"
             assert (np.sort(own) == np.sort(slots)).all(), f"{self._name}: a row is in one index and not in another"
         for view, charged in zip(self.views[1:], self._charged, strict=True):
-            assert int(view.index.state[HIGH]) <= charged, f"{self._name}: chunks used but not reserved"
+            assert view.index.touched_chunks <= charged, f"{self._name}: chunks used but not reserved"

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from millrace.adaptive.multiway.join_tree import End, JoinTree
+from millrace.adaptive.conditions.join_tree import EdgeEnd, JoinTree
 from millrace.core.errors import ConfigError, SchemaError
 from millrace.rows.key_codes import KeyCoder
 from millrace.spark import arrow_types as types
@@ -69,7 +69,7 @@ def planned(
     classes = dimensions(tree)
     attributes = [
         tuple(
-            Attribute(classes[End(relation, number)], tuple(map(schema.get_field_index, columns)))
+            Attribute(classes[EdgeEnd(relation, number)], tuple(map(schema.get_field_index, columns)))
             for number, columns in enumerate(tree.attributes[relation])
         )
         for relation, schema in enumerate(schemas)
@@ -90,14 +90,14 @@ def planned(
     )
 
 
-def dimensions(tree: JoinTree) -> dict[End, int]:
+def dimensions(tree: JoinTree) -> dict[EdgeEnd, int]:
     """For what each input is joined on, its dimension: all that conditions make equal are one.
 
     >>> star = JoinTree.of([("a.x", "b.x"), ("a.x", "c.k"), ("c.y", "d.y")])
     >>> [(star.names[end.relation], dimension) for end, dimension in dimensions(star).items()]
     [('a', 0), ('b', 0), ('c', 0), ('c', 1), ('d', 1)]
     """
-    groups: dict[End, End] = {}
+    groups: dict[EdgeEnd, EdgeEnd] = {}
     for edge in tree.edges:
         one, other = (groups.setdefault(end, end) for end in edge.ends)
         groups = {end: one if group == other else group for end, group in groups.items()}
@@ -141,7 +141,7 @@ def _joined_on(tree: JoinTree, relation: int) -> list[str]:
     return [column for columns in tree.attributes[relation] for column in columns]
 
 
-def _key_types(tree: JoinTree, schemas: Sequence[pa.Schema], classes: dict[End, int]) -> list[pa.Schema]:
+def _key_types(tree: JoinTree, schemas: Sequence[pa.Schema], classes: dict[EdgeEnd, int]) -> list[pa.Schema]:
     """By dimension, the types in which all who belong to it are compared."""
     shared: dict[int, list[pa.DataType]] = {}
     for edge in tree.edges:

@@ -1,14 +1,14 @@
-"""Clean-up: both inputs have ended, and what is on disk is joined as far as it has not been.
+"""Clean-up: when both inputs have ended, rows on disk are joined as far as they have not been.
 
-A little is joined chunk by chunk, as nested loops. More than a few chunks are joined range of keys by range::
+A small partition is joined chunk by chunk, with nested loops. A larger one is joined one range of keys at a time::
 
-    all rows of one side in a range, in memory  ◄── rows of the other that they may have to do with
-          blocks that reach into the next range stay for it, on both sides
+    all rows of one side in a range, in memory  ◄── rows of the other that can be partners
+          blocks that reach into the next range stay in memory for it, on both sides
 
-so a block is read once, if what has been begun has room in memory. Blocks with keys from all over do not; these are
-sorted first::
+so a block is read once, if there is room for all blocks that reach further. Blocks with a wide range of keys are sorted
+first::
 
-    blocks, each with keys from all over  ──sort some at a time──►  blocks with few keys each
+    blocks, each with a wide range of keys  ──sort some at a time──►  blocks with narrow ranges
 
 and every row is read a few times, however little memory there is.
 """
@@ -20,83 +20,90 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from millrace.adaptive.array_types import Batches
 from millrace.adaptive.disk.block_directory import Spans
-from millrace.adaptive.disk.blocks import Chunk, Piece
+from millrace.adaptive.disk.blocks import BlockRows, BlockSlice
 from millrace.adaptive.disk.spill_files import BlockId
-from millrace.adaptive.memory.pair_output import Batches
-from millrace.adaptive.memory.side import Side
-from millrace.adaptive.memory.sorted_rows import FIRST, LAST
-from millrace.adaptive.pair.pair_state import Machinery, Past
+from millrace.adaptive.inputs.joined_history import JoinedHistory
+from millrace.adaptive.inputs.pair_inputs import PairInputs, PairSide
+from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST
 
 _FEW = 3
-"""Chunks of one side that are joined without looking at ranges."""
+"""A side of up to so many chunks is joined without ranges."""
 _LEAST_BLOCK = 2048
-"""Bytes of a sorted block, where there is little room: smaller ones take more time than they save."""
+"""Bytes of a sorted block where there is little room: with smaller ones sorting takes more time than it saves."""
 _REACH = (16, 8, 4, 2)
-"""Into how many ranges a block may reach as it is, if what is begun has room; else fewer, and sorting is worth it."""
+"""Most ranges that a block may reach into without being sorted: the first of these for which there is room."""
 
 Places = npt.NDArray[np.int64]
 Ranges = list[tuple[int, int]]
 
 
-def clean_up(m: Machinery, partition: int, past: Past, since: int = 0, until: int = int(LAST)) -> Batches:
-    """Join all rows of a partition on disk that have not met; or those of blocks that left memory at that time."""
-    spans = [side.disk.partitions[partition].spans(since, until) for side in m.sides]
+def clean_up(
+    inputs: PairInputs, partition: int, history: JoinedHistory, since: int = 0, until: int = int(LAST)
+) -> Batches:
+    """Join rows of a partition on disk that have not been joined.
+
+    With ``since`` and ``until``, those of blocks that left memory at that time.
+    """
+    spans = [side.disk.partitions[partition].spans(since, until) for side in inputs.sides]
     if not all(len(each) for each in spans):
         return
     sizes = [int(each[:, 2].sum()) for each in spans]
     build = 0 if sizes[0] <= sizes[1] else 1
-    window, room = m.transfer.nbytes // 6, m.transfer.nbytes // 12  # putting rows together takes the rest
+    window, room = inputs.buffers.nbytes // 6, inputs.buffers.nbytes // 12  # merging rows takes the rest
     ranges: Ranges = [(int(FIRST), int(LAST))]
     if sizes[build] > _FEW * room:
         ranges = _ranges(spans[build], window)
         for number in (build, 1 - build):
             wide = _wide(spans[number], ranges, window)
             if len(wide):
-                _sort(m, m.sides[number], partition, spans[number], wide)
-                spans[number] = m.sides[number].disk.partitions[partition].spans(since, until)
+                _sort(inputs, inputs.sides[number], partition, spans[number], wide)
+                spans[number] = inputs.sides[number].disk.partitions[partition].spans(since, until)
                 ranges = _ranges(spans[number], window) if number == build else ranges
-    ours, theirs = (Window(m.sides[number], partition, spans[number], window, room) for number in (build, 1 - build))
+    ours, theirs = (
+        BlockWindow(inputs.sides[number], partition, spans[number], window, room) for number in (build, 1 - build)
+    )
     for low, high in ranges:
         for chunk in ours.chunks(low, high):
-            for other in theirs.chunks(*m.reach(build, int(chunk.codes[0]), int(chunk.codes[-1]))):
-                yield from m.join_chunks(1 - build, other, chunk, past)
-                other.remember()
-                del other  # before the next is put together
-            chunk.remember()
+            for other in theirs.chunks(*inputs.partner_range(build, int(chunk.codes[0]), int(chunk.codes[-1]))):
+                yield from inputs.join_blocks(1 - build, other, chunk, history)
+                other.write_marks()
+                del other  # before the next is merged
+            chunk.write_marks()
             del chunk
 
 
-class Window:
-    """Blocks of one side, as a clean-up goes through the codes: those that reach further stay for the next range.
+class BlockWindow:
+    """Blocks of one side in memory while a clean-up goes through the codes: those that reach further stay in memory.
 
     Parameters
     ----------
     held
         Most bytes of blocks that are held.
     room
-        Most bytes of rows that are put together. While they are, they take twice that, and the other side's are there.
+        Most bytes of rows that are merged at a time. Merging takes twice that, beside the rows of the other side.
     """
 
-    def __init__(self, side: Side, partition: int, spans: Spans, held: int, room: int) -> None:
+    def __init__(self, side: PairSide, partition: int, spans: Spans, held: int, room: int) -> None:
         self._disk, self._partition, self._spans, self._most, self._room = side.disk, partition, spans, held, room
-        self._held: dict[int, Piece] = {}
+        self._held: dict[int, BlockSlice] = {}
         self._nbytes = 0
 
-    def chunks(self, low: int, high: int) -> Iterator[Chunk]:
-        """All rows with codes from ``low`` to ``high``, so many at a time as there is room for."""
+    def chunks(self, low: int, high: int) -> Iterator[BlockRows]:
+        """Yield all rows with codes from ``low`` to ``high``, as many at a time as there is room for."""
         spans = self._spans
         near = _overlapping(spans, low, high)
-        near = near[np.argsort(spans[near, 1], kind="stable")]  # who reaches furthest is let go last
-        self._let_go([at for at in self._held if spans[at, 1] < low])
-        pieces: list[Piece] = []
+        near = near[np.argsort(spans[near, 1], kind="stable")]  # the block that reaches furthest is dropped last
+        self._drop([at for at in self._held if spans[at, 1] < low])
+        pieces: list[BlockSlice] = []
         left = self._room
         for at, nbytes, rows in zip(near.tolist(), *spans[near][:, [2, 4]].T.tolist(), strict=True):
             crowded = at not in self._held and self._nbytes + nbytes > self._most
             if not crowded:
                 piece = self._read(at).between(low, high)
             if pieces and (crowded or nbytes * len(piece) // rows > left):
-                yield self._disk.together(self._partition, pieces)
+                yield self._disk.merge(self._partition, pieces)
                 pieces, left = [], self._room
             if crowded:
                 self._make_room(nbytes, high)
@@ -105,9 +112,9 @@ class Window:
                 pieces.append(piece)
                 left -= nbytes * len(piece) // rows
         if pieces:
-            yield self._disk.together(self._partition, pieces)
+            yield self._disk.merge(self._partition, pieces)
 
-    def _read(self, at: int) -> Piece:
+    def _read(self, at: int) -> BlockSlice:
         if at not in self._held:
             _, _, nbytes, block, rows, place = self._spans[at].tolist()
             self._held[at] = self._disk.read(place, BlockId(block), rows)
@@ -115,28 +122,28 @@ class Window:
         return self._held[at]
 
     def _make_room(self, nbytes: int, high: int) -> None:
-        """Let go of blocks that do not reach beyond a code; if that is not enough, of others."""
-        self._let_go([at for at in self._held if self._spans[at, 1] <= high])
+        """Drop blocks that do not reach beyond a code; if that is not enough, others."""
+        self._drop([at for at in self._held if self._spans[at, 1] <= high])
         for at in [*self._held]:
             if self._nbytes + nbytes > self._most:
-                self._let_go([at])
+                self._drop([at])
 
-    def _let_go(self, places: list[int]) -> None:
+    def _drop(self, places: list[int]) -> None:
         for at in places:
             del self._held[at]
             self._nbytes -= int(self._spans[at, 2])
 
 
-def _sort(m: Machinery, side: Side, partition: int, spans: Spans, wide: Places) -> None:
-    """Sort some blocks of a side, so many at a time as there is room for."""
-    room = m.transfer.nbytes // 6
-    nbytes = max(room // 32, min(m.block, _LEAST_BLOCK))
+def _sort(inputs: PairInputs, side: PairSide, partition: int, spans: Spans, wide: Places) -> None:
+    """Sort some blocks of a side, as many at a time as there is room for."""
+    room = inputs.buffers.nbytes // 6
+    nbytes = max(room // 32, min(inputs.buffers.block, _LEAST_BLOCK))
     rows = int(spans[:, 4].sum()) * nbytes // int(spans[:, 2].sum())
     side.disk.rewrite(partition, _groups(spans[wide], room), max(1, rows))
 
 
 def _wide(spans: Spans, ranges: Ranges, room: int) -> Places:
-    """Blocks that reach so far that the others, begun and not ended, leave half of the room."""
+    """Return the blocks to sort: without them, those that reach into several ranges leave half of the room."""
     starts, reached = np.array([low for low, _ in ranges], np.int64), _reached(spans, ranges)
     first = np.searchsorted(starts, spans[:, 0], side="right")
     for most in _REACH:
@@ -149,18 +156,18 @@ def _wide(spans: Spans, ranges: Ranges, room: int) -> Places:
 
 
 def _reached(spans: Spans, ranges: Ranges) -> Places:
-    """How many ranges each block reaches into."""
+    """Return how many ranges each block reaches into."""
     ends = np.array([high for _, high in ranges], np.int64)
     return np.searchsorted(ends, spans[:, 1]) - np.searchsorted(ends, spans[:, 0]) + 1
 
 
 def _overlapping(spans: Spans, low: int, high: int) -> Places:
-    """Blocks that may have codes from ``low`` to ``high``."""
+    """Return the blocks that may have codes from ``low`` to ``high``."""
     return np.flatnonzero((spans[:, 1] >= low) & (spans[:, 0] <= high))
 
 
 def _groups(spans: Spans, room: int) -> Iterator[list[int]]:
-    """Places of blocks, so many at a time as there is room for; at least one."""
+    """Yield places of blocks, as many at a time as there is room for; at least one."""
     group: list[int] = []
     left = room
     for nbytes, place in spans[:, [2, 5]].tolist():
@@ -174,7 +181,7 @@ def _groups(spans: Spans, room: int) -> Iterator[list[int]]:
 
 
 def _ranges(spans: Spans, room: int) -> Ranges:
-    """Ranges of codes, first to last, with room for the blocks that reach into one, unless that would be too many."""
+    """Divide all codes into ranges, such that there is room for the blocks that reach into one, if possible."""
     spans = spans[np.argsort(spans[:, 0], kind="stable")]
     ranges: Ranges = []
     first, left = int(FIRST), room

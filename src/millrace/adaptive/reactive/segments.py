@@ -1,4 +1,4 @@
-"""What HMJ and RPJ merge: segments, the blocks of a partition that left memory together, or were merged.
+"""Segments, which HMJ and RPJ merge: the blocks of a partition that left memory together, or were merged.
 
 ::
 
@@ -7,50 +7,52 @@
                                          merged  ►     (6, 31]                     (39, 42]  …
 
 Moments that follow one another have no arrival between them, so rows of a segment have all been in memory together. No
-more segments are known than a few merges take; later blocks are looked at when earlier ones have been merged.
+more segments are kept than a few merges take; later blocks are added when earlier ones have been merged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from millrace.adaptive.disk.block_directory import Block, BlockList
+from millrace.adaptive.disk.block_directory import BlockEntry, BlockList
 
 SEGMENT_BYTES = 64
-"""What a segment takes in memory, the corner that it leaves when it is merged included."""
+"""Bytes that a segment takes in memory, with the corner that its merge adds to the history."""
 
 
 class Segment(NamedTuple):
-    """Rows that left memory after ``since`` and until ``until``, and have all met."""
+    """Rows that left memory after ``since`` and until ``until``, and have all been joined with each other."""
 
     since: int
     until: int
     left: int
     """Rows of the left side."""
     right: int
+    """Rows of the right side."""
     blocks: int
 
 
 class Merge(NamedTuple):
-    """Segments that follow one another, and what joining them would give."""
+    """Segments that follow one another, and the results that joining them promises."""
 
     first: int
     segments: int
     results: float
-    """Pairs of rows that may not have met."""
+    """Pairs of rows that may not have been joined."""
     blocks: int
 
 
 class Segments:
     """Segments of one partition in the order of time."""
 
-    def __init__(self) -> None:
-        self.known: list[Segment] = []
-        self._seen = [0, 0]
-        """Blocks of each side that belong to them: all before the others in its list."""
+    def __init__(self, known: Sequence[Segment] = (), seen: Sequence[int] = (0, 0)) -> None:
+        self.known = list(known)
+        self._seen = list(seen)
+        """Blocks of each side that belong to segments: the first ones of its list."""
 
-    def look(self, lists: list[BlockList], most: int) -> None:
-        """Take up blocks that have come, until so many segments are known."""
+    def update(self, lists: list[BlockList], most: int) -> None:
+        """Add blocks that have been written, until so many segments are kept."""
         while True:
             heads = [self._head(blocks, seen) for blocks, seen in zip(lists, self._seen, strict=True)]
             side = min((0, 1), key=lambda each: (heads[each] is None, getattr(heads[each], "left", 0)))
@@ -59,10 +61,10 @@ class Segments:
                 return
             self._seen[side] += 1
 
-    def _head(self, blocks: BlockList, seen: int) -> Block | None:
+    def _head(self, blocks: BlockList, seen: int) -> BlockEntry | None:
         return blocks[seen] if seen < len(blocks) else None
 
-    def _take(self, side: int, block: Block, most: int) -> bool:
+    def _take(self, side: int, block: BlockEntry, most: int) -> bool:
         rows = (block.rows, 0) if side == 0 else (0, block.rows)
         if self.known and self.known[-1].until + 1 == block.left:
             last = self.known.pop()
@@ -76,7 +78,7 @@ class Segments:
         return True
 
     def best(self, fan_in: int) -> Merge | None:
-        """The merge of up to ``fan_in`` segments that promises most for a block that is read."""
+        """Return the merge of up to ``fan_in`` segments that promises most results for a block that is read."""
         count = min(fan_in, len(self.known))
         merges = [self._merge(first, count) for first in range(len(self.known) - count + 1)] if count > 1 else []
         return max(merges, key=lambda merge: merge.results / merge.blocks, default=None)
@@ -88,7 +90,7 @@ class Segments:
         return Merge(first, count, float(results), sum(each.blocks for each in some))
 
     def merged(self, merge: Merge, lists: list[BlockList], before: list[int]) -> None:
-        """Segments have been joined, and are one; the lists had so many blocks before that."""
+        """Replace segments that have been joined by one; the lists had ``before`` blocks before that."""
         some = self.known[merge.first : merge.first + merge.segments]
         written = [len(blocks) - old for blocks, old in zip(lists, before, strict=True)]
         left, right = sum(each.left for each in some), sum(each.right for each in some)
@@ -99,11 +101,14 @@ class Segments:
         self._seen = [seen + more for seen, more in zip(self._seen, written, strict=True)]
 
     def state(self) -> list[Any]:
+        """Return segments and blocks, for JSON."""
         return [[list(segment) for segment in self.known], self._seen]
 
-    def accept(self, state: list[Any]) -> None:
+    @staticmethod
+    def from_state(state: list[Any]) -> Segments:
+        """Return the segments of a snapshot."""
         known, seen = state
-        self.known, self._seen = [Segment(*segment) for segment in known], list(seen)
+        return Segments([Segment(*segment) for segment in known], seen)
 
     def check_invariants(self, lists: list[BlockList]) -> None:
         for before, after in zip(self.known, self.known[1:], strict=False):

@@ -1,4 +1,4 @@
-"""Which inputs are joined on what: conditions between columns that tie all inputs together without a cycle.
+"""The conditions of a join of several inputs: a tree, in which each input is joined with the others in one way.
 
 ::
 
@@ -18,8 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.adaptive.memory.pair_codes import Band, Matching
-from millrace.adaptive.pair.pair_spec import PairSpec
+from millrace.adaptive.conditions.key_matching import Band, KeyMatching
+from millrace.adaptive.conditions.pair_spec import PairSpec
 from millrace.core.errors import ConfigError, SchemaError
 
 _TAKEN = ("self", "arrivals", "costs")
@@ -28,33 +28,33 @@ Columns = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class End:
-    """One end of a condition: an input, and which of its attributes."""
+class EdgeEnd:
+    """One end of a condition: an input, and one of its attributes."""
 
     relation: int
     attribute: int
 
 
 @dataclass(frozen=True)
-class Edge:
-    """One condition, or all that there are between two inputs."""
+class TreeEdge:
+    """All conditions between two inputs, one or more."""
 
     number: int
-    ends: tuple[End, End]
+    ends: tuple[EdgeEnd, EdgeEnd]
     columns: tuple[Columns, Columns]
     band: Band | None
     text: str
 
 
 @dataclass(frozen=True)
-class Step:
-    """A way along a condition: from an input whose rows are known to one whose rows are looked for."""
+class TreeStep:
+    """One direction of a condition: from an input whose rows are given to one in which partners are looked up."""
 
     edge: int
     side: int
-    """Which end of the condition the known rows are at."""
-    origin: End
-    target: End
+    """The end of the condition at which rows are given."""
+    origin: EdgeEnd
+    target: EdgeEnd
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class JoinTree:
 
     names: tuple[str, ...]
     attributes: tuple[tuple[Columns, ...], ...]
-    """By input, what it is joined on."""
-    edges: tuple[Edge, ...]
+    """The attributes of each input."""
+    edges: tuple[TreeEdge, ...]
 
     @staticmethod
     def of(on: Sequence[Any], band: Band | None = None) -> JoinTree:
@@ -77,9 +77,9 @@ class JoinTree:
         if band is not None:
             raise ConfigError("band: with several conditions each has its own, as their third part; got band=")
         attributes: dict[str, list[Columns]] = {}
-        edges: list[Edge] = []
+        edges: list[TreeEdge] = []
         groups: dict[str, str] = {}
-        for number, tie in enumerate(_ties(on)):
+        for number, tie in enumerate(_input_pairs(on)):
             for name in tie.names:
                 attributes.setdefault(name, [])
                 groups.setdefault(name, name)
@@ -95,8 +95,8 @@ class JoinTree:
             for name, each in zip(tie.names, columns, strict=True):
                 if each not in attributes[name]:
                     attributes[name].append(each)
-                ends.append(End(list(attributes).index(name), attributes[name].index(each)))
-            edges.append(Edge(number, (ends[0], ends[1]), columns, tie.band, tie.text))
+                ends.append(EdgeEnd(list(attributes).index(name), attributes[name].index(each)))
+            edges.append(TreeEdge(number, (ends[0], ends[1]), columns, tie.band, tie.text))
         names = tuple(attributes)
         if len(set(groups.values())) > 1:
             apart = [name for name in names if groups[name] != groups[names[0]]]
@@ -113,40 +113,42 @@ class JoinTree:
         """Whether all inputs are joined on one common attribute, and by equality."""
         return all(len(each) == 1 for each in self.attributes) and all(edge.band is None for edge in self.edges)
 
-    def ways(self, relation: int) -> list[Step]:
-        """Ways out of an input."""
+    def steps_from(self, relation: int) -> list[TreeStep]:
+        """Return the steps that lead from an input to others."""
         return [
-            Step(edge.number, side, edge.ends[side], edge.ends[1 - side])
+            TreeStep(edge.number, side, edge.ends[side], edge.ends[1 - side])
             for edge in self.edges
             for side in (0, 1)
             if edge.ends[side].relation == relation
         ]
 
-    def order(self, start: int, costs: Sequence[float]) -> list[Step]:
-        """From one input to all others, always by the cheapest condition that leads on.
+    def order(self, start: int, costs: Sequence[float]) -> list[TreeStep]:
+        """Return the steps from one input to all others, always along the cheapest condition that leads on.
 
         >>> chain = JoinTree.of([("a.x", "b.x"), ("b.y", "c.y"), ("c.z", "d.z")])
         >>> [chain.names[step.target.relation] for step in chain.order(1, [0.5, 0.1, 0.9])]
         ['c', 'a', 'd']
         """
-        steps: list[Step] = []
-        known, open_ = {start}, self.ways(start)
+        steps: list[TreeStep] = []
+        known, open_ = {start}, self.steps_from(start)
         while open_:
-            step = min(open_, key=lambda way: costs[way.edge])
+            step = min(open_, key=lambda each: costs[each.edge])
             steps.append(step)
             known.add(step.target.relation)
-            open_ = [way for way in (*open_, *self.ways(step.target.relation)) if way.target.relation not in known]
+            open_ = [
+                each for each in (*open_, *self.steps_from(step.target.relation)) if each.target.relation not in known
+            ]
         return steps
 
-    def matchings(self, mixed: bool) -> list[Matching]:
-        """For each condition, who meets it."""
+    def key_matchings(self, mixed: bool) -> list[KeyMatching]:
+        """Return the key matching of each condition."""
         return [
-            Matching(PairSpec(edge.columns, "inner", edge.band is not None, None), edge.band, mixed)
+            KeyMatching(PairSpec(edge.columns, "inner", edge.band is not None, None), edge.band, mixed)
             for edge in self.edges
         ]
 
     def check(self, relation: int, schema: pa.Schema) -> None:
-        """The input has the columns it is joined on, and no name twice."""
+        """Check that an input has the columns it is joined on, and no column name twice."""
         name = self.names[relation]
         repeated = sorted({each for each in schema.names if schema.names.count(each) > 1})
         if repeated:
@@ -156,17 +158,17 @@ class JoinTree:
                 raise SchemaError(f"{name}: has no column {column!r}; it has {', '.join(schema.names)}")
 
     def columns_out(self, relation: int, schema: pa.Schema) -> list[int]:
-        """Columns of an input that come out: all but one that is equal to a column of an input nearer to the first."""
-        said = {
+        """Return the columns of an input that come out: all but those equal to one of an input nearer to the first."""
+        equal = {
             column
             for step in self.order(0, [0.0] * len(self.edges))
             if step.target.relation == relation and self.edges[step.edge].band is None
             for column in self.attributes[relation][step.target.attribute]
         }
-        return [i for i, name in enumerate(schema.names) if name not in said]
+        return [i for i, name in enumerate(schema.names) if name not in equal]
 
     def output_schema(self, schemas: Sequence[pa.Schema], suffix: str | None) -> pa.Schema:
-        """Columns of all inputs in order. A name that an earlier one has is said with its input, or gets the suffix."""
+        """Return the columns of all inputs in order. A name that is taken gets its input as a prefix, or the suffix."""
         fields: list[pa.Field] = []
         taken: set[str] = set()
         for relation, schema in enumerate(schemas):
@@ -183,8 +185,8 @@ class JoinTree:
 
 
 @dataclass(frozen=True)
-class _Tie:
-    """All conditions between two inputs."""
+class _InputPair:
+    """All conditions between two inputs, as they are read."""
 
     names: tuple[str, str]
     pairs: list[tuple[str, str]]
@@ -201,7 +203,7 @@ class _Tie:
         return self.bands[0]
 
     def columns(self, known: Mapping[str, Sequence[Columns]]) -> tuple[Columns, Columns]:
-        """Columns of both, in the order of a group of the same columns if there is one, which they share then."""
+        """Return the columns of both, in the order of an attribute of the same columns if there is one, to share it."""
         pairs = self.pairs
         for side, name in enumerate(self.names):
             for group in known[name]:
@@ -211,15 +213,15 @@ class _Tie:
         return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
 
 
-def _ties(on: Sequence[Any]) -> list[_Tie]:
-    """Conditions by the inputs they are between."""
-    ties: dict[frozenset[str], _Tie] = {}
+def _input_pairs(on: Sequence[Any]) -> list[_InputPair]:
+    """Group conditions by the inputs they are between."""
+    ties: dict[frozenset[str], _InputPair] = {}
     for condition in on:
         (one, column), (other, match), band = _parts(condition)
         text = f"{one}.{column} = {other}.{match}"
         if one == other:
             raise ConfigError(f"on: {text} is a condition of {one!r} on itself; expected two inputs")
-        tie = ties.setdefault(frozenset((one, other)), _Tie((one, other), [], [], []))
+        tie = ties.setdefault(frozenset((one, other)), _InputPair((one, other), [], [], []))
         pair = (column, match) if tie.names[0] == one else (match, column)
         if pair in tie.pairs:
             raise ConfigError(f"on: {text} is there twice")
@@ -234,7 +236,7 @@ def _ties(on: Sequence[Any]) -> list[_Tie]:
 
 
 def is_tree(on: Any) -> bool:
-    """Whether ``on`` is a list of conditions, not of column names."""
+    """Return whether ``on`` is a list of conditions, not of column names."""
     return isinstance(on, list) and bool(on) and not any(isinstance(each, str) for each in on)
 
 

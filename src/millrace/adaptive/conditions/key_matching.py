@@ -3,7 +3,7 @@
 =====================  ===========================================  ==================================
 key                    code                                         equal codes mean
 =====================  ===========================================  ==================================
-one number or moment   the value, or float bits in order            equal keys
+one number or time     the value, or float bits in order            equal keys
 anything else          64-bit hash                                  perhaps; the values are compared
 =====================  ===========================================  ==================================
 
@@ -22,14 +22,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.adaptive.pair.pair_spec import SIDES, PairSpec
+from millrace.adaptive.array_types import Codes, Mask
+from millrace.adaptive.conditions.pair_spec import SIDES, PairSpec
 from millrace.core.errors import ConfigError, SchemaError
 from millrace.kernels import bands
 from millrace.rows.columns import fixed_values
 from millrace.rows.key_codes import KeyCoder
 
-Codes = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Band = tuple[Any, Any]
 Values = Callable[[], list[pa.Array]]
 
@@ -37,8 +36,8 @@ _FIRST, _LAST = -(2**63), 2**63 - 1
 _SIGN = np.int64(_LAST)
 
 
-class Matching:
-    """Which rows of the two sides belong together.
+class KeyMatching:
+    """Finds which rows of two inputs belong together.
 
     Parameters
     ----------
@@ -66,7 +65,7 @@ class Matching:
         """Whether equal codes mean equal keys."""
 
     def bind(self, side: int, schema: pa.Schema) -> None:
-        """Fix the schema of one side, and check that its key fits the other's."""
+        """Set the schema of one side, and check that its key fits that of the other side."""
         types = self.check(side, schema)
         if self._bound[1 - side] is None:
             self._coder = self._coder_of(types, self._spec.keys[side])
@@ -76,7 +75,7 @@ class Matching:
         self._bound[side] = schema
 
     def check(self, side: int, schema: pa.Schema) -> list[pa.DataType]:
-        """Whether the schema of one side fits, or an error; the types in which its key is compared."""
+        """Check that the schema of one side fits, and return the types in which its key is compared."""
         spec = self._spec
         spec.check_side(side, schema)
         names = spec.keys[side]
@@ -93,23 +92,23 @@ class Matching:
             coder = self._coder_of(types, names)
             if self._given is not None:
                 if coder is not None and not coder.exact:
-                    raise SchemaError(f"band: expected a key of numbers or moments; {names[0]!r} is {types[0]}")
+                    raise SchemaError(f"band: expected a key of numbers, dates or times; {names[0]!r} is {types[0]}")
                 _limits(self._given, types[0])
         return types
 
     @staticmethod
     def _coder_of(types: list[pa.DataType], names: Sequence[str]) -> KeyCoder | None:
-        """What makes codes of a key; none is needed for a float."""
+        """Return the coder of a key, or None for a float, which needs none."""
         return None if len(types) == 1 and pa.types.is_floating(types[0]) else KeyCoder(types, names)
 
     def key_columns(self, side: int) -> list[int]:
-        """Positions of the key columns of a side."""
+        """Return the positions of the key columns of a side."""
         schema = self._bound[side]
         assert schema is not None
         return [schema.get_field_index(name) for name in self._spec.keys[side]]
 
     def codes(self, columns: Sequence[pa.Array]) -> tuple[Codes, Mask | None]:
-        """Codes of the key columns of some rows, and which rows have one (None: all)."""
+        """Return the codes of some rows' key columns, and which rows have a code (None: all of them)."""
         arrays = self._cast(columns)
         if self._coder is None:
             codes, valid = _float_codes(arrays[0])
@@ -122,7 +121,7 @@ class Matching:
         return spread, valid
 
     def ranges(self, side: int, codes: Codes) -> tuple[Codes, Codes]:
-        """From which to which code of the other side rows with these codes may have partners."""
+        """Return the least and the greatest code that partners on the other side may have, for each of these codes."""
         if self._band is None:
             return codes, codes
         low, high = self._band if side == 0 else (-self._band[1], -self._band[0])
@@ -137,7 +136,7 @@ class Matching:
         return lows, highs
 
     def verified(self, left: Codes, right: Codes, left_values: Values, right_values: Values) -> Mask | None:
-        """Which of the pairs found by their codes are real (None: all)."""
+        """Return which of the pairs that were found by their codes match by their keys (None: all of them)."""
         if self._band is not None:
             low, high = self._band
             if self._float:
@@ -160,7 +159,7 @@ class Matching:
 
 
 def _wide(type_: pa.DataType) -> pa.DataType:
-    """The type in which a key column is compared."""
+    """Return the type in which a key column is compared."""
     if pa.types.is_floating(type_):
         return pa.float64()
     if pa.types.is_integer(type_) and type_ != pa.uint64():
@@ -175,7 +174,7 @@ def _wide(type_: pa.DataType) -> pa.DataType:
 
 
 def _float_codes(array: pa.Array) -> tuple[Codes, Mask | None]:
-    """Bits in the order of the numbers. Both zeros are one; NaN is near nothing, as null."""
+    """Return the bits of floats, in the order of the numbers. Both zeros are one; NaN matches nothing, as null."""
     values = fixed_values(array).view(np.float64) + 0.0
     bits = values.view(np.int64)
     codes = np.where(bits < 0, bits ^ _SIGN, bits)
@@ -190,7 +189,7 @@ def _floats(codes: Codes) -> npt.NDArray[np.float64]:
 
 
 def _float_ranges(codes: Codes, low: float, high: float) -> tuple[Codes, Codes]:
-    """Ranges a little too wide: rounding must not lose a partner. Pairs are checked afterwards."""
+    """Return ranges that are a little too wide, so that rounding loses no partner. Pairs are checked afterwards."""
     values = _floats(codes)
     with np.errstate(over="ignore", invalid="ignore"):
         slack = 4 * np.finfo(np.float64).eps * (np.abs(values) + max(abs(low), abs(high))) + 1e-300
@@ -204,7 +203,7 @@ def _float_ranges(codes: Codes, low: float, high: float) -> tuple[Codes, Codes]:
 
 
 def _limits(band: Band, type_: pa.DataType) -> tuple[Any, Any]:
-    """Least and greatest difference of codes."""
+    """Return the least and the greatest difference of codes."""
     if not isinstance(band, tuple | list) or len(band) != 2:
         raise ConfigError(f"band: expected (least, greatest) difference, right minus left; got {band!r}")
     low, high = (_width(edge, type_, at) for at, edge in enumerate(band))
@@ -216,7 +215,7 @@ def _limits(band: Band, type_: pa.DataType) -> tuple[Any, Any]:
 
 
 def _width(edge: Any, type_: pa.DataType, at: int) -> Any:
-    """One end of a band as a difference of codes; the lower end is rounded up, the upper one down."""
+    """Return one end of a band as a difference of codes; the lower end is rounded up, the upper one down."""
     temporal = pa.types.is_temporal(type_)
     zero = isinstance(edge, int) and not isinstance(edge, bool) and edge == 0
     if temporal and not (isinstance(edge, timedelta) or zero):
@@ -239,6 +238,3 @@ def _width(edge: Any, type_: pa.DataType, at: int) -> Any:
     if pa.types.is_decimal(type_):
         exact = exact.scaleb(type_.scale)
     return int(exact.to_integral_value(ROUND_CEILING if at == 0 else ROUND_FLOOR))
-
-
-__all__ = ["SIDES", "Band", "Codes", "Mask", "Matching"]

@@ -1,4 +1,4 @@
-"""What is to be joined: keys of both sides, kind of join, and the columns that come out."""
+"""What a join of two inputs is: the keys of both sides, the kind of join, and the columns that come out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from millrace.core.errors import ConfigError, SchemaError, one_of
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 On = str | Sequence[str] | tuple[str, str] | Sequence[tuple[Any, ...]]
-Side = Literal["left", "right"]
-SIDES: tuple[Side, Side] = ("left", "right")
+SideName = Literal["left", "right"]
+SIDES: tuple[SideName, SideName] = ("left", "right")
 
 
 @dataclass(frozen=True)
 class PairSpec:
-    """A join of two inputs, as far as it can be said before either is seen.
+    """A join of two inputs, as it is known before any row has come.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class PairSpec:
         return self.how not in ("semi", "anti")
 
     def keeps(self, side: int) -> bool:
-        """Whether rows of a side come out without a partner too."""
+        """Return whether rows of a side come out without a partner too."""
         return self.how in (("left", "full", "anti") if side == 0 else ("right", "full"))
 
     @property
@@ -82,7 +82,7 @@ class PairSpec:
         return self.how != "inner"
 
     def check_side(self, side: int, schema: pa.Schema) -> None:
-        """The input has its key columns, and no name twice."""
+        """Check that an input has its key columns, and no column name twice."""
         repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
         if repeated:
             raise SchemaError(f"{SIDES[side]}: columns appear more than once: {', '.join(repeated)}")
@@ -91,13 +91,13 @@ class PairSpec:
                 raise SchemaError(f"{SIDES[side]}: has no key column {name!r}; it has {', '.join(schema.names)}")
 
     def right_columns(self, right: pa.Schema) -> list[int]:
-        """Columns of the right side that come out: all but the key, which the left side has already."""
+        """Return the columns of the right side that come out: all but the key, which the left side supplies."""
         if not self.emits_right:
             return []
         return [i for i, name in enumerate(right.names) if self.ranged or name not in self.keys[1]]
 
     def output_schema(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
-        """Columns of the output: the left's, then the right's."""
+        """Return the columns of the result: those of the left input, then those of the right."""
         optional = self.how in ("right", "full")
         fields = [field.with_nullable(True) if optional else field for field in left.remove_metadata()]
         taken = set(left.names)
@@ -115,7 +115,7 @@ class PairSpec:
 
 
 def schema_difference(side: str, bound: pa.Schema, came: pa.Schema) -> str:
-    """What is wrong with a batch whose schema is not that of the first."""
+    """Describe how the schema of a later batch differs from that of the first."""
     for field in bound:
         at = came.get_field_index(field.name)
         if at < 0:

@@ -1,0 +1,72 @@
+"""The arriving phase: rows of one input are joined with the others' rows in memory, then stored there.
+
+::
+
+    piece ──► probe the other inputs ──► results ──► room? ──no──► flush (policy) ──┐
+                                                       │ yes   ◄────────────────────┘
+                                                       ▼
+                                                  own input's memory
+
+Rows of one input are not joined with each other, so taking them piece by piece finds the same results as one at a time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic
+
+import pyarrow as pa
+
+from millrace.adaptive.array_types import Batches
+from millrace.adaptive.inputs.input_side import InputSide, R
+from millrace.adaptive.inputs.join_inputs import JoinInputs
+from millrace.adaptive.memory_split import LONG_ROW_BUFFERS, MemorySplit
+from millrace.core.errors import BudgetExceededError
+from millrace.core.sizes import format_size
+
+_FIXED_PARTS = ("transfer", "work", "directory", "input buffer")
+
+
+class ArrivingPhase(ABC, Generic[R]):
+    """Takes in rows."""
+
+    def __init__(self, inputs: JoinInputs[R], split: MemorySplit) -> None:
+        self._shared, self._split = inputs, split
+
+    def take(self, number: int, batch: pa.RecordBatch) -> Batches:
+        """Take in a batch of one input, piece by piece."""
+        at = 0
+        while at < len(batch):
+            rows = self._split.piece_rows(batch, at, self._shared.sides[number].memory.slot_bytes)
+            yield from self._piece(number, batch.slice(at, rows))
+            at += rows
+
+    @abstractmethod
+    def _piece(self, number: int, piece: pa.RecordBatch) -> Batches:
+        """Join and store a few rows of one input."""
+
+    @abstractmethod
+    def _widen_buffers(self, heap: int) -> bool:
+        """Make room for blocks of a row that is longer than a block; return False if the budget does not allow it."""
+
+    def _check_fits(self, side: InputSide[R], rows: int, heap: int) -> None:
+        """Check that rows can ever fit into memory, before they are joined with others."""
+        split, budget, buffers = self._split, self._shared.budget, self._shared.buffers
+        least = side.memory.least_bytes(side.schema, rows, side.memory.index.width) + heap
+        fixed = sum(budget.parts().get(part, 0) for part in _FIXED_PARTS)
+        most = split.total - fixed - 2 * split.width * 16
+        if (rows == 1 and heap > split.block and not self._widen_buffers(heap)) or least > most:
+            enough = split.total - most + max(0, LONG_ROW_BUFFERS * heap - buffers.nbytes) + 2 * least
+            raise BudgetExceededError(
+                f"{side.name}: a row of {format_size(heap)} does not fit into "
+                f"{format_size(split.total)} of memory; for rows of that size it takes about "
+                f"{format_size(enough)}"
+            )
+
+    def _no_room(self, side: InputSide[R], rows: int, needed: int) -> BudgetExceededError:
+        """Return the error for rows that have no room although nothing else is in memory."""
+        return BudgetExceededError(
+            f"{side.name}: {rows:,} rows of {format_size(needed)} do not fit into "
+            f"{format_size(self._shared.budget.total)} of memory beside buffers and "
+            f"{self._shared.metrics.flushes:,} flushed blocks"
+        )

@@ -1,0 +1,138 @@
+"""One input of a join: its rows in memory, its blocks on disk, and how many have come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.adaptive.array_types import Bits, Codes, Counts, Stamps
+from millrace.adaptive.disk.blocks import STAMP_BYTES, DiskBlocks, DiskState
+from millrace.adaptive.memory.key_ordered_rows import KeyOrderedRows
+from millrace.adaptive.memory.row_sources import SlotRows
+from millrace.rows.arena import Slots
+from millrace.rows.batch_builder import fixed_width
+
+R = TypeVar("R", bound=KeyOrderedRows)
+
+
+@dataclass(frozen=True)
+class MemoryState:
+    """Rows of one input in memory, as a snapshot has them."""
+
+    codes: Codes
+    stamps: Stamps
+    bits: Bits
+    rows: pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class SideState:
+    """One input, as a snapshot has it."""
+
+    ended: bool
+    arrived: int
+    """Rows that have come."""
+    arrived_by_partition: list[int]
+    memory: MemoryState | None
+    """Rows in memory; None if there are none."""
+    disk: DiskState
+
+
+class InputSide(Generic[R]):
+    """One input of a join.
+
+    Parameters
+    ----------
+    number
+        The input's position: of two inputs, 0 is the left one.
+    block
+        Bytes of a block on disk.
+    partitions
+        Ranges of codes that rows on disk are divided into.
+    """
+
+    def __init__(
+        self, number: int, name: str, schema: pa.Schema, memory: R, disk: DiskBlocks, block: int, partitions: int
+    ) -> None:
+        self.number, self.name = number, name
+        self.schema, self.memory, self.disk = schema, memory, disk
+        self.source = SlotRows(memory)
+        self._block = block
+        self._width = fixed_width(schema) + STAMP_BYTES
+        self.arrived = 0
+        """Rows that have come, without those whose key is null."""
+        self.arrived_by_partition: Counts = np.zeros(partitions, np.int64)
+        """The same, by partition."""
+        self.ended = False
+
+    def count_arrived(self, rows: int, by_partition: Counts) -> None:
+        """Count rows that have come."""
+        self.arrived += rows
+        self.arrived_by_partition += by_partition
+
+    def end(self) -> None:
+        """Mark the input as ended: no rows will come."""
+        self.ended = True
+
+    @property
+    def block_rows(self) -> int:
+        """Rows that make a block, by the bytes that a row holds on average."""
+        rows = len(self.memory)
+        heap = self.memory.arena.heap
+        held = (self.memory.arena.heap_bytes - heap.dead) / rows if rows else 0
+        return max(1, int(self._block / (self._width + held)))
+
+    def too_long(self, slots: Slots) -> bool:
+        """Return whether rows, more than one, hold far more than a block should."""
+        held = self.memory.arena.bytes_of(range(len(self.schema)), slots)
+        return len(slots) > 1 and len(slots) * self._width + held > 2 * self._block
+
+    def spill(self, codes: Codes, slots: Slots, ends: list[int], departures: list[int], partition: int = 0) -> None:
+        """Write rows that have been taken out of the index to disk in this order, and free their memory.
+
+        Blocks end before the rows ``ends``, and each has its own time of departure.
+        """
+        memory, home = self.memory, self.disk.partitions[partition]
+        counts = np.diff(ends, prepend=0)
+        stamps: Stamps = np.empty((2, len(codes)), np.int64)
+        stamps[0], stamps[1] = memory.stamps[slots], np.repeat(departures, counts)
+        bits: npt.NDArray[Any] = memory.bits[slots]
+        rows = memory.batch(slots)
+        for end, count in zip(ends, counts.tolist(), strict=True):
+            block = slice(end - count, end)
+            self.disk.write(home, codes[block], stamps[:, block], rows.slice(block.start, count), bits[block])
+        memory.forget(slots)
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        self.memory.clear()
+        self.disk.clear()
+
+    def close(self) -> None:
+        """Release the reservations."""
+        self.memory.close()
+        self.disk.close()
+
+    def state(self) -> SideState:
+        """Return all rows, and how many have come."""
+        codes, slots = self.memory.entries()
+        memory = None
+        if len(codes):
+            memory = MemoryState(codes, self.memory.stamps[slots], self.memory.bits[slots], self.memory.batch(slots))
+        by_partition = self.arrived_by_partition.tolist()
+        return SideState(self.ended, self.arrived, by_partition, memory, self.disk.state())
+
+    def restore(self, state: SideState) -> None:
+        """Take over a snapshot, but for the rows in memory, whose codes other parts make."""
+        self.ended, self.arrived = state.ended, state.arrived
+        self.arrived_by_partition[:] = state.arrived_by_partition
+        self.disk.restore(state.disk)
+
+    def check_invariants(self) -> None:
+        self.memory.check_invariants()
+        self.disk.check_invariants()
+        assert self.arrived == len(self.memory) + self.disk.rows, f"{self.name}: a row is not accounted for"

@@ -1,0 +1,156 @@
+"""The inputs of a join and what they share: the budget, a clock, and the way to disk."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import numpy as np
+
+from millrace.adaptive.adaptive_metrics import AdaptiveMetrics
+from millrace.adaptive.array_types import Batches, Codes
+from millrace.adaptive.disk.blocks import BlockRows
+from millrace.adaptive.inputs.block_buffers import BlockBuffers
+from millrace.adaptive.inputs.input_side import InputSide, MemoryState, R, SideState
+from millrace.adaptive.inputs.joined_history import LogicalClock
+from millrace.adaptive.memory.code_ranges import CodeRanges
+from millrace.core.budget import MemoryBudget
+from millrace.core.errors import BudgetTooSmallError
+from millrace.kernels.radix_sort import order_of
+from millrace.rows.arena import Slots
+
+MOST_BORROWED = 2
+"""Blocks on their way take at most this part of the budget: half of it."""
+
+
+@dataclass(frozen=True)
+class InputsState:
+    """The inputs of a join, as a snapshot has them."""
+
+    clock: int
+    random: dict[str, Any]
+    """State of the random generator."""
+    transfer: int
+    """Bytes for blocks on their way."""
+    sides: list[SideState]
+
+
+class JoinInputs(ABC, Generic[R]):
+    """The inputs of a join, their shared budget and clock, and the way to disk.
+
+    Parameters
+    ----------
+    partitions
+        Ranges of codes that rows on disk are divided into.
+    seed
+        Of the random generator.
+    """
+
+    def __init__(
+        self,
+        sides: list[InputSide[R]],
+        budget: MemoryBudget,
+        metrics: AdaptiveMetrics,
+        buffers: BlockBuffers,
+        partitions: CodeRanges,
+        seed: int,
+    ) -> None:
+        self.sides, self.budget, self.metrics, self.buffers = sides, budget, metrics, buffers
+        self.partitions = partitions
+        self.clock = LogicalClock()
+        self.random = np.random.default_rng(seed)
+
+    @property
+    def any_in_memory(self) -> bool:
+        """Whether any input has rows in memory."""
+        return any(len(side.memory) for side in self.sides)
+
+    def set_side(self, number: int, side: InputSide[R]) -> None:
+        """Replace an input that has no rows, once its columns are known."""
+        self.sides[number] = side
+
+    def pack(self) -> None:
+        """Release memory of all inputs that no row uses."""
+        for side in self.sides:
+            side.memory.pack()
+
+    def clear(self) -> None:
+        """Remove all rows, and release the memory for blocks."""
+        for side in self.sides:
+            side.clear()
+        self.buffers.resize(0)
+
+    # rows leave memory
+
+    def spill(self, side: InputSide[R], codes: Codes, slots: Slots, partition: int = 0) -> None:
+        """Write rows that have been taken out of the index to disk as blocks, several blocks at a time."""
+        order = order_of(codes)
+        codes, slots = codes[order], slots[order]
+        rows = side.block_rows
+        together = rows * max(1, self.buffers.nbytes // 4 // self.buffers.block)
+        for start in range(0, len(codes), together):
+            self._spill(side, codes[start : start + together], slots[start : start + together], rows, partition)
+        self.metrics.count_flush(len(codes))
+
+    def _spill(self, side: InputSide[R], codes: Codes, slots: Slots, rows: int, partition: int) -> None:
+        blocks = (slots[start : start + rows] for start in range(0, len(slots), rows))
+        if any(side.too_long(block) for block in blocks):  # its rows hold more than rows do on average
+            half = len(codes) // 2
+            rows = max(1, min(rows, half))
+            self._spill(side, codes[:half], slots[:half], rows, partition)
+            self._spill(side, codes[half:], slots[half:], rows, partition)
+            return
+        ends = [*range(rows, len(codes), rows), len(codes)]
+        side.spill(codes, slots, ends, [self.clock.tick() for _ in ends], partition)
+
+    # blocks
+
+    def load(self, side: InputSide[R], places: Sequence[int], partition: int = 0) -> BlockRows:
+        """Read blocks of one input and merge their rows."""
+        return side.disk.load(partition, places)
+
+    def borrow(self, blocks: int, flush: Callable[[], Batches]) -> Batches:
+        """Flush rows until there is room for so many blocks at a time, or blocks have half of the budget.
+
+        :meth:`give_back` must follow before rows are taken in again.
+        """
+        buffers = self.buffers
+        wanted = min((2 * blocks + 2) * buffers.block, self.budget.total // MOST_BORROWED)
+        if wanted <= buffers.nbytes:
+            return
+        buffers.begin_loan()
+        while not buffers.try_resize(wanted) and self.any_in_memory:
+            lacking = wanted - buffers.nbytes - self.budget.available
+            while sum(side.memory.idle_bytes for side in self.sides) < lacking and self.any_in_memory:
+                yield from flush()
+            self.pack()
+
+    def give_back(self) -> None:
+        """Return borrowed memory to rows."""
+        self.buffers.end_loan()
+
+    # snapshots
+
+    def state(self) -> InputsState:
+        """Return all rows of all inputs, with the clock and the random generator."""
+        random: dict[str, Any] = dict(self.random.bit_generator.state)
+        return InputsState(self.clock.now, random, self.buffers.own_bytes, [side.state() for side in self.sides])
+
+    def restore(self, state: InputsState) -> None:
+        """Take over a snapshot; the columns of its inputs are bound already."""
+        self.clock.restore(state.clock)
+        self.random.bit_generator.state = state.random
+        self.buffers.resize(max(self.buffers.nbytes, state.transfer))
+        for side, kept in zip(self.sides, state.sides, strict=True):
+            if kept.memory is not None and not self._insert(side, kept.memory):
+                raise BudgetTooSmallError(
+                    f"restore: {len(kept.memory.codes):,} {side.name} rows of the snapshot do not fit into the memory",
+                    kept.memory.rows.nbytes,
+                )
+            side.restore(kept)
+
+    @abstractmethod
+    def _insert(self, side: InputSide[R], kept: MemoryState) -> bool:
+        """Insert rows of a snapshot into memory; return False if there is no room."""

@@ -1,0 +1,224 @@
+"""The inputs of a join of several, and combinations of their rows, which grow input by input.
+
+::
+
+    rows of the first ──condition──► + rows of the second ──condition──► + rows of the third … ──► out
+         a limited number at a time, so that each step has room for its combinations
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.adaptive.adaptive_metrics import AdaptiveMetrics
+from millrace.adaptive.array_types import Batches, Codes, Counts, Mask, Rows
+from millrace.adaptive.conditions.join_tree import EdgeEnd, JoinTree, TreeStep
+from millrace.adaptive.conditions.key_matching import KeyMatching
+from millrace.adaptive.inputs.block_buffers import BlockBuffers
+from millrace.adaptive.inputs.coded_rows import CodedRows, LoadedRows, MemoryRows
+from millrace.adaptive.inputs.input_side import InputSide, MemoryState
+from millrace.adaptive.inputs.join_inputs import JoinInputs
+from millrace.adaptive.memory.code_ranges import CodeRanges
+from millrace.adaptive.memory.indexed_rows import IndexedRows
+from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST
+from millrace.adaptive.memory.row_index import Workspace
+from millrace.adaptive.output.combination_output import CombinationOutput
+from millrace.core.budget import MemoryBudget
+from millrace.rows.arena import Slots
+
+Combination = list[Rows]
+"""By input, the rows of some combinations; inputs that are not joined yet have none."""
+
+Relation = InputSide[IndexedRows]
+"""One of several inputs."""
+
+NO_ROWS: Rows = np.empty(0, np.int32)
+
+
+class MultiwayInputs(JoinInputs[IndexedRows]):
+    """The inputs of a join of several.
+
+    Parameters
+    ----------
+    tree
+        The conditions.
+    matchings
+        The key matching of each condition.
+    pairs
+        Pairs of rows that are looked at together at each step.
+    """
+
+    def __init__(
+        self,
+        sides: list[Relation],
+        tree: JoinTree,
+        matchings: list[KeyMatching],
+        pairs: int,
+        budget: MemoryBudget,
+        metrics: AdaptiveMetrics,
+        buffers: BlockBuffers,
+        partitions: CodeRanges,
+        seed: int,
+    ) -> None:
+        super().__init__(sides, budget, metrics, buffers, partitions, seed)
+        self.tree, self.matchings = tree, matchings
+        self.output: CombinationOutput | None = None
+        """The result; None until its columns are known."""
+        self.in_memory = [MemoryRows(side.memory) for side in sides]
+        """By input, its rows in memory."""
+        self._workspaces = [Workspace(pairs) for _ in tree.edges]  # one a step, for steps are interleaved
+        self.local_joins: Counts = np.zeros(len(tree.edges), np.int64)
+        """By condition, the rows in memory that have found a partner since the last flush."""
+
+    def set_side(self, number: int, side: Relation) -> None:
+        super().set_side(number, side)
+        self.in_memory[number] = MemoryRows(side.memory)
+
+    def set_output(self, output: CombinationOutput) -> None:
+        """Set the result, once its columns are known."""
+        self.output = output
+
+    # rows of an input
+
+    def codes_of(self, relation: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
+        """Return codes by attribute and row, and which rows have all of them (None: all rows)."""
+        found, valid = [], None
+        for attribute in range(len(self.tree.attributes[relation])):
+            codes, there = self._codes(relation, attribute, batch)
+            found.append(codes)
+            if there is not None:
+                valid = there if valid is None else valid & there
+        return np.stack(found), valid
+
+    def _codes(self, relation: int, attribute: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
+        """Return codes by one attribute. All conditions that use it make the same codes of its values."""
+        edge = next(step.edge for step in self.tree.steps_from(relation) if step.origin.attribute == attribute)
+        columns = self.tree.attributes[relation][attribute]
+        return self.matchings[edge].codes([batch.column(column) for column in columns])
+
+    def load_rows(self, relation: Relation, partition: int, places: Sequence[int]) -> LoadedRows:
+        """Read blocks of one input, with the codes of all its attributes."""
+        rows = relation.disk.load(partition, places)
+        others = range(1, len(self.tree.attributes[relation.number]))
+        return LoadedRows.of(rows, [self._codes(relation.number, each, rows.source.batch)[0] for each in others])
+
+    # combinations
+
+    def steps_from(self, relation: int) -> list[TreeStep]:
+        """Return the steps from one input to all others, the most selective conditions first."""
+        held = [len(side.memory) for side in self.sides]
+        costs = []
+        for edge in self.tree.edges:
+            pairs = held[edge.ends[0].relation] * held[edge.ends[1].relation]
+            costs.append(float(self.local_joins[edge.number]) / pairs if pairs else 0.0)
+        return self.tree.order(relation, costs)
+
+    def combinations(
+        self, parts: Sequence[CodedRows], start: int, rows: Rows, steps: Sequence[TreeStep], counted: bool = False
+    ) -> Iterator[Combination]:
+        """Yield all combinations with rows of one input, step by step, as far as there are partners.
+
+        Parameters
+        ----------
+        parts
+            By input, the rows that are joined.
+        start
+            The input whose ``rows`` are given.
+        counted
+            Whether matches count in ``local_joins``.
+        """
+        first = [rows if relation == start else NO_ROWS for relation in range(len(parts))]
+        return self._extend(parts, first, steps, 0, counted)
+
+    def _extend(
+        self, parts: Sequence[CodedRows], rows: Combination, steps: Sequence[TreeStep], at: int, counted: bool
+    ) -> Iterator[Combination]:
+        if at == len(steps):
+            yield rows
+            return
+        step = steps[at]
+        origin, target, matching = step.origin.relation, step.target.relation, self.matchings[step.edge]
+        codes = parts[origin].codes(step.origin.attribute)[rows[origin]]
+        order = np.lexsort((rows[origin], codes))
+        codes, own = codes[order], rows[origin][order]
+        fresh = np.ones(len(own), np.bool_)
+        fresh[1:] = own[1:] != own[:-1]
+        lows, highs = matching.ranges(step.side, codes)
+        for found in parts[target].matches(step.target.attribute, lows, highs, self._workspaces[at]):
+            behind, theirs = found.rows, found.slots
+            real = self._verified(step, parts, own[behind], codes[behind], theirs, found.keys)
+            if real is not None:
+                behind, theirs = behind[real], theirs[real]
+            if not len(behind):
+                continue
+            if counted:
+                self.local_joins[step.edge] += int(fresh[behind].sum())
+            before = order[behind]
+            more = [each[before] if len(each) else each for each in rows]
+            more[target] = theirs
+            yield from self._extend(parts, more, steps, at + 1, counted)
+
+    def _verified(
+        self, step: TreeStep, parts: Sequence[CodedRows], rows: Rows, codes: Codes, others: Rows, other_codes: Codes
+    ) -> Mask | None:
+        """Return which pairs, found by their codes, match by their keys (None: all of them)."""
+        ends = (step.origin, step.target)
+        values = [
+            lambda end=end, numbers=numbers: parts[end.relation].source.values(self._columns(end), numbers)
+            for end, numbers in zip(ends, (rows, others), strict=True)
+        ]
+        if step.side == 0:
+            return self.matchings[step.edge].verified(codes, other_codes, values[0], values[1])
+        return self.matchings[step.edge].verified(other_codes, codes, values[1], values[0])
+
+    def _columns(self, end: EdgeEnd) -> list[int]:
+        schema = self.sides[end.relation].schema
+        return [schema.get_field_index(name) for name in self.tree.attributes[end.relation][end.attribute]]
+
+    def emit(self, parts: Sequence[CodedRows], rows: Combination) -> Batches:
+        """Emit combinations."""
+        assert self.output is not None
+        yield from self.output.combinations([part.source for part in parts], rows)
+
+    # memory and disk
+
+    def spill_slots(self, relation: Relation, slots: Slots, partition: int = 0) -> None:
+        """Write rows that have been taken out of all indexes to disk."""
+        self.spill(relation, relation.memory.codes[0][slots], slots, partition)
+
+    def spill_rest(self) -> None:
+        """Write to disk what is in memory, if any rows are on disk. All free memory is for blocks afterwards."""
+        if any(relation.disk.rows for relation in self.sides):
+            for relation in self.sides:
+                for partition in range(self.partitions.count):
+                    low, high = self.partitions.bounds(partition)
+                    while True:
+                        _, slots = relation.memory.take_out(low, high, 64 * relation.block_rows)
+                        if not len(slots):
+                            break
+                        self.spill_slots(relation, slots, partition)
+                relation.memory.pack()
+        self.buffers.take_rest()
+
+    def _insert(self, side: Relation, kept: MemoryState) -> bool:
+        memory = side.memory
+        order = np.argsort(kept.stamps)  # equal keys are in the order in which they came, in every index
+        batch = kept.rows.take(pa.array(order))
+        codes, _ = self.codes_of(side.number, batch)
+        if not memory.make_rooms([np.sort(each) for each in codes], memory.arena.heap_bytes_of(batch.columns)):
+            return False
+        memory.put(codes, batch.columns, kept.stamps[order], kept.bits[order])
+        return True
+
+    @staticmethod
+    def together_in_memory(parts: Sequence[LoadedRows], rows: Combination) -> Mask:
+        """Return which combinations were in memory as a whole: all rows had come before any left."""
+        came, left = np.full(len(rows[0]), FIRST), np.full(len(rows[0]), LAST)
+        for part, each in zip(parts, rows, strict=True):
+            came = np.maximum(came, part.stamps[0][each])
+            left = np.minimum(left, part.stamps[1][each])
+        result: Mask = came < left
+        return result

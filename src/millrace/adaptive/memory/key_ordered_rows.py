@@ -1,0 +1,247 @@
+"""The rows of one input that are in memory, in the order of their keys, inside one reservation.
+
+Rows are in slots of an arena; an ordered index finds them by key. Every byte that can be touched is reserved first:
+slots up to the high-water mark, chunks of the index, heap bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.adaptive.array_types import Bits, Codes, Order, Stamps
+from millrace.adaptive.memory.row_index import ENTRY_BYTES, FreeSlots, MatchedPairs, RowIndex, Workspace
+from millrace.core.budget import MemoryBudget
+from millrace.core.space import Space
+from millrace.kernels.ordered_map import FIRST, LAST
+from millrace.rows.arena import Arena, Slots, run_of
+from millrace.rows.columns import output_columns
+
+__all__ = ["FIRST", "JOINED", "LAST", "MATCHED", "KeyOrderedRows"]
+
+JOINED = np.uint8(1)
+"""The join bit: the clock clears it, a match sets it."""
+MATCHED = np.uint8(2)
+"""The row has come out in a pair, or is known to have a partner."""
+
+_MARKS = 8 + 1 + 4  # arrival stamp, bits, place on the stack of free slots
+
+
+class KeyOrderedRows:
+    """Rows in slots, found by key and by range of keys.
+
+    Parameters
+    ----------
+    name
+        The part's name in the budget, and of its arrays in the space.
+    schema
+        Columns kept per row.
+    width
+        Entries of a chunk of the index.
+    more_bytes
+        Bytes of a row that a subclass keeps beside it.
+    """
+
+    def __init__(
+        self, name: str, schema: pa.Schema, budget: MemoryBudget, space: Space, width: int, more_bytes: int = 0
+    ) -> None:
+        self._name, self._space, self.schema = name, space, schema
+        own_bytes = Arena.bytes_per_slot(schema) + _MARKS
+        self.slot_bytes = own_bytes + more_bytes
+        self.capacity = max(1, min(budget.total // own_bytes, 2**31 - 2))
+        self.arena = Arena(schema, self.capacity, budget.total, space, name)
+        self.stamps: npt.NDArray[Any] = space.array(f"{name}.stamps", np.int64, self.capacity)
+        self.bits: npt.NDArray[Any] = space.array(f"{name}.bits", np.uint8, self.capacity)
+        self._slots = FreeSlots(space, name, self.capacity)
+        self.index = RowIndex(space, name, budget.total, width)
+        self._charged_slots = self._charged_chunks = self._heap_limit = 0
+        self._budget, self._reservation = budget, budget.reserve(name)
+        self.lacking = 0
+        """Bytes that the last :meth:`make_room` did not get."""
+
+    @staticmethod
+    def least_bytes(schema: pa.Schema, rows: int, width: int) -> int:
+        """Return the bytes that a few rows without strings take."""
+        return rows * (Arena.bytes_per_slot(schema) + _MARKS) + RowIndex.least_bytes(rows, width)
+
+    # size
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for this part."""
+        return self._reservation.nbytes
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes that a row takes on average, index and strings included."""
+        rows = len(self)
+        heap = (self.arena.heap_bytes - self.arena.heap.dead) / rows if rows else 0.0
+        return self.slot_bytes + 4 / 3 * ENTRY_BYTES + heap
+
+    @property
+    def idle_bytes(self) -> int:
+        """Reserved bytes that no row uses: :meth:`pack` gives them back."""
+        slots = self._charged_slots - len(self)
+        chunks = self._charged_chunks - self.index.used_chunks
+        return self._cost(slots, chunks, self._heap_limit - self.arena.heap_bytes + self.arena.heap.dead)
+
+    def _cost(self, slots: int, chunks: int, heap: int) -> int:
+        return slots * self.slot_bytes + chunks * self.index.chunk_bytes + heap
+
+    def make_room(self, codes: Codes, heap_bytes: int) -> bool:
+        """Reserve memory for rows of these sorted codes; return False if the budget does not allow it."""
+        arena = self.arena
+        slots = max(self._charged_slots, len(self) + len(codes))
+        chunks = self.index.chunks_for(codes, self._charged_chunks)
+        if slots > self.capacity or chunks > self.index.most_chunks:
+            return False
+        heap = max(self._heap_limit, arena.heap_bytes + heap_bytes)
+        if heap > self._heap_limit and arena.heap.dead >= max(heap_bytes, arena.heap_bytes // 8):
+            arena.compact_heap(self.live())
+            heap = max(self._heap_limit, arena.heap_bytes + heap_bytes)
+        if self._reserve(slots, chunks, heap):
+            return True
+        if arena.heap.dead >= heap_bytes > 0:
+            arena.compact_heap(self.live())
+            return self._reserve(slots, chunks, max(self._heap_limit, arena.heap_bytes + heap_bytes))
+        return False
+
+    def _reserve(self, slots: int, chunks: int, heap: int) -> bool:
+        cost = self._cost(slots, chunks, heap)
+        if not self._reservation.try_resize(cost):
+            self.lacking = cost - self.nbytes - self._budget.available
+            return False
+        self.lacking = 0
+        self._charged_slots, self._charged_chunks, self._heap_limit = slots, chunks, heap
+        return True
+
+    def pack(self) -> None:
+        """Move rows and chunks together and release the rest. Slot numbers held elsewhere are void afterwards."""
+        rows, free, used = len(self), self._slots.free, self._slots.high
+        low = free[free < rows]
+        if len(low):
+            held = np.ones(used - rows, np.bool_)
+            held[free[free >= rows] - rows] = False
+            high = (np.flatnonzero(held) + rows).astype(np.int32)
+            self.arena.move(high, low)
+            self.stamps[low] = self.stamps[high]
+            self.bits[low] = self.bits[high]
+            names = np.arange(used, dtype=np.int32)
+            names[high] = low
+            self._rename(names)
+        self._slots.reset(rows)
+        if self.arena.heap.dead:
+            self.arena.compact_heap(np.arange(rows, dtype=np.int32))
+        self.index.pack()
+        self._charged_slots, self._charged_chunks = rows, self.index.used_chunks
+        self._heap_limit = self.arena.heap_bytes
+        self._reservation.resize(self._cost(rows, self._charged_chunks, self._heap_limit))
+        self._release()
+
+    def _rename(self, names: Slots) -> None:
+        """Renumber slots after rows have moved: slot ``i`` is ``names[i]`` now."""
+        self.index.rename(names)
+
+    def _release(self) -> None:
+        self.arena.release(self._charged_slots)
+        for array in (self.stamps, self.bits):
+            self._space.release(array, self._charged_slots)
+        self._slots.release(self._charged_slots)
+        self.index.release(self._charged_chunks)
+
+    def clear(self) -> None:
+        """Remove all rows and release their memory."""
+        self.index.clear()
+        self._slots.reset(0)
+        self.arena.clear()
+        self.pack()
+
+    def close(self) -> None:
+        """Release the reservation."""
+        self._reservation.release()
+
+    # rows
+
+    def live(self) -> Slots:
+        """Return all slots with a row, ascending."""
+        slots: Slots = self.entries()[1]
+        slots.sort()
+        return slots
+
+    def entries(self) -> tuple[Codes, Slots]:
+        """Return keys and slots of all rows, in the order of the keys."""
+        return self.index.entries()
+
+    def insert(self, codes: Codes, order: Order, columns: Sequence[pa.Array], stamps: Stamps, bits: Bits) -> Slots:
+        """Store rows whose sorted codes are ``codes``, and return their slots. Room must have been made."""
+        count = len(codes)
+        assert len(self) + count <= self._charged_slots, "insert without room"
+        slots = self._slots.take(count)
+        self.arena.store(slots, columns)
+        where = run_of(slots)
+        self.stamps[where] = stamps
+        self.bits[where] = bits
+        self.index.insert(codes, slots[order])
+        assert self.arena.heap_bytes <= self._heap_limit, "bytes without room"
+        return slots
+
+    def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
+        """Yield rows with a key from ``lows[i]`` to ``highs[i]``, which ascend, a few pairs at a time."""
+        return self.index.matches(lows, highs, work)
+
+    def forget(self, slots: Slots) -> None:
+        """Free the slots of rows that have been taken out of the index."""
+        self.arena.drop(slots)
+        self._slots.give(slots)
+        self.index.tidy()
+
+    def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
+        """Remove entries from ``low`` to ``high`` from the index, in order; their rows stay until :meth:`forget`."""
+        return self.index.take(low, high, limit, self.stamps, skip, latest)
+
+    def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
+        """Remove entries as :meth:`take_out` does, but those that the clock algorithm chooses."""
+        return self.index.sweep(low, high, hand, limit, self.stamps, self.bits)
+
+    def below(self, key: int, equal: bool = False) -> int:
+        """Count the rows with a key below this one; with ``equal``, those with this key too."""
+        return self.index.below(key, equal)
+
+    def key_at(self, rank: int) -> int:
+        """Return the key of the row of this rank."""
+        return self.index.key_at(rank)
+
+    def stamps_between(self, low: int, high: int) -> Stamps:
+        """Return when the rows with a key from ``low`` to ``high`` arrived."""
+        keys, slots = self.entries()
+        start, stop = np.searchsorted(keys, low), np.searchsorted(keys, high, side="right")
+        stamps: Stamps = self.stamps[slots[start:stop]]
+        return stamps
+
+    def between(self, low: int, high: int) -> int:
+        """Count the rows with a key from ``low`` to ``high``."""
+        return self.below(high, True) - self.below(low)
+
+    def batch(self, slots: Slots) -> pa.RecordBatch:
+        """Return whole rows."""
+        outputs = output_columns(self.schema, len(slots))
+        for task in self.arena.gather(range(len(self.schema)), slots, outputs):
+            task()
+        return pa.RecordBatch.from_arrays([output.finish() for output in outputs], schema=self.schema)
+
+    def check_invariants(self) -> None:
+        broken = self.index.broken_rule(self.stamps)
+        assert broken == 0, f"{self._name}: rule {broken} of the ordered index is broken"
+        assert len(self) + len(self._slots) == self._slots.high <= self._charged_slots, (
+            f"{self._name}: slots do not add up"
+        )
+        assert self.index.touched_chunks <= self._charged_chunks, f"{self._name}: chunks used but not reserved"
+        assert self.arena.heap_bytes <= self._heap_limit, f"{self._name}: bytes used but not reserved"
+        assert self.nbytes == self._cost(self._charged_slots, self._charged_chunks, self._heap_limit)

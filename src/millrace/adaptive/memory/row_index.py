@@ -1,0 +1,230 @@
+"""An ordered index of rows by code, and the slots that rows are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.adaptive.array_types import Bits, Codes, Stamps
+from millrace.core.space import Space
+from millrace.kernels import ordered_map as ordered
+from millrace.kernels.ordered_map import HIGH, LAST, LIVE, SPARE, USED, Ordered
+from millrace.rows.arena import Slots
+
+ENTRY_BYTES = 8 + 4
+_CHUNK = 4 + 4 + 8 + 4
+
+
+class MatchedPairs(NamedTuple):
+    """Rows that match rows in memory: positions in the batch, slots, and the keys at the slots."""
+
+    rows: npt.NDArray[np.int32]
+    slots: Slots
+    keys: Codes
+
+
+class Workspace:
+    """Arrays that matches are written to, a few at a time."""
+
+    bytes_per_pair = 4 + 4 + 8
+
+    def __init__(self, pairs: int) -> None:
+        self.rows = np.empty(pairs, np.int32)
+        self.slots = np.empty(pairs, np.int32)
+        self.keys = np.empty(pairs, np.int64)
+
+
+class RowIndex:
+    """Codes of rows in order, in chunks, with the slots of the rows.
+
+    Parameters
+    ----------
+    name
+        Of its arrays in the space.
+    nbytes
+        Most bytes that it can take.
+    width
+        Entries of a chunk.
+    """
+
+    def __init__(self, space: Space, name: str, nbytes: int, width: int) -> None:
+        self.chunk_bytes = RowIndex.bytes_per_chunk(width)
+        self.most_chunks = nbytes // self.chunk_bytes + 2
+        self.width = width
+        self._space = space
+        self._arrays = _ordered_arrays(space, name, self.most_chunks, width)
+
+    @staticmethod
+    def bytes_per_chunk(width: int) -> int:
+        """Return the bytes of a chunk."""
+        return width * ENTRY_BYTES + _CHUNK
+
+    @staticmethod
+    def least_bytes(rows: int, width: int) -> int:
+        """Return the bytes that an index of a few rows takes."""
+        return (rows // max(1, width // 2) + 2) * RowIndex.bytes_per_chunk(width)
+
+    def __len__(self) -> int:
+        return int(self._arrays.state[LIVE])
+
+    @property
+    def used_chunks(self) -> int:
+        """Chunks with rows."""
+        return int(self._arrays.state[USED])
+
+    @property
+    def touched_chunks(self) -> int:
+        """Chunks up to the last that has been used."""
+        return int(self._arrays.state[HIGH])
+
+    def chunks_for(self, codes: Codes, charged: int) -> int:
+        """Return the chunks to reserve for further rows of these sorted codes, if ``charged`` are reserved."""
+        free = int(self._arrays.state[SPARE]) + charged - self.touched_chunks
+        return charged + max(0, ordered.chunks_needed(self._arrays, codes) - free)
+
+    # look-up
+
+    def entries(self) -> tuple[Codes, Slots]:
+        """Return codes and slots of all rows, in the order of the codes."""
+        keys, slots = np.empty(len(self), np.int64), np.empty(len(self), np.int32)
+        ordered.entries(self._arrays, keys, slots)
+        return keys, slots
+
+    def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
+        """Yield rows with a code from ``lows[i]`` to ``highs[i]``, which ascend, a few pairs at a time."""
+        cursor = np.array([0, 0, 0, -1], np.int64)
+        while cursor[0] < len(lows):
+            made = ordered.matches(self._arrays, lows, highs, cursor, work.rows, work.slots, work.keys)
+            if made:
+                yield MatchedPairs(work.rows[:made], work.slots[:made], work.keys[:made])
+
+    def below(self, key: int, equal: bool = False) -> int:
+        """Count the rows with a code below this one; with ``equal``, those with this code too."""
+        return int(ordered.below(self._arrays, np.int64(key), equal))
+
+    def key_at(self, rank: int) -> int:
+        """Return the code of the row of this rank."""
+        return int(ordered.key_at(self._arrays, rank))
+
+    # change
+
+    def insert(self, codes: Codes, slots: Slots) -> None:
+        """Add rows, sorted by code."""
+        ordered.insert(self._arrays, codes, slots)
+
+    def take(
+        self, low: int, high: int, limit: int, stamps: Stamps, skip: int = 0, latest: int = int(LAST)
+    ) -> tuple[Codes, Slots]:
+        """Remove entries from ``low`` to ``high``, in order, and return them.
+
+        Parameters
+        ----------
+        stamps
+            By slot, when rows came.
+        skip
+            Entries from ``low`` on that stay.
+        latest
+            Rows that came later stay.
+        """
+        limit = min(limit, len(self))
+        keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
+        made = ordered.take(
+            self._arrays, np.int64(low), np.int64(high), skip, limit, stamps, np.int64(latest), keys, slots
+        )
+        return keys[:made], slots[:made]
+
+    def sweep(
+        self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int, stamps: Stamps, bits: Bits
+    ) -> tuple[Codes, Slots]:
+        """Remove entries that the clock algorithm chooses by their bits, and return them."""
+        limit = min(limit, len(self))
+        keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
+        made = ordered.sweep(self._arrays, np.int64(low), np.int64(high), hand, limit, stamps, bits, keys, slots)
+        return keys[:made], slots[:made]
+
+    def drop(self, codes: Codes, bits: Bits, mask: np.uint8) -> None:
+        """Remove rows of these sorted codes whose bits have the mask."""
+        ordered.drop(self._arrays, codes, bits, mask)
+
+    def tidy(self) -> None:
+        """Free chunks that removals have emptied."""
+        ordered.tidy(self._arrays)
+
+    def rename(self, names: Slots) -> None:
+        """Renumber slots: slot ``i`` is ``names[i]`` now."""
+        ordered.rename(self._arrays, names)
+
+    def pack(self) -> None:
+        """Move entries together."""
+        ordered.pack(self._arrays)
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._arrays.state[:] = 0
+
+    def release(self, chunks: int) -> None:
+        """Give the memory of all further chunks back to the system."""
+        for array in (self._arrays.keys.reshape(-1), self._arrays.slots.reshape(-1)):
+            self._space.release(array, chunks * self.width)
+
+    def broken_rule(self, stamps: Stamps) -> int:
+        """Return the number of a rule of the index that does not hold, or 0."""
+        return int(ordered.check(self._arrays, stamps))
+
+
+class FreeSlots:
+    """Slots of rows: those that are free again, and the first that has never been used."""
+
+    def __init__(self, space: Space, name: str, capacity: int) -> None:
+        self._space = space
+        self._stack: npt.NDArray[Any] = space.array(f"{name}.free", np.int32, capacity)
+        self._count = 0
+        self.high = 0
+        """Slots that have ever been used, since the last :meth:`reset`."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def free(self) -> Slots:
+        """The slots that are free again."""
+        free: Slots = self._stack[: self._count]
+        return free
+
+    def take(self, count: int) -> Slots:
+        """Take slots, those that are free again first."""
+        slots = np.empty(count, np.int32)
+        reused = min(count, self._count)
+        slots[:reused] = self._stack[self._count - reused : self._count]
+        slots[reused:] = np.arange(self.high, self.high + count - reused, dtype=np.int32)
+        self._count -= reused
+        self.high += count - reused
+        return slots
+
+    def give(self, slots: Slots) -> None:
+        """Free slots."""
+        self._stack[self._count : self._count + len(slots)] = slots
+        self._count += len(slots)
+
+    def reset(self, high: int) -> None:
+        """Mark the slots below ``high`` as used, and no others."""
+        self._count, self.high = 0, high
+
+    def release(self, slots: int) -> None:
+        """Give the memory of all further slots back to the system."""
+        self._space.release(self._stack, slots)
+
+
+def _ordered_arrays(space: Space, name: str, chunks: int, width: int) -> Ordered:
+    """Return an empty index with room for so many chunks."""
+    keys: npt.NDArray[Any] = space.array(f"{name}.keys", np.int64, chunks * width)
+    slots: npt.NDArray[Any] = space.array(f"{name}.slots", np.int32, chunks * width)
+    counts: npt.NDArray[Any] = space.array(f"{name}.counts", np.int32, chunks)
+    order: npt.NDArray[Any] = space.array(f"{name}.order", np.int32, chunks)
+    spare: npt.NDArray[Any] = space.array(f"{name}.spare", np.int32, chunks)
+    lows: npt.NDArray[Any] = space.array(f"{name}.lows", np.int64, chunks)
+    grid = (chunks, width)
+    return Ordered(keys.reshape(grid), slots.reshape(grid), counts, order, lows, spare, np.zeros(4, np.int64))

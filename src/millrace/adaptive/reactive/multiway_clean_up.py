@@ -1,0 +1,137 @@
+"""The end of a join of several inputs: combinations of rows on disk that have not come out.
+
+Of each input only rows that can have partners among those before it are kept in memory::
+
+    rows of the first ─► rows of the second within their reach ─► rows of the third within theirs … ─► join
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from millrace.adaptive.array_types import Batches, Codes, Mask
+from millrace.adaptive.conditions.join_tree import TreeStep
+from millrace.adaptive.disk.block_directory import BlockEntry, BlockList
+from millrace.adaptive.inputs.coded_rows import LoadedRows
+from millrace.adaptive.inputs.multiway_inputs import Combination, MultiwayInputs
+
+Joined = Callable[[Sequence[LoadedRows], Combination], Mask]
+"""Returns which combinations of rows from disk have been joined before."""
+
+
+class PartnerRanges:
+    """The ranges of codes in which rows of one input can have partners of the next."""
+
+    def __init__(self, inputs: MultiwayInputs, step: TreeStep, rows: LoadedRows) -> None:
+        codes = np.unique(rows.codes(step.origin.attribute))
+        self._ranges: tuple[Codes, Codes] = inputs.matchings[step.edge].ranges(step.side, codes)
+        self._attribute = step.target.attribute
+
+    def touches(self, block: BlockEntry) -> bool:
+        """Return whether a block can have partners. Its least and greatest code are those of the first attribute."""
+        if self._attribute:
+            return True
+        lows, highs = self._ranges
+        first = int(np.searchsorted(highs, block.low))
+        return first < len(lows) and bool(lows[first] <= block.high)
+
+    def of(self, rows: LoadedRows) -> LoadedRows:
+        """Return the rows that can be partners."""
+        return rows.only(rows.near(self._attribute, *self._ranges))
+
+
+def join_loaded(
+    inputs: MultiwayInputs, parts: list[LoadedRows], steps: Sequence[TreeStep], start: int, joined: Joined | None
+) -> Batches:
+    """Emit combinations of rows from disk that have not come out."""
+    rows = np.arange(len(parts[start]), dtype=np.int32)
+    for found in inputs.combinations(parts, start, rows, steps):
+        old = inputs.together_in_memory(parts, found)
+        if joined is not None:
+            old |= joined(parts, found)
+        if old.any():
+            new = ~old
+            found = [each[new] for each in found]
+        if len(found[0]):
+            yield from inputs.emit(parts, found)
+
+
+def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | None = None) -> Batches:
+    """Join rows of a partition that have not been joined, when all rows are on disk.
+
+    An input is read once for every filling of memory with rows of those before it.
+    """
+    lists = [relation.disk.partitions[partition] for relation in inputs.sides]
+    if not all(len(blocks) for blocks in lists):
+        return
+    sizes = [float(blocks.rows) for blocks in lists]
+    start = int(np.argmin(sizes))
+    steps = nested_steps(inputs, start, sizes)
+    room = inputs.buffers.nbytes // (len(lists) + 2)  # one for what is read, one while reads are put together
+
+    def level(at: int, parts: list[LoadedRows | None]) -> Batches:
+        if at == len(steps):
+            whole = [part for part in parts if part is not None]
+            yield from join_loaded(inputs, whole, steps, start, joined)
+            return
+        step = steps[at]
+        known = parts[step.origin.relation]
+        assert known is not None
+        relation = step.target.relation
+        for some in _fillings(inputs, relation, partition, room, PartnerRanges(inputs, step, known)):
+            parts[relation] = some
+            yield from level(at + 1, parts)
+        parts[relation] = None
+
+    parts: list[LoadedRows | None] = [None] * len(lists)
+    for rows in _fillings(inputs, start, partition, room, None):
+        parts[start] = rows
+        yield from level(0, parts)
+
+
+def _fillings(
+    inputs: MultiwayInputs, relation: int, partition: int, room: int, reach: PartnerRanges | None
+) -> Iterator[LoadedRows]:
+    """Yield rows within reach, as many at a time as there is room for."""
+    side = inputs.sides[relation]
+    parts: list[LoadedRows] = []
+    held = 0
+    for places in _groups(side.disk.partitions[partition], room // 2, reach):
+        rows = inputs.load_rows(side, partition, places)
+        if reach is not None:
+            rows = reach.of(rows)
+        if not len(rows):
+            continue
+        if parts and held + rows.nbytes > room:
+            yield LoadedRows.concat(parts)
+            parts, held = [], 0
+        parts.append(rows)
+        held += rows.nbytes
+    if parts:
+        yield LoadedRows.concat(parts)
+
+
+def _groups(blocks: BlockList, room: int, reach: PartnerRanges | None) -> Iterator[list[int]]:
+    """Yield places of blocks within reach, as many at a time as are read together."""
+    group: list[int] = []
+    left = room
+    for at, block in enumerate(blocks):
+        if reach is not None and not reach.touches(block):
+            continue
+        if group and block.nbytes > left:
+            yield group
+            group, left = [], room
+        group.append(at)
+        left -= block.nbytes
+    if group:
+        yield group
+
+
+def nested_steps(inputs: MultiwayInputs, start: int, sizes: Sequence[float]) -> list[TreeStep]:
+    """Return the steps from one input to all others, small ones first, so that large ones are read seldom."""
+    costs = [0.0] * len(inputs.tree.edges)
+    for step in inputs.tree.order(start, costs):
+        costs[step.edge] = sizes[step.target.relation]
+    return inputs.tree.order(start, costs)
