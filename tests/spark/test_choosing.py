@@ -15,7 +15,7 @@ from millrace.core.errors import ConfigError, SchemaError
 from millrace.datasets import synthetic_master
 from millrace.master.store import MasterStore
 from millrace.spark import build_master, enrich, enrich_star, explain
-from millrace.spark.enrich.auto_algorithm import decided
+from millrace.spark.enrichment.auto_algorithm import decided
 from millrace.spark.watch import observed
 
 ROWS, DOMAIN = 2_000, 3_500

@@ -21,7 +21,7 @@ from millrace.core.errors import (
 )
 from millrace.master.store import MasterStore
 from millrace.spark import build_master, enrich
-from millrace.spark.enrich.carry import spread
+from millrace.spark.tasks.carry_operator import spread
 from millrace.spark.watch import observed
 
 pytestmark = pytest.mark.sampled(4)

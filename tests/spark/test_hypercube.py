@@ -23,11 +23,11 @@ from test_wheelwork import FakeHandle
 
 from millrace.adaptive.multiway.join_tree import JoinTree
 from millrace.core.errors import SchemaError, StateError
-from millrace.spark.streams.hypercube import Cell
-from millrace.spark.streams.hypercube_plan import HypercubePlan
-from millrace.spark.streams.hypercube_shares import grid
-from millrace.spark.streams.named_inputs import planned
-from millrace.spark.streams.stateful_join import numbers, pack
+from millrace.spark.plans.hypercube_plan import HypercubePlan
+from millrace.spark.streams.hypercube_parts import grid
+from millrace.spark.streams.hypercube_planning import planned
+from millrace.spark.tasks.hypercube_join import Cell
+from millrace.spark.tasks.stateful_join import numbers, pack
 from millrace.spark.transport.output_files import WayOut
 from millrace.worker.handover import read_again
 

@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 from test_wheelwork import FakeHandle
 
 from millrace.core.errors import StateError
-from millrace.spark.streams.band_buckets import Band
-from millrace.spark.streams.pair_plan import MeetingPlan
-from millrace.spark.streams.stateful_join import SIDES, Meeting, numbers, pack
+from millrace.spark.plans.band_buckets import Band
+from millrace.spark.plans.pair_plan import MeetingPlan
+from millrace.spark.tasks.stateful_join import SIDES, Meeting, numbers, pack
 from millrace.spark.transport.batch_bytes import from_blob
 from millrace.spark.transport.output_files import WayOut
 from millrace.worker.handover import read_again

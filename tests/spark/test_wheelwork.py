@@ -19,8 +19,8 @@ from millrace.core.spec import JoinSpec
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
 from millrace.semistream.join import SemiStreamJoin
-from millrace.spark.enrich.carry import Wheelwork
-from millrace.spark.enrich.join_plan import JoinPlan
+from millrace.spark.plans.enrich_plan import JoinPlan
+from millrace.spark.tasks.carry_operator import Wheelwork
 from millrace.spark.transport.batch_bytes import to_blob
 from millrace.spark.transport.output_files import WayOut
 from millrace.testing.oracle import assert_same_rows, oracle_join

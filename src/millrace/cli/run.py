@@ -277,7 +277,7 @@ def _by(path: str, pending: str) -> str:
     from millrace.master.manifest import is_store
     from millrace.master.store import MasterStore
     from millrace.semistream.choose.auto import AUTO
-    from millrace.spark.enrich.auto_algorithm import decided
+    from millrace.spark.enrichment.auto_algorithm import decided
 
     if not is_store(Path(path)):
         return "what suits the master once it is built"

@@ -13,9 +13,9 @@ from millrace.core.spec import On
 from millrace.master.store import MasterStore
 from millrace.semistream.choose.auto import AUTO
 from millrace.semistream.conditions.condition import Condition
-from millrace.spark.enrich.auto_algorithm import decided
-from millrace.spark.enrich.carry import check_turns
-from millrace.spark.enrich.single import opened, planned, with_condition
+from millrace.spark.enrichment.auto_algorithm import decided
+from millrace.spark.enrichment.enrich_planning import opened, planned, with_condition
+from millrace.spark.tasks.carry_operator import check_turns
 
 
 def explain(

@@ -28,7 +28,7 @@ from millrace.master.manifest import is_store
 from millrace.master.store import MasterStore
 from millrace.spark import arrow_types as types
 from millrace.spark import task_metrics as metrics
-from millrace.spark.enrich.single import enrich
+from millrace.spark.enrichment.enrich_planning import enrich
 from millrace.spark.transport.routing import quoted
 
 _NUMBER = "__millrace_number"

@@ -26,10 +26,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millrace.core.errors import MillraceError
 from millrace.master.manifest import is_store
 from millrace.master.store import MasterStore
-from millrace.spark.enrich.single import enrich
+from millrace.spark.build_master import build_master
+from millrace.spark.enrichment.enrich_planning import enrich
 from millrace.spark.error_messages import SPARK_ERRORS, readable
-from millrace.spark.master.build_master import build_master
-from millrace.spark.pipeline.check import PipelineError, checked
+from millrace.spark.pipeline.pipeline_check import PipelineError, checked
 from millrace.spark.pipeline.pipeline_keys import WITH_COLUMNS, label, listed
 from millrace.spark.pipeline.toml_lines import Lines, Name
 from millrace.spark.session import session
@@ -43,9 +43,9 @@ class Pipeline:
 
     Examples
     --------
-    >>> Pipeline.load("/nowhere/pipeline.toml")
+    >>> Pipeline.load("/nowhere/p.toml")
     Traceback (most recent call last):
-    millrace.spark.pipeline.check.PipelineError: /nowhere/pipeline.toml: could not be read: No such file or directory
+    millrace.spark.pipeline.pipeline_check.PipelineError: /nowhere/p.toml: could not be read: No such file or directory
     """
 
     file: Path

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.spark.streams.operator_plan import OperatorPlan, SortedRows
+from millrace.spark.plans.stream_join_plan import OperatorPlan, SortedRows
 from millrace.spark.transport.batch_bytes import from_blob, to_blob
 
 _TOGETHER = 4

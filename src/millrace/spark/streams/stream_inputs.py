@@ -14,11 +14,11 @@ from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError
 from millrace.core.sizes import format_size, parse_size
 from millrace.spark import arrow_types as types
 from millrace.spark import task_metrics as metrics
-from millrace.spark.enrich.carry import spread
+from millrace.spark.plans.pair_plan import BUCKET
+from millrace.spark.plans.stream_join_plan import CODE, OperatorPlan
 from millrace.spark.session import PARTITIONS, ROCKSDB, STATE_STORE, slots_per_executor
-from millrace.spark.streams import stateful_join as meeting
-from millrace.spark.streams.operator_plan import CODE, OperatorPlan
-from millrace.spark.streams.pair_plan import BUCKET
+from millrace.spark.tasks import stateful_join as meeting
+from millrace.spark.tasks.carry_operator import spread
 from millrace.spark.transport.output_files import WayOut
 from millrace.spark.transport.routing import SHARD
 from millrace.worker.shipping import shipped
@@ -106,7 +106,7 @@ def met(
     if any(metrics.has(df, label) for df in frames.values()):
         raise ConfigError(f"name: the DataFrame has metrics called {label!r} already; give this join another name=")
     packed = [
-        df.mapInArrow(shipped("millrace.spark.streams.stateful_join", "pack", plan, place), meeting.PACKED)
+        df.mapInArrow(shipped("millrace.spark.tasks.stateful_join", "pack", plan, place), meeting.PACKED)
         for place, df in enumerate(frames.values())
     ]
     together = reduce(DataFrame.union, packed).groupBy(SHARD)

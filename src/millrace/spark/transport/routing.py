@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
-    from millrace.spark.enrich.join_plan import JoinPlan
+    from millrace.spark.plans.enrich_plan import JoinPlan
 
 SHARD = "__millrace_shard"
 

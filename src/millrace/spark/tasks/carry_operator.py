@@ -37,7 +37,7 @@ from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.snapshot_format import Progress, WaitingChunk
 from millrace.spark import arrow_types as types
 from millrace.spark import task_metrics as metrics
-from millrace.spark.enrich.join_plan import JoinPlan, together
+from millrace.spark.plans.enrich_plan import JoinPlan, together
 from millrace.spark.session import PARTITIONS, ROCKSDB, STATE_STORE
 from millrace.spark.state.local_copies import LocalCopies, digest_of
 from millrace.spark.task_metrics import Meter
@@ -66,7 +66,7 @@ def carried(df: DataFrame, plan: JoinPlan, output: StructType, turns: int, label
     partitions = int(settings.get(PARTITIONS, "200") or 200)
     names = spread(plan.shards, partitions)
     sharded = df.withColumn(SHARD, shard_of(plan) if plan.shards > 1 else F.lit(0))
-    packed = sharded.mapInArrow(shipped("millrace.spark.enrich.carry", "pack", plan, names), _PACKED)
+    packed = sharded.mapInArrow(shipped("millrace.spark.tasks.carry_operator", "pack", plan, names), _PACKED)
     way = WayOut(StructType([StructField(f.name, f.dataType, f.nullable) for f in output]))  # no watermarks
     turned = packed.groupBy(SHARD).transformWithStateInPandas(
         Wheelwork(plan, turns, way), way.schema, "Append", "ProcessingTime"

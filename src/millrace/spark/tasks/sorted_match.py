@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.kernels.index_ranges import expand, narrow
-from millrace.spark.streams.operator_plan import SortedRows
-from millrace.spark.streams.pair_plan import LEFT, RIGHT, MeetingPlan
+from millrace.spark.plans.pair_plan import LEFT, RIGHT, MeetingPlan
+from millrace.spark.plans.stream_join_plan import SortedRows
 
 Places = npt.NDArray[np.int32]
 Codes = npt.NDArray[np.int64]

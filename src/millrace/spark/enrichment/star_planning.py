@@ -26,9 +26,9 @@ from millrace.semistream.star import arms as arms_of
 from millrace.semistream.star.arm_shares import Need, need_of, split
 from millrace.semistream.star.arms import Arm, naming
 from millrace.spark import task_metrics as metrics
-from millrace.spark.enrich.auto_algorithm import decided
-from millrace.spark.enrich.join_plan import JoinPlan
-from millrace.spark.enrich.single import SPARKS_WORDS, enrich, planned
+from millrace.spark.enrichment.auto_algorithm import decided
+from millrace.spark.enrichment.enrich_planning import SPARKS_WORDS, enrich, planned
+from millrace.spark.plans.enrich_plan import JoinPlan
 from millrace.spark.transport.routing import quoted
 from millrace.worker.shipping import shipped
 
@@ -199,7 +199,7 @@ def _together(df: DataFrame, steps: Sequence[_Step]) -> DataFrame:
     """Rows through several masters where they are."""
     plans = {str(step.arm.name): replace(step.plan, memory=step.share // step.tasks) for step in steps}
     sent = StructType([*steps[-1].fields, StructField(metrics.COLUMN, StringType())])
-    out = df.mapInArrow(shipped("millrace.spark.enrich.star_task", "drain", plans), sent)
+    out = df.mapInArrow(shipped("millrace.spark.tasks.star_task", "drain", plans), sent)
     for place, step in enumerate(steps):
         out = metrics.observed(out, step.label, step.plan.algorithm, place)
     return out.where(F.col(metrics.COLUMN).isNull()).drop(metrics.COLUMN)

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from millrace.spark.plans.hypercube_plan import Along, HypercubePlan
+from millrace.spark.plans.stream_join_plan import SortedRows
 from millrace.spark.state.sorted_runs import Runs
-from millrace.spark.streams.hypercube_plan import Along, HypercubePlan
-from millrace.spark.streams.operator_plan import SortedRows
-from millrace.spark.streams.sorted_match import at_once, pairs, ranges
-from millrace.spark.streams.stateful_join import Operator
+from millrace.spark.tasks.sorted_match import at_once, pairs, ranges
+from millrace.spark.tasks.stateful_join import Operator
 from millrace.spark.transport.output_files import WayOut
 
 Found = dict[int, pa.RecordBatch]

@@ -15,10 +15,10 @@ from millrace.adaptive.multiway.join_tree import End, JoinTree
 from millrace.core.errors import ConfigError, SchemaError
 from millrace.rows.key_codes import KeyCoder
 from millrace.spark import arrow_types as types
+from millrace.spark.plans.hypercube_plan import Along, Attribute, HypercubePlan
 from millrace.spark.streams import stream_inputs as inputs
-from millrace.spark.streams.hypercube import Cell
-from millrace.spark.streams.hypercube_plan import Along, Attribute, HypercubePlan
-from millrace.spark.streams.hypercube_shares import grid
+from millrace.spark.streams.hypercube_parts import grid
+from millrace.spark.tasks.hypercube_join import Cell
 from millrace.spark.transport.output_files import WayOut
 
 

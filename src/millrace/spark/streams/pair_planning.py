@@ -14,12 +14,12 @@ from millrace.core.spec import JoinSpec, On
 from millrace.rows.key_codes import KeyCoder
 from millrace.spark import arrow_types as types
 from millrace.spark import task_metrics as metrics
-from millrace.spark.streams import stateful_join as meeting
+from millrace.spark.plans.band_buckets import Band
+from millrace.spark.plans.pair_plan import LEFT, RIGHT, MeetingPlan
 from millrace.spark.streams import stream_inputs as inputs
-from millrace.spark.streams.band_buckets import Band
-from millrace.spark.streams.named_inputs import join_several
-from millrace.spark.streams.pair_plan import LEFT, RIGHT, MeetingPlan
-from millrace.spark.streams.stateful_join import SIDES
+from millrace.spark.streams.hypercube_planning import join_several
+from millrace.spark.tasks import stateful_join as meeting
+from millrace.spark.tasks.stateful_join import SIDES
 from millrace.spark.transport.output_files import WayOut
 
 

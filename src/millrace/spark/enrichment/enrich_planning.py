@@ -21,10 +21,10 @@ from millrace.semistream.conditions.condition import Condition
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import arrow_types as types
 from millrace.spark import task_metrics as metrics
-from millrace.spark.enrich import carry
-from millrace.spark.enrich.auto_algorithm import decided
-from millrace.spark.enrich.join_plan import JoinPlan
+from millrace.spark.enrichment.auto_algorithm import decided
+from millrace.spark.plans.enrich_plan import JoinPlan
 from millrace.spark.session import slots_per_executor
+from millrace.spark.tasks import carry_operator as carry
 from millrace.spark.transport.output_files import WayOut
 from millrace.spark.transport.routing import SHARD, shard_of
 from millrace.worker.shipping import shipped
@@ -112,10 +112,12 @@ def enrich(
         return carry.carried(df, plan, output, turns, label)
     if df.isStreaming:  # a micro-batch has room on a disk; the output of a batch may not
         way = WayOut(output)
-        lines = _routed(df, plan).mapInArrow(shipped("millrace.spark.enrich.drain", "drain_to_file", plan), way.schema)
+        lines = _routed(df, plan).mapInArrow(
+            shipped("millrace.spark.tasks.drain_task", "drain_to_file", plan), way.schema
+        )
         return way.rows(metrics.observed(lines, label, plan.algorithm))
     sent = StructType([*output.fields, StructField(metrics.COLUMN, StringType())])
-    joined = _routed(df, plan).mapInArrow(shipped("millrace.spark.enrich.drain", "drain", plan), sent)
+    joined = _routed(df, plan).mapInArrow(shipped("millrace.spark.tasks.drain_task", "drain", plan), sent)
     observed = metrics.observed(joined, label, plan.algorithm)
     return observed.where(F.col(metrics.COLUMN).isNull()).drop(metrics.COLUMN)
 

@@ -110,7 +110,7 @@ def _write_shards(
     shard = hashed([F.col(quoted(name)) for name in key], shards)
     by_shard = chosen_columns.withColumn(SHARD, shard).repartitionById(shards, SHARD).drop(SHARD)
     arguments = (str(building), schema.serialize().to_pybytes(), key, shards, page_rows, index, records)
-    write = shipped("millrace.spark.master.build_master", "write_shard", *arguments)
+    write = shipped("millrace.spark.build_master", "write_shard", *arguments)
     rows = by_shard.mapInArrow(write, "shard int, written string").collect()
     written = {row.shard: json.loads(row.written) for row in rows}
     for number in range(shards):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millrace.semistream.join import SemiStreamJoin
 from millrace.spark import arrow_types as types
-from millrace.spark.enrich.join_plan import JoinPlan
+from millrace.spark.plans.enrich_plan import JoinPlan
 from millrace.spark.task_metrics import Meter, metrics_row, with_metrics
 from millrace.spark.transport.output_files import WayOut
 

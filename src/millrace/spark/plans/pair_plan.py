@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.rows.key_codes import KeyCoder
-from millrace.spark.streams.band_buckets import Band
-from millrace.spark.streams.operator_plan import CODE, OperatorPlan, Placed, SortedRows, cast, frozen, present
+from millrace.spark.plans.band_buckets import Band
+from millrace.spark.plans.stream_join_plan import CODE, OperatorPlan, Placed, SortedRows, cast, frozen, present
 
 LEFT, RIGHT = 0, 1
 BUCKET = "__millrace_bucket"

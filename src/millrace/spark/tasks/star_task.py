@@ -12,7 +12,7 @@ from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.output.output_columns import Batches
 from millrace.semistream.star.chain import Chain
 from millrace.spark import arrow_types as types
-from millrace.spark.enrich.join_plan import JoinPlan
+from millrace.spark.plans.enrich_plan import JoinPlan
 from millrace.spark.task_metrics import Meter, metrics_row, with_metrics
 
 

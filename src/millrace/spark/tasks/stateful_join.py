@@ -30,11 +30,11 @@ from millrace.core.errors import StateError
 from millrace.rows.sharding import by_shard
 from millrace.spark import arrow_types as types
 from millrace.spark import task_metrics as metrics
-from millrace.spark.enrich.join_plan import together
+from millrace.spark.plans.enrich_plan import together
+from millrace.spark.plans.pair_plan import LEFT, RIGHT, MeetingPlan
+from millrace.spark.plans.stream_join_plan import OperatorPlan, SortedRows
 from millrace.spark.state.sorted_runs import Runs
-from millrace.spark.streams.operator_plan import OperatorPlan, SortedRows
-from millrace.spark.streams.pair_plan import LEFT, RIGHT, MeetingPlan
-from millrace.spark.streams.sorted_match import matches
+from millrace.spark.tasks.sorted_match import matches
 from millrace.spark.transport.batch_bytes import from_blob, to_blob
 from millrace.spark.transport.output_files import WayOut
 from millrace.spark.transport.routing import SHARD

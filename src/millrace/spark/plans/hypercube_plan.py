@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.rows.key_codes import KeyCoder
-from millrace.spark.streams.operator_plan import CODE, OperatorPlan, Placed, SortedRows, cast, frozen, present
+from millrace.spark.plans.stream_join_plan import CODE, OperatorPlan, Placed, SortedRows, cast, frozen, present
 
 
 class Attribute(NamedTuple):
