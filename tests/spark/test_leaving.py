@@ -13,20 +13,19 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 from millrace.core.errors import SpillError, StateError
 from millrace.spark.state.local_copies import LocalCopies, digest_of
-from millrace.spark.transport.output_files import WayOut
-from millrace.worker import handover, shipping
-from millrace.worker.handover import read_again
+from millrace.spark.transport.output_files import file_frames, file_lines, metrics_frame, metrics_line
+from millrace.worker import row_files, shipping
+from millrace.worker.row_files import read_rows
 
 
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Spark's local directory."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
-    return tmp_path / "millrace-leaving"
+    return tmp_path / "millrace-output"
 
 
 def given(frames: Iterator[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
@@ -39,15 +38,14 @@ def batches() -> Iterator[pa.RecordBatch]:
 
 
 def test_rows_come_out_as_they_went_in_and_the_file_is_gone(local: Path) -> None:
-    way = WayOut(StructType())
-    [frame] = way.frames(batches())
+    [frame] = file_frames(batches())
     assert len(list(local.iterdir())) == 1
-    assert list(read_again(given(iter([frame, way.metrics_frame([1.0])])))) == list(batches())
+    assert list(read_rows(given(iter([frame, metrics_frame("1.0")])))) == list(batches())
     assert not list(local.iterdir())
 
 
 def test_no_rows_take_no_file(local: Path) -> None:
-    assert list(WayOut(StructType()).frames(iter(()))) == []
+    assert list(file_frames(iter(()))) == []
     assert not local.exists()
 
 
@@ -57,22 +55,21 @@ def test_a_step_that_fails_leaves_no_file(local: Path) -> None:
         raise StateError("half-way")
 
     with pytest.raises(StateError, match="half-way"):
-        list(WayOut(StructType()).frames(failing()))
+        list(file_frames(failing()))
     assert not list(local.iterdir())
 
 
 def test_a_file_that_somebody_has_removed_is_an_error_that_says_so(local: Path) -> None:
-    frames = list(WayOut(StructType()).frames(batches()))
+    frames = list(file_frames(batches()))
     for path in local.iterdir():
         path.unlink()
-    with pytest.raises(StateError, match="somebody clears Spark's local directory"):
-        list(read_again(given(iter(frames))))
+    with pytest.raises(StateError, match="something deletes files from Spark's local directory"):
+        list(read_rows(given(iter(frames))))
 
 
 def test_a_reader_that_stops_early_leaves_no_file(local: Path) -> None:
-    way = WayOut(StructType())
-    frames = pd.concat([frame for _ in range(4) for frame in way.frames(batches())])
-    reader = read_again(given(iter([frames])))
+    frames = pd.concat([frame for _ in range(4) for frame in file_frames(batches())])
+    reader = read_rows(given(iter([frames])))
     next(reader)
     del reader
     assert not list(local.iterdir())
@@ -83,24 +80,24 @@ def test_what_nobody_has_read_is_removed(local: Path, monkeypatch: pytest.Monkey
     for name, age in (("1-0.arrow", 3600), ("1-1.arrow", 10), ("README", 3600)):
         (local / name).write_text("")
         os.utime(local / name, (time.time() - age, time.time() - age))
-    monkeypatch.setattr(handover, "_tidied", {})
-    list(WayOut(StructType()).frames(batches()))
+    monkeypatch.setattr(row_files, "_tidied", {})
+    list(file_frames(batches()))
     left = {path.name for path in local.iterdir() if not path.name.startswith(f"{os.getpid()}-")}
     assert left == {"1-1.arrow", "README"}
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_a_full_disk_says_where_and_what_to_do(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover, "_new_file", lambda: Path("/dev/full"))
+    monkeypatch.setattr(row_files, "_new_file", lambda: Path("/dev/full"))
     monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
     with pytest.raises(SpillError, match=r"/dev/full: output rows cannot be written there: .*spark\.local\.dir"):
-        list(WayOut(StructType()).frames(batches()))
+        list(file_frames(batches()))
 
 
 def test_a_local_directory_that_cannot_be_made_says_so(local: Path) -> None:
     local.write_text("a file")
     with pytest.raises(SpillError, match="output rows cannot be written there"):
-        list(WayOut(StructType()).frames(batches()))
+        list(file_frames(batches()))
 
 
 def test_a_copy_is_read_only_if_it_is_whole(tmp_path: Path) -> None:
@@ -148,21 +145,21 @@ def test_what_a_worker_has_loaded_is_left_to_itself(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_worker_that_only_reads_rows_loads_neither_kernels_nor_pandas() -> None:
-    loads = "import sys, millrace.worker.handover, millrace.worker.shipping as s; s.identity(); s.begin_task()"
+    loads = "import sys, millrace.worker.row_files, millrace.worker.shipping as s; s.identity(); s.begin_task()"
     asked = f"{loads}; print([name for name in ('numba', 'pandas', 'pyspark') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_rows_of_a_stateless_join_leave_in_the_same_way(local: Path) -> None:
     rows = [pa.record_batch({"a": [1, 2]}), pa.record_batch({"a": [3]})]
-    lines = list(WayOut.batches(iter(rows), [1.0, 2.0]))
+    lines = [*file_lines(iter(rows)), metrics_line("1.0 2.0")]
     assert [line.column(1).to_pylist() for line in lines] == [[None], ["1.0 2.0"]]
     assert len(list(local.iterdir())) == 1
-    assert pa.Table.from_batches(read_again(iter(lines))).to_pydict() == {"a": [1, 2, 3]}
+    assert pa.Table.from_batches(read_rows(iter(lines))).to_pydict() == {"a": [1, 2, 3]}
     assert list(local.iterdir()) == []
 
 
 def test_no_rows_are_no_file(local: Path) -> None:
-    assert [line.to_pylist() for line in WayOut.batches(iter(()), [])] == []
-    assert [line.column(0).to_pylist() for line in WayOut.batches(iter(()), [5.0])] == [[None]]
+    assert list(file_lines(iter(()))) == []
+    assert metrics_line("5.0").column(0).to_pylist() == [None]
     assert not local.exists()

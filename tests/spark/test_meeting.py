@@ -14,16 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql.types import StructType
 from test_wheelwork import FakeHandle
 
 from millrace.core.errors import StateError
-from millrace.spark.plans.band_buckets import Band
-from millrace.spark.plans.pair_plan import MeetingPlan
-from millrace.spark.tasks.stateful_join import SIDES, Meeting, numbers, pack
+from millrace.spark.metrics.stream_join_metrics import stream_join_metrics
+from millrace.spark.plans.band_buckets import BucketedBand
+from millrace.spark.plans.pair_plan import SIDES, PairPlan
+from millrace.spark.tasks.pack_rows import pack_pair_input
+from millrace.spark.tasks.pair_join import PairJoin
+from millrace.spark.tasks.pair_rows import PairRows
+from millrace.spark.tasks.stream_join_operator import StreamJoinOperator
 from millrace.spark.transport.batch_bytes import from_blob
-from millrace.spark.transport.output_files import WayOut
-from millrace.worker.handover import read_again
+from millrace.worker.row_files import read_rows
 
 pytestmark = pytest.mark.sampled(4)
 
@@ -32,10 +34,11 @@ Matches = Callable[[Any, Any], bool]
 
 def plan_of(
     left: pa.Schema, right: pa.Schema, keys: list[str], band: Any = None, shards: int = 3, memory: int = 1 << 20
-) -> MeetingPlan:
+) -> PairPlan:
     """Both sides have the same names for keys; the band is about column ``v``."""
-    made = None if band is None else Band.of(band, left.field("v").type)
-    return MeetingPlan(
+    made = None if band is None else BucketedBand.of(band, left.field("v").type)
+    return PairPlan(
+        inputs=SIDES,
         schemas=(left.serialize().to_pybytes(), right.serialize().to_pybytes()),
         keys=tuple(tuple(side.get_field_index(key) for key in keys) for side in (left, right)),  # type: ignore[arg-type]
         key_types=pa.schema([left.field(key) for key in keys]).serialize().to_pybytes(),
@@ -51,26 +54,30 @@ def plan_of(
 class World:
     """All shards of a join, with their states."""
 
-    def __init__(self, plan: MeetingPlan) -> None:
+    def __init__(self, plan: PairPlan) -> None:
         self.plan = plan
         self.states = {name: FakeHandle() for name in plan.names}
         self.numbers: Counter[str] = Counter()
 
     def micro_batch(self, left: list[pa.RecordBatch], right: list[pa.RecordBatch]) -> list[dict[str, Any]]:
         """What comes out when these come in."""
-        sent = [batch for side, batches in enumerate((left, right)) for batch in pack(self.plan, side, iter(batches))]
+        sent = [
+            batch
+            for side, batches in enumerate((left, right))
+            for batch in pack_pair_input(self.plan, side, iter(batches))
+        ]
         table = pa.Table.from_batches(sent)
         out: list[dict[str, Any]] = []
         for name in sorted(set(table["__millrace_shard"].to_pylist())):
             rows = table.filter(pc.equal(table["__millrace_shard"], name)).to_pandas()
-            meeting = Meeting(self.plan, WayOut(StructType()))
-            meeting.init(self.states[name])
-            for given in meeting.handleInputRows((name,), iter([rows]), None):
+            operator = StreamJoinOperator(PairJoin(self.plan))
+            operator.init(self.states[name])
+            for given in operator.handleInputRows((name,), iter([rows]), None):
                 line = given["__millrace"][0]
                 if isinstance(line, str):
-                    self.numbers.update(dict(zip(numbers(SIDES), map(float, line.split()), strict=True)))
+                    self.numbers.update(stream_join_metrics(SIDES).read(line))
                 else:
-                    out += as_rows(list(read_again(iter([pa.RecordBatch.from_pandas(given)]))))
+                    out += as_rows(list(read_rows(iter([pa.RecordBatch.from_pandas(given)]))))
         return out
 
 
@@ -79,7 +86,7 @@ def as_rows(batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
 
 
 def check(
-    plan: MeetingPlan, left: list[pa.RecordBatch], right: list[pa.RecordBatch], like: Matches, seed: int = 0
+    plan: PairPlan, left: list[pa.RecordBatch], right: list[pa.RecordBatch], like: Matches, seed: int = 0
 ) -> World:
     """Feed the batches in any order and grouping; after every micro-batch the output is the join of what has come."""
     dice = random.Random(seed)
@@ -201,7 +208,7 @@ def test_a_band_over_doubles(band: tuple[float, float]) -> None:
 
 
 def test_rounding_makes_no_crowds_of_copies() -> None:
-    close = Band.of((1.1102230246251564e-16, 1.1102230246251568e-16), pa.float64())
+    close = BucketedBand.of((1.1102230246251564e-16, 1.1102230246251568e-16), pa.float64())
     values = np.array([1.0, 1 - 2**-53, -1.0, 0.0, 1e300, 1e-300])
     assert len(close.copies(values)[0]) <= 4 * len(values)
 
@@ -246,7 +253,7 @@ def test_rows_that_cannot_match_are_not_kept() -> None:
 def test_wide_rows_travel_in_pieces() -> None:
     left, right = sides(lambda random, rows: {"k": pa.array([1] * rows), "pad": pa.array(["x" * 9_000] * rows)}, 1, 100)
     plan = plan_of(left[0].schema, right[0].schema, ["k"], shards=1, memory=1 << 20)
-    blobs = [blob for batch in pack(plan, 0, iter(left)) for blob in batch.column(2).to_pylist()]
+    blobs = [blob for batch in pack_pair_input(plan, 0, iter(left)) for blob in batch.column(2).to_pylist()]
     assert max(map(len, blobs)) < plan.block_bytes + 10_000
     assert len(World(plan).micro_batch(left, right)) == 10_000
 
@@ -275,8 +282,8 @@ def test_a_checkpoint_of_another_join_is_refused() -> None:
     assert world.micro_batch([], right[:1])
 
 
-def plan_shards(plan: MeetingPlan, batch: pa.RecordBatch) -> Any:
-    return plan.coder.shards(plan.key_columns(batch, 1), plan.shards)
+def plan_shards(plan: PairPlan, batch: pa.RecordBatch) -> Any:
+    return plan.coder.shards(PairRows(plan).key_columns(batch, 1), plan.shards)
 
 
 class OnDisk:

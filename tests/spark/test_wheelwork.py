@@ -12,19 +12,17 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 from millrace.core.errors import StateError
 from millrace.core.spec import JoinSpec
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
 from millrace.semistream.join import SemiStreamJoin
-from millrace.spark.plans.enrich_plan import JoinPlan
-from millrace.spark.tasks.carry_operator import Wheelwork
+from millrace.spark.plans.enrich_plan import EnrichPlan
+from millrace.spark.tasks.carry_operator import CarryOperator
 from millrace.spark.transport.batch_bytes import to_blob
-from millrace.spark.transport.output_files import WayOut
 from millrace.testing.oracle import assert_same_rows, oracle_join
-from millrace.worker.handover import read_again
+from millrace.worker.row_files import read_rows
 
 pytestmark = pytest.mark.sampled(4)
 
@@ -89,7 +87,7 @@ def waiting(handle: FakeHandle) -> list[str]:
 
 
 def rows_of(frames: Iterator[pd.DataFrame]) -> list[pa.RecordBatch]:
-    return list(read_again(pa.RecordBatch.from_pandas(frame) for frame in frames))
+    return list(read_rows(pa.RecordBatch.from_pandas(frame) for frame in frames))
 
 
 @pytest.mark.parametrize("unique", [True, False])
@@ -109,7 +107,7 @@ def test_every_batch_by_a_new_worker(tmp_path: Path, unique: bool, how: str, mem
     at = now = 0
     for size in sizes:
         now += 10
-        processor = Wheelwork(plan, turns, WayOut(StructType()))
+        processor = CarryOperator(plan, turns)
         processor.init(handle)
         due = {timer for timer in handle.timers if timer <= now}
         if size:
@@ -122,7 +120,7 @@ def test_every_batch_by_a_new_worker(tmp_path: Path, unique: bool, how: str, mem
     while handle.timers:
         now += 10
         due, handle.timers = handle.timers, set()
-        processor = Wheelwork(plan, turns, WayOut(StructType()))
+        processor = CarryOperator(plan, turns)
         processor.init(handle)
         for _ in due:
             got += rows_of(processor.handleExpiredTimer((0,), FakeTimer(now), None))
@@ -148,7 +146,7 @@ def test_a_micro_batch_run_again_gives_the_same_rows_and_the_same_state(tmp_path
         runs = []
         for order in (blobs, blobs[1:] + blobs[:1], blobs[::-1]):
             handle = deepcopy(before)
-            processor = Wheelwork(plan, 4, WayOut(StructType()))
+            processor = CarryOperator(plan, 4)
             processor.init(handle)
             frame = pd.DataFrame({"blob": order})
             out = rows_of(processor.handleInputRows((0,), iter([frame]), FakeTimer(10 * number)))
@@ -168,8 +166,8 @@ def test_a_checkpoint_goes_on_with_an_index_and_not_with_another_algorithm(tmp_p
     plan = _plan(store, first.schema, "left", 60_000, 300, str(tmp_path / "soft"))
     handle = FakeHandle()
 
-    def turned(plan: JoinPlan, batch: pa.RecordBatch, now: int) -> list[pa.RecordBatch]:
-        processor = Wheelwork(plan, 4, WayOut(StructType()))
+    def turned(plan: EnrichPlan, batch: pa.RecordBatch, now: int) -> list[pa.RecordBatch]:
+        processor = CarryOperator(plan, 4)
         processor.init(handle)
         frame = pd.DataFrame({"blob": [to_blob(batch)]})
         return rows_of(processor.handleInputRows((0,), iter([frame]), FakeTimer(now)))
@@ -184,9 +182,9 @@ def test_a_checkpoint_goes_on_with_an_index_and_not_with_another_algorithm(tmp_p
     assert sum(map(len, got)) > 2_000, "those of the first batch are answered by the second"
 
 
-def _plan(store: MasterStore, schema: pa.Schema, how: str, memory: int, b: int, scratch: str) -> JoinPlan:
+def _plan(store: MasterStore, schema: pa.Schema, how: str, memory: int, b: int, scratch: str) -> EnrichPlan:
     sent = SemiStreamJoin(store, "key", how, memory=memory, main_memory=False).bind(schema)
-    return JoinPlan(
+    return EnrichPlan(
         path=str(store.path),
         snapshot=store.manifest.snapshot,
         shards=1,
@@ -209,7 +207,7 @@ def test_state_of_another_layout_is_refused(tmp_path: Path) -> None:
     [batch] = islice(zipf_stream(ROWS, 0.8, batch_rows=500, seed=5), 1)
     plan = _plan(store, batch.schema, "left", 60_000, 300, str(tmp_path / "soft"))
     handle = FakeHandle()
-    processor = Wheelwork(plan, 4, WayOut(StructType()))
+    processor = CarryOperator(plan, 4)
     processor.init(handle)
     frame = pd.DataFrame({"blob": [to_blob(batch)]})
     rows_of(processor.handleInputRows((0,), iter([frame]), FakeTimer(10)))

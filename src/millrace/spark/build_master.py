@@ -1,4 +1,4 @@
-"""``build_master``: a master store written by the executors and made visible by the driver."""
+"""``build_master``: a master store that the executors write and the driver makes visible."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millrace.core.errors import ConfigError, SchemaError, StoreError
+from millrace.core.errors import ConfigError, SchemaError
 from millrace.master.manifest import FileEntry, Manifest, ShardEntry
 from millrace.master.store import MasterStore
-from millrace.master.write.build_store import ShardWriter, chosen
+from millrace.master.write.build_store import chosen
 from millrace.master.write.staging_directory import Building
 from millrace.rows.columns import plain_schema
 from millrace.rows.key_codes import KeyCoder
 from millrace.spark import arrow_types as types
-from millrace.spark import task_metrics as metrics
-from millrace.spark.transport.routing import SHARD, hashed, quoted
-from millrace.worker.shipping import shipped
+from millrace.spark.metrics.metric_fields import METRICS_COLUMN
+from millrace.spark.plans.shard_plan import ShardPlan, WrittenShard
+from millrace.spark.tasks.write_shard import WRITTEN, shard_name, write_shard, written_shard
+from millrace.spark.transport.routing import SHARD, key_shard, quoted
+from millrace.worker.shipping import in_worker
 
 
 def build_master(
@@ -74,126 +74,50 @@ def build_master(
     schema = plain_schema(given)
     for name in names:
         types.check_collation(df.schema[name], "build_master")
-    reserved = [name for name in given.names if name.lower() in (SHARD, metrics.COLUMN)]
+    reserved = [name for name in given.names if name.lower() in (SHARD, METRICS_COLUMN)]
     if reserved:
         raise SchemaError(f"build_master: the column name {reserved[0]!r} is reserved")
     KeyCoder([schema.field(name).type for name in names], names)  # or an error that names the column
     with Building(Path(path), overwrite) as building:
-        written = _write_shards(df, given, names, shards, page_rows, index, records, building.directory)
+        directory = building.directory
+        plan = ShardPlan(
+            str(directory), given.serialize().to_pybytes(), names, shards, page_rows, index=index, records=records
+        )
+        written = _write_shards(df, plan)
         entries = []
-        for number in range(shards):
-            (building.directory / written[number]["attempt"]).rename(building.directory / _name(number))
-            entries.append(_entry(written[number], _name(number)))
-        for left in building.directory.glob("*.attempt-*"):  # of tasks that were repeated
-            shutil.rmtree(left, ignore_errors=True)
-        longest = {name: max(shard["longest"][name] for shard in written.values()) for name in written[0]["longest"]}
-        nulls = {name: sum(shard["nulls"][name] for shard in written.values()) for name in written[0]["nulls"]}
-        null_keys = sum(shard["null_keys"] for shard in written.values())
+        for number, shard in enumerate(written):
+            (directory / shard.attempt).rename(directory / shard_name(number))
+            entries.append(_entry(shard, shard_name(number)))
+        for leftover in directory.glob("*.attempt-*"):  # of tasks that were repeated
+            shutil.rmtree(leftover, ignore_errors=True)
+        longest = {name: max(shard.longest[name] for shard in written) for name in written[0].longest}
+        nulls = {name: sum(shard.nulls[name] for shard in written) for name in written[0].nulls}
+        null_keys = sum(shard.null_keys for shard in written)
         snapshot = uuid.uuid4().hex
-        Manifest(schema, names, page_rows, null_keys, snapshot, longest, nulls, entries).write(building.directory)
+        Manifest(schema, names, page_rows, null_keys, snapshot, longest, nulls, entries).write(directory)
         building.commit()
     return MasterStore.open(building.path)
 
 
-def _write_shards(
-    df: DataFrame,
-    schema: pa.Schema,
-    key: tuple[str, ...],
-    shards: int,
-    page_rows: int,
-    index: bool,
-    records: bool,
-    building: Path,
-) -> dict[int, dict[str, Any]]:
-    """Let the executors write all shards; what each has to say about its own."""
-    chosen_columns = df.select(*(F.col(quoted(name)) for name in schema.names))
-    shard = hashed([F.col(quoted(name)) for name in key], shards)
-    by_shard = chosen_columns.withColumn(SHARD, shard).repartitionById(shards, SHARD).drop(SHARD)
-    arguments = (str(building), schema.serialize().to_pybytes(), key, shards, page_rows, index, records)
-    write = shipped("millrace.spark.build_master", "write_shard", *arguments)
-    rows = by_shard.mapInArrow(write, "shard int, written string").collect()
-    written = {row.shard: json.loads(row.written) for row in rows}
-    for number in range(shards):
-        if number not in written:  # Spark runs no task where it knows that there are no rows
-            written[number] = _written(number, *arguments, iter(()))
-    return written
+def _write_shards(df: DataFrame, plan: ShardPlan) -> list[WrittenShard]:
+    """Have the executors write all shards, and return their reports in the order of the shards."""
+    columns = df.select(*(F.col(quoted(name)) for name in plan.schema.names))
+    shard = key_shard([F.col(quoted(name)) for name in plan.key], plan.shards)
+    by_shard = columns.withColumn(SHARD, shard).repartitionById(plan.shards, SHARD).drop(SHARD)
+    rows = by_shard.mapInArrow(in_worker(write_shard, plan), WRITTEN).collect()
+    written = {row.shard: WrittenShard(**json.loads(row.written)) for row in rows}
+    return [  # Spark runs no task where it knows that there are no rows
+        written[number] if number in written else written_shard(plan, number, iter(())) for number in range(plan.shards)
+    ]
 
 
-def write_shard(
-    building: str,
-    schema_bytes: bytes,
-    key: tuple[str, ...],
-    shards: int,
-    page_rows: int,
-    index: bool,
-    records: bool,
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Write the rows of one task as one shard. Runs in a Python worker."""
-    from pyspark import TaskContext
+def _entry(written: WrittenShard, name: str) -> ShardEntry:
+    """Return the entry of a shard whose folder was renamed from that of the attempt."""
 
-    context = TaskContext.get()
-    assert context is not None
-    number = context.partitionId()
-    about = _written(number, building, schema_bytes, key, shards, page_rows, index, records, batches)
-    yield pa.record_batch({"shard": pa.array([number], pa.int32()), "written": [json.dumps(about)]})
-
-
-def _written(
-    number: int,
-    building: str,
-    schema_bytes: bytes,
-    key: tuple[str, ...],
-    shards: int,
-    page_rows: int,
-    index: bool,
-    records: bool,
-    batches: Iterator[pa.RecordBatch],
-) -> dict[str, Any]:
-    """Write a shard; what there is to say about it."""
-    schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
-    plain = plain_schema(schema)
-    coder = KeyCoder([plain.field(name).type for name in key], key)
-    attempt = f"{_name(number)}.attempt-{uuid.uuid4().hex[:8]}"
-    if not Path(building).is_dir():
-        raise StoreError(f"{building}: the worker on this machine does not see the directory the driver has made")
-    writer = ShardWriter(Path(building), attempt, plain, page_rows)
-    null_keys = 0
-    try:
-        for batch in batches:
-            batch = types.conform(batch, plain)
-            codes, valid = coder.codes([batch.column(i) for i in range(len(key))])
-            if valid is not None:
-                null_keys += int((~valid).sum())
-                batch, codes = batch.filter(pa.array(valid)), codes[valid]
-            if shards > 1 and (coder.shards([batch.column(i) for i in range(len(key))], shards) != number).any():
-                raise StoreError(f"{building}: Spark and the store do not agree on the hash of the key")
-            writer.append(batch, codes)
-        entry = writer.close(index, records)
-    except BaseException:
-        writer.abandon()
-        shutil.rmtree(Path(building, attempt), ignore_errors=True)
-        raise
-    return {
-        "attempt": attempt,
-        "entry": entry.as_json(),
-        "longest": writer.longest,
-        "nulls": writer.nulls,
-        "null_keys": null_keys,
-    }
-
-
-def _name(number: int) -> str:
-    return f"shard-{number:04d}"
-
-
-def _entry(written: dict[str, Any], name: str) -> ShardEntry:
-    """What the shard of an attempt is called once the attempt has become the shard."""
-
-    def moved(file: FileEntry) -> FileEntry:
+    def renamed(file: FileEntry) -> FileEntry:
         return replace(file, path=f"{name}/{file.path.rsplit('/', 1)[1]}")
 
-    entry = ShardEntry.from_json(written["entry"])
-    index = tuple(moved(file) for file in entry.index)
-    records = moved(entry.records) if entry.records else None
-    return replace(entry, codes=moved(entry.codes), data=moved(entry.data), index=index, records=records)
+    entry = ShardEntry.from_json(written.entry)
+    index = tuple(renamed(file) for file in entry.index)
+    records = renamed(entry.records) if entry.records else None
+    return replace(entry, codes=renamed(entry.codes), data=renamed(entry.data), index=index, records=records)

@@ -27,8 +27,8 @@ from millrace.core.spec import JoinSpec, On
 from millrace.master.manifest import is_store
 from millrace.master.store import MasterStore
 from millrace.spark import arrow_types as types
-from millrace.spark import task_metrics as metrics
-from millrace.spark.enrichment.enrich_planning import enrich
+from millrace.spark.enrich import enrich
+from millrace.spark.metrics.metric_fields import PREFIX
 from millrace.spark.transport.routing import quoted
 
 _NUMBER = "__millrace_number"
@@ -228,4 +228,4 @@ def _columns(df: DataFrame, names: Sequence[str], option: str) -> list[Column]:
 def _name(what: str, master: str | os.PathLike[str] | MasterStore) -> str:
     """What the metrics of a search are called, so that both may be made in one query."""
     path = master.path if isinstance(master, MasterStore) else Path(master)
-    return f"{metrics.PREFIX} {what} {path.name}"
+    return f"{PREFIX} {what} {path.name}"

@@ -12,13 +12,14 @@ from rich.live import Live
 from rich.table import Table
 
 from millrace.core.sizes import format_size
-from millrace.spark.task_metrics import PREFIX, told
+from millrace.spark.metrics.enrich_metrics import observed_metrics
+from millrace.spark.metrics.metric_fields import PREFIX
 
 WAITING = "waiting for input"
 
 
 def watch(query: StreamingQuery, *, every: float = 1.0, console: Console | None = None) -> None:
-    """Show what the joins of a query are doing until it ends or Ctrl-C is pressed, which leaves the query running."""
+    """Show what the joins of a query do until it ends or Ctrl-C is pressed, which leaves the query running."""
     console = console or Console()
     board = Board()
     try:
@@ -37,17 +38,19 @@ def watch(query: StreamingQuery, *, every: float = 1.0, console: Console | None 
 
 
 def observed(progress: Any) -> dict[str, dict[str, Any]]:
-    """The metrics of every join in a query's progress, by name."""
+    """Return the metrics of every join in a query's progress, by name; all None for a join that had nothing to do."""
     if progress is None:
         return {}
     found = progress["observedMetrics"] if isinstance(progress, dict) else progress.observedMetrics
     return {
-        name: numbers for name, numbers in ((name, told(row)) for name, row in found.items()) if numbers is not None
+        name: numbers
+        for name, numbers in ((name, observed_metrics(row)) for name, row in found.items())
+        if numbers is not None
     }
 
 
 class Board:
-    """What is known of every join. A micro-batch in which a join had nothing to do leaves its numbers as they are."""
+    """The last metrics of every join. A micro-batch in which a join had nothing to do leaves them as they are."""
 
     def __init__(self) -> None:
         self._joins: dict[str, dict[str, Any]] = {}
@@ -55,7 +58,7 @@ class Board:
         self._head = "waiting for the first batch"
 
     def note(self, recent: list[Any]) -> None:
-        """Take in a query's recent progress, the latest last. It does no harm to see some of it again."""
+        """Take in a query's recent progress, the latest last; some of it may have been taken in before."""
         for progress in recent:
             joins = observed(progress)
             self._at_work = {name for name, row in joins.items() if row["tuples_in"] is not None}
@@ -67,7 +70,7 @@ class Board:
                 self._joins[name] = self._joins.get(name, {}) | known
 
     def table(self, *, ended: bool = False) -> Table:
-        """A column for every join."""
+        """Return a table with a column for every join."""
         table = Table(title="millrace", title_justify="left")
         table.add_column("ended" if ended else self._head)
         for name in self._joins:
@@ -79,7 +82,7 @@ class Board:
         return table
 
     def _last(self, name: str, ended: bool) -> str:
-        """The micro-batch that a join's numbers are of, and that it waits, if it does."""
+        """Return the micro-batch that a join's metrics are of, and whether it waits for input."""
         numbers = self._joins[name]
         batch = [f"batch {numbers['batch']}"] if numbers else []
         waits = [WAITING] if not ended and name not in self._at_work else []
@@ -87,7 +90,7 @@ class Board:
 
 
 def _hit_rate(m: Mapping[str, Any]) -> str:
-    """There is no share of nothing: it is unknown until a tuple has come."""
+    """Return the share of tuples that the cache answered, which is unknown until a tuple has come."""
     return f"{m['hit_rate']:.1%}" if "hit_rate" in m else "–"
 
 
@@ -104,4 +107,4 @@ FACTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "cache": lambda m: f"{m['cached_keys']:,} keys ({format_size(m['cache_bytes'])})",
     "memory": lambda m: f"{format_size(m['memory_bytes'])} of {format_size(m['budget_bytes'])}",
 }
-"""What is shown of a join, by name."""
+"""The lines of the table, each with the text that it shows of a join's metrics."""

@@ -37,7 +37,7 @@ from millrace.datasets import skewed_orders, tpch
 from millrace.master.manifest import is_store
 from millrace.master.store import MasterStore
 from millrace.spark.build_master import build_master
-from millrace.spark.enrichment.enrich_planning import enrich
+from millrace.spark.enrich import enrich
 from millrace.spark.quiet_session import quiet_spark
 from millrace.spark.watch import observed
 from millrace_bench.demo.fingerprint import difference, fingerprint

@@ -1,11 +1,11 @@
-"""``algorithm="auto"`` on Spark: decided once, on the driver, from what is known without the stream.
+"""``algorithm="auto"`` on Spark: chosen once, on the driver, from what is known without the stream.
 
-The driver and all workers have to run the same algorithm, and a query that is started again from its checkpoint has to
-go on with the tuples that wait in it. So the choice depends on the store and on ``pending`` alone, and travels with the
-plan::
+The driver and all workers must run the same algorithm, and a query that is started again from its checkpoint must
+continue with the tuples that wait in it. So the choice depends on the store and on ``pending`` alone, and is sent with
+the plan::
 
     pending    index    algorithm
-    drain      yes      lookup    nothing outlives a micro-batch: a store that has got an index since is looked up in
+    drain      yes      lookup    no tuple outlives a micro-batch; an index that was added since is used too
     drain      no       ssbj
     carry      any      ssbj      tuples wait in the state of the query, for a turn of the wheel, index or not
 """
@@ -20,29 +20,18 @@ from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.choose.auto import AUTO, Decision, as_it_is, check_free
 
-ANY = ("where", "leave_early", "output_rows")
-"""Options of a join by any algorithm, even one that is not known yet."""
-_WHEEL = "tuples that are carried to the next micro-batch wait for a turn of the wheel"
+_WITH_ANY_ALGORITHM = ("where", "leave_early", "output_rows")
+_NOT_ON_SPARK = ("w", "threads", "space", "device")
+_EMBEDDED_ONLY = ("ordered", "shed", "keep")
+_CARRY_NEEDS_WHEEL = "tuples that are carried to the next micro-batch wait for a turn of the wheel"
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options that a join has and :func:`enrich` has not."""
-    unknown = [option for option in options if option in ("w", "threads", "space", "device")]
-    if unknown:
-        raise ConfigError(f"{unknown[0]}: not an option on Spark, where it is chosen by enrich")
-    embedded = [option for option in options if option in ("ordered", "shed", "keep")]
-    if embedded:
-        raise ConfigError(f"{embedded[0]}: an option of the embedded SemiStreamJoin only, not of enrich")
-    if options.get("migration") == "three-cycle":
-        raise ConfigError("migration: three-cycle needs three turns of one join; on Spark only rolling makes sense")
-
-
-def decided(algorithm: str, store: MasterStore, pending: str, options: Mapping[str, Any]) -> Decision:
-    """The algorithm that all workers run, and why; an error if it cannot do what ``pending`` and options ask for."""
-    check_options(options)
+def choose_algorithm(algorithm: str, store: MasterStore, pending: str, options: Mapping[str, Any]) -> Decision:
+    """Return the algorithm that all workers run, and why; raise an error if it does not work with the arguments."""
+    _check_options(options)
     if algorithm == AUTO:
-        check_free(option for option in options if option not in ANY)
-        return as_it_is(store, wheel=_WHEEL if pending == "carry" else "")
+        check_free(option for option in options if option not in _WITH_ANY_ALGORITHM)
+        return as_it_is(store, wheel=_CARRY_NEEDS_WHEEL if pending == "carry" else "")
     name = one_of("algorithm", algorithm, (AUTO, *ALGORITHMS))
     if pending == "carry" and not ALGORITHMS[name].turns:
         able = [other.name for other in ALGORITHMS.values() if other.turns]
@@ -51,3 +40,15 @@ def decided(algorithm: str, store: MasterStore, pending: str, options: Mapping[s
             f"{name} works with 'drain'"
         )
     return Decision(name, {}, "it was asked for")
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that a ``SemiStreamJoin`` has and :func:`enrich` has not."""
+    chosen_here = [option for option in options if option in _NOT_ON_SPARK]
+    if chosen_here:
+        raise ConfigError(f"{chosen_here[0]}: not an option on Spark, where enrich chooses it")
+    embedded = [option for option in options if option in _EMBEDDED_ONLY]
+    if embedded:
+        raise ConfigError(f"{embedded[0]}: an option of the embedded SemiStreamJoin only, not of enrich")
+    if options.get("migration") == "three-cycle":
+        raise ConfigError("migration: three-cycle needs three turns of one join; on Spark only rolling makes sense")

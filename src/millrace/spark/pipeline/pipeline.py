@@ -27,7 +27,7 @@ from millrace.core.errors import MillraceError
 from millrace.master.manifest import is_store
 from millrace.master.store import MasterStore
 from millrace.spark.build_master import build_master
-from millrace.spark.enrichment.enrich_planning import enrich
+from millrace.spark.enrich import enrich
 from millrace.spark.error_messages import SPARK_ERRORS, readable
 from millrace.spark.pipeline.pipeline_check import PipelineError, checked
 from millrace.spark.pipeline.pipeline_keys import WITH_COLUMNS, label, listed

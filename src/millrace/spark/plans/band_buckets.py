@@ -1,4 +1,4 @@
-"""Bands on Spark: which buckets rows go to, so that every pair meets in exactly one.
+"""Bands on Spark: the buckets that rows go to, so that every matching pair is together in exactly one bucket.
 
 ::
 
@@ -6,8 +6,8 @@
     left rows          [──·──]                            a left row to all that its interval touches:
                               [──·──]                     this one to two
 
-A left row reaches from its value plus ``low`` to its value plus ``high``. Buckets are numbered by a function that never
-descends, so the bucket of every partner is among those of the interval's ends, whatever is rounded on the way.
+A left row reaches from its value plus ``low`` to its value plus ``high``. The number of a bucket never decreases from a
+value to a greater one, so the bucket of every partner lies between those of the interval's ends, whatever is rounded.
 """
 
 from __future__ import annotations
@@ -30,21 +30,27 @@ Values = npt.NDArray[Any]
 _LONG = np.iinfo(np.int64)
 _FARTHEST = 1 << 62
 _GREATEST = sys.float_info.max
-_SPACIOUS = 4
-"""How many times as wide as the band a bucket is: the wider, the fewer left rows go to two."""
+_BANDS_PER_BUCKET = 4
+"""Width of a bucket in widths of the band: the wider, the fewer left rows go to two buckets."""
 
 
-@dataclass(frozen=True)
-class Band:
+@dataclass(frozen=True, repr=False)
+class BucketedBand:
     """``left + low <= right <= left + high``, in the unit of the columns' values."""
 
     low: float
     high: float
     width: float
+    """Width of a bucket."""
     floating: bool
+    """Whether the values are doubles rather than integers."""
+
+    def __repr__(self) -> str:
+        """Return the text that identifies the band in checkpoints, which must not change."""
+        return f"Band(low={self.low!r}, high={self.high!r}, width={self.width!r}, floating={self.floating!r})"
 
     @staticmethod
-    def of(band: Any, type_: pa.DataType) -> Band:
+    def of(band: Any, type_: pa.DataType) -> BucketedBand:
         """Read the argument as users write it, for columns of this type."""
         if not isinstance(band, tuple | list) or len(band) != 2:
             raise ConfigError(f"band: expected (low, high), the least and the most of right - left; got {band!r}")
@@ -53,25 +59,25 @@ class Band:
         if low > high:
             raise ConfigError(f"band: expected (low, high) with low not above high; got {band!r}")
         if floating:
-            farthest = max(abs(low), abs(high))  # where rounding tells low from high, no more than this is between them
-            return Band(low, high, min(max(_SPACIOUS * (high - low), farthest) or 1.0, _GREATEST), True)
-        return Band(low, high, min(_SPACIOUS * (high - low + 1), _LONG.max), False)
+            farthest = max(abs(low), abs(high))  # the rounded ends of an interval are no farther apart
+            return BucketedBand(low, high, min(max(_BANDS_PER_BUCKET * (high - low), farthest) or 1.0, _GREATEST), True)
+        return BucketedBand(low, high, min(_BANDS_PER_BUCKET * (high - low + 1), _LONG.max), False)
 
     def values(self, column: pa.Array) -> Values:
-        """What the band is about, as 64-bit numbers; anything where the column is null."""
+        """Return the values of a column as 64-bit numbers; any number where the column is null."""
         if self.floating:
             return np.asarray(column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
         return KeyCoder([column.type]).codes([column])[0]
 
     def reach(self, values: Values) -> tuple[Values, Values]:
-        """The least and the greatest partner a left row may have."""
+        """Return the least and the greatest value that a partner of each left row may have."""
         if self.floating:
             with np.errstate(over="ignore"):
                 return values + self.low, values + self.high
         return _moved(values, int(self.low)), _moved(values, int(self.high))
 
-    def hopeless(self, values: Values, reaching: bool) -> npt.NDArray[np.bool_]:
-        """Rows that cannot have a partner: NaN, and left rows that reach only beyond 64 bits."""
+    def without_partner(self, values: Values, reaching: bool) -> npt.NDArray[np.bool_]:
+        """Return which rows cannot have a partner: NaN, and left rows that reach only beyond 64 bits."""
         if self.floating:
             return np.asarray(np.isnan(values))
         none = np.zeros(len(values), np.bool_)
@@ -84,15 +90,15 @@ class Band:
         return none
 
     def buckets(self, values: Values) -> npt.NDArray[np.int64]:
-        """The bucket of each value; never descends from a value to a greater one."""
+        """Return the bucket of each value; it never decreases from a value to a greater one."""
         if self.floating:
-            finite = np.clip(values, -_GREATEST, _GREATEST)  # a sum that left the doubles is not far from where it was
+            finite = np.clip(values, -_GREATEST, _GREATEST)  # a sum may have overflowed to infinity
             with np.errstate(over="ignore"):
                 return np.clip(np.floor(finite / self.width), -_FARTHEST, _FARTHEST).astype(np.int64)
         return np.asarray(np.floor_divide(values, np.int64(self.width)))
 
     def copies(self, values: Values) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Every bucket each left row goes to, as (row, bucket)."""
+        """Return every bucket that each left row goes to, as rows and buckets of equal length."""
         low, high = self.reach(values)
         first, last = self.buckets(low), self.buckets(high)
         counts = last - first + 1
@@ -102,14 +108,14 @@ class Band:
 
 
 def _moved(values: Values, by: int) -> Values:
-    """The sum, kept within 64 bits."""
+    """Return the sums, limited to 64 bits."""
     if by >= 0:
         return np.where(values > _LONG.max - by, _LONG.max, values + np.int64(by))
     return np.where(values < _LONG.min - by, _LONG.min, values + np.int64(by))
 
 
 def _in_units(end: Any, type_: pa.DataType) -> Any:
-    """One end of the band as a number in the column's unit."""
+    """Return one end of the band as a number in the column's unit."""
     if pa.types.is_floating(type_):
         if isinstance(end, int | float) and not isinstance(end, bool) and math.isfinite(end):
             return float(end)

@@ -1,4 +1,4 @@
-"""The stateful part of a join of several streams: in each cell of a grid, rows find those of all other inputs.
+"""A block of new rows of several streams in one cell of the grid, joined with the rows of earlier blocks.
 
 ::
 
@@ -17,91 +17,98 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from millrace.spark.plans.hypercube_plan import Along, HypercubePlan
-from millrace.spark.plans.stream_join_plan import SortedRows
-from millrace.spark.state.sorted_runs import Runs
-from millrace.spark.tasks.sorted_match import at_once, pairs, ranges
-from millrace.spark.tasks.stateful_join import Operator
-from millrace.spark.transport.output_files import WayOut
+from millrace.spark.plans.hypercube_plan import HypercubePlan, JoinStep
+from millrace.spark.state.coded_rows import CodedRows
+from millrace.spark.state.sorted_runs import SortedRuns
+from millrace.spark.tasks.hypercube_rows import HypercubeRows
+from millrace.spark.tasks.sorted_match import code_ranges, pairs, pairs_in
 
-Found = dict[int, pa.RecordBatch]
-"""Combinations of rows: by input, row i of each belongs to row i of the others. Codes are in front."""
+Combinations = dict[int, pa.RecordBatch]
+"""Combined rows, by input: row i of each belongs to row i of the others. Codes are in front."""
 
 
-class Cell(Operator):
-    """Several inputs in one cell."""
+class HypercubeJoin:
+    """The join of several streams in one cell."""
 
-    _plan: HypercubePlan
+    def __init__(self, plan: HypercubePlan) -> None:
+        self.layout = HypercubeRows(plan)
+        self._plan = plan
 
-    def __init__(self, plan: HypercubePlan, way: WayOut) -> None:
-        super().__init__(plan, [f"input{number}" for number in range(len(plan.schemas))], way)
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the inputs' state variables."""
+        return tuple(f"input{number}" for number in range(len(self._plan.schemas)))
 
-    def _met(self, new: list[SortedRows], kept: list[Runs]) -> Iterator[pa.RecordBatch]:
+    def join(self, new: list[CodedRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
+        """Yield each new combination once; add the new rows of an input to those that are kept after its turn."""
         for number, (rows, runs) in enumerate(zip(new, kept, strict=True)):
             others = [each for each in kept if each is not runs]
             if len(rows.rows) and all(each.rows for each in others):
-                yield from self._with_all({number: rows.rows}, self._plan.ways[number], kept)
+                yield from self._with_all({number: rows.rows}, self._plan.steps[number], kept)
             runs.add(rows)
 
-    def _with_all(self, found: Found, ways: Sequence[Along], kept: list[Runs]) -> Iterator[pa.RecordBatch]:
-        """What is found, with partners from all inputs that are still ahead: a block at a time goes on to the next."""
-        if not ways:
-            yield self._joined(found)
+    def _with_all(
+        self, found: Combinations, steps: Sequence[JoinStep], kept: list[SortedRuns]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the combinations with partners from all other inputs; a block at a time goes on to the next step."""
+        if not steps:
+            yield self._output(found)
             return
-        held: list[Found] = []
+        pending: list[Combinations] = []
         size = 0
-        for more in self._with_next(found, ways[0], kept[ways[0].target]):
-            held.append(more)
+        for more in self._with_next(found, steps[0], kept[steps[0].target]):
+            pending.append(more)
             size += _nbytes(more)
             if size >= self._plan.block_bytes:
-                yield from self._with_all(_in_one(held), ways[1:], kept)
-                held, size = [], 0
-        if held:
-            yield from self._with_all(_in_one(held), ways[1:], kept)
+                yield from self._with_all(_concatenated(pending), steps[1:], kept)
+                pending, size = [], 0
+        if pending:
+            yield from self._with_all(_concatenated(pending), steps[1:], kept)
 
-    def _with_next(self, found: Found, way: Along, runs: Runs) -> Iterator[Found]:
-        """What is found, with its partners from one more input."""
-        codes = self._plan.codes(found[way.origin], way.ours)
+    def _with_next(self, found: Combinations, step: JoinStep, runs: SortedRuns) -> Iterator[Combinations]:
+        """Yield the combinations with their partners from one more input."""
+        codes = self.layout.codes(found[step.origin], step.origin_attribute)
         order = np.argsort(codes, kind="stable")
         codes = codes[order]
-        in_order = way.theirs == self._plan.attributes[way.target][0]
-        for chunk in runs.facing(codes) if in_order else runs.all():
+        in_order = step.target_attribute == self._plan.attributes[step.target][0]
+        for chunk in runs.overlapping(codes) if in_order else runs.all():
             if in_order:
                 theirs, places = chunk.codes, np.arange(len(chunk.codes), dtype=np.int32)
             else:
-                theirs = self._plan.codes(chunk.rows, way.theirs)
+                theirs = self.layout.codes(chunk.rows, step.target_attribute)
                 places = np.argsort(theirs, kind="stable").astype(np.int32)
                 theirs = theirs[places]
             first, last = np.searchsorted(codes, theirs[0], "left"), np.searchsorted(codes, theirs[-1], "right")
-            most = at_once(self._plan.block_bytes // 4, chunk.rows, *found.values())
-            for ours, partners in pairs(*ranges(codes[first:last], theirs), places, most):
+            most = pairs_in(self._plan.block_bytes // 4, chunk.rows, *found.values())
+            for ours, partners in pairs(*code_ranges(codes[first:last], theirs), places, most):
                 picked = pa.array(order[first:last][ours])
                 more = {number: rows.take(picked) for number, rows in found.items()}
-                more[way.target] = chunk.rows.take(pa.array(partners))
-                more = self._verified(more, way)
-                if len(more[way.target]):
+                more[step.target] = chunk.rows.take(pa.array(partners))
+                more = self._verified(more, step)
+                if len(more[step.target]):
                     yield more
 
-    def _verified(self, found: Found, way: Along) -> Found:
-        """Those whose keys are equal and not only their codes."""
-        coder = self._plan.coders[way.ours.dimension]
+    def _verified(self, found: Combinations, step: JoinStep) -> Combinations:
+        """Return the combinations whose keys are equal, not only their codes."""
+        coder = self._plan.coders[step.origin_attribute.dimension]
         if coder.exact:
             return found
-        ours, theirs = self._plan.key(found[way.origin], way.ours), self._plan.key(found[way.target], way.theirs)
+        ours = self.layout.key(found[step.origin], step.origin_attribute)
+        theirs = self.layout.key(found[step.target], step.target_attribute)
         same = coder.equal(ours, theirs)
         return found if same.all() else {number: rows.filter(pa.array(same)) for number, rows in found.items()}
 
-    def _joined(self, found: Found) -> pa.RecordBatch:
-        """Output rows: the columns of all inputs that come out, in order."""
-        wanted = enumerate(self._plan.wanted)
-        return self._plan.output([found[number].column(1 + place) for number, places in wanted for place in places])
+    def _output(self, found: Combinations) -> pa.RecordBatch:
+        """Return output rows: the columns of all inputs that come out, in order."""
+        by_input = enumerate(self._plan.output_places)
+        return self.layout.output([found[number].column(1 + place) for number, places in by_input for place in places])
 
 
-def _nbytes(found: Found) -> int:
+def _nbytes(found: Combinations) -> int:
     return sum(rows.nbytes for rows in found.values())
 
 
-def _in_one(held: list[Found]) -> Found:
-    if len(held) == 1:
-        return held[0]
-    return {number: pa.concat_batches([each[number] for each in held]) for number in held[0]}
+def _concatenated(pending: list[Combinations]) -> Combinations:
+    if len(pending) == 1:
+        return pending[0]
+    return {number: pa.concat_batches([each[number] for each in pending]) for number in pending[0]}

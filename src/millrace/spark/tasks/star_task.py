@@ -1,8 +1,7 @@
-"""Several joins in one task, one behind the other: no shuffle and no way through Java between them."""
+"""A task of ``enrich_star``: several joins in a row, with no shuffle and no way through Java between them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,21 +11,24 @@ from millrace.semistream.join import SemiStreamJoin
 from millrace.semistream.output.output_columns import Batches
 from millrace.semistream.star.chain import Chain
 from millrace.spark import arrow_types as types
-from millrace.spark.plans.enrich_plan import JoinPlan
-from millrace.spark.task_metrics import Meter, metrics_row, with_metrics
+from millrace.spark.metrics.enrich_metrics import JoinMeter
+from millrace.spark.metrics.metric_fields import metrics_row, with_metrics
+from millrace.spark.plans.enrich_plan import EnrichPlan
+from millrace.spark.state.soft_cache import keep_cache, recall_cache
+from millrace.spark.tasks.task_join import stream_batches, task_join
 
 
-def drain(plans: dict[str, JoinPlan], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take the rows of one task through the masters, each as a whole. Runs in a Python worker."""
+def drain_star(plans: dict[str, EnrichPlan], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join the rows of one task with all masters, each as a whole; yield the output followed by a row of metrics."""
     every = list(plans.values())
     first, last = every[0], every[-1]
     joins: dict[str, SemiStreamJoin] = {}
     chain: MeteredChain | None = None
-    for batch in first.arriving(batches):
+    for batch in stream_batches(first, batches):
         if chain is None:
             for name, plan in plans.items():
-                joins[name] = plan.join(None)
-                plan.recall(joins[name], None)
+                joins[name] = task_join(plan, None)
+                recall_cache(plan, joins[name], None)
             chain = MeteredChain(joins)
         for out in chain.push(batch):
             yield with_metrics(types.conform(out, last.sent_schema))
@@ -35,32 +37,27 @@ def drain(plans: dict[str, JoinPlan], batches: Iterator[pa.RecordBatch]) -> Iter
     for out in chain.finish():
         yield with_metrics(types.conform(out, last.sent_schema))
     for name, plan in plans.items():
-        plan.keep(joins[name], None)
-    yield metrics_row(last.sent_schema, chain.numbers())
+        keep_cache(plan, joins[name], None)
+    yield metrics_row(last.sent_schema, chain.metrics_line())
 
 
 class MeteredChain(Chain):
-    """A chain that knows how long each of its joins was at work."""
+    """A chain that measures how long each of its joins runs."""
 
     def __init__(self, joins: Mapping[str, SemiStreamJoin]) -> None:
         super().__init__(joins)
-        self._meters = [Meter(join) for join in self.joins]
-        self._busy = [0.0] * len(self.joins)
+        self._meters = [JoinMeter(join, running=False) for join in self.joins]
 
-    def numbers(self) -> list[float]:
-        """The metrics of all joins, one after the other."""
-        numbers: list[float] = []
-        for meter, busy in zip(self._meters, self._busy, strict=True):
-            meter.away = time.perf_counter() - meter.began - busy
-            numbers += meter.numbers()
-        return numbers
+    def metrics_line(self) -> str:
+        """Return the metrics of all joins, in one line."""
+        return " ".join(meter.metrics().line() for meter in self._meters)
 
     def _of(self, place: int, call: Callable[..., Batches], *arguments: Any) -> Batches:
-        work = super()._of(place, call, *arguments)
+        work, meter = super()._of(place, call, *arguments), self._meters[place]
         while True:
-            began = time.perf_counter()
+            meter.resume()
             batch = next(work, None)
-            self._busy[place] += time.perf_counter() - began
+            meter.pause()
             if batch is None:
                 return
             yield batch
