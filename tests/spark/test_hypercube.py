@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_meeting import OnDisk
-from test_wheelwork import FakeHandle
+from test_carry_operator import FakeHandle
+from test_pair_join import OnDisk
 
 from millrace.adaptive.multiway.join_tree import JoinTree
 from millrace.core.errors import SchemaError, StateError

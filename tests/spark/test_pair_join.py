@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from test_wheelwork import FakeHandle
+from test_carry_operator import FakeHandle
 
 from millrace.core.errors import StateError
 from millrace.spark.metrics.stream_join_metrics import stream_join_metrics
