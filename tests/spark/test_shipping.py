@@ -6,10 +6,11 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.serializers import CloudPickleSerializer
+from pyspark import cloudpickle
 
 import millrace.spark
 from millrace.worker import row_files, shipping
@@ -17,10 +18,11 @@ from millrace.worker.shipping import in_worker
 
 
 def test_a_function_is_sent_by_its_name_and_not_by_its_code() -> None:
-    sent = CloudPickleSerializer().dumps(in_worker(row_files.read_rows))
+    pickle: Any = cloudpickle
+    sent = pickle.dumps(in_worker(row_files.read_rows))
     assert b"millrace.worker.row_files" in sent
     assert b"open_stream" not in sent
-    assert list(CloudPickleSerializer().loads(sent)(iter(()))) == []
+    assert list(pickle.loads(sent)(iter(()))) == []
 
 
 def test_a_function_that_workers_cannot_import_is_refused() -> None:

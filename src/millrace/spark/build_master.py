@@ -106,7 +106,7 @@ def _write_shards(df: DataFrame, plan: ShardPlan) -> list[WrittenShard]:
     by_shard = columns.withColumn(SHARD, shard).repartitionById(plan.shards, SHARD).drop(SHARD)
     rows = by_shard.mapInArrow(in_worker(write_shard, plan), WRITTEN).collect()
     written = {row.shard: WrittenShard(**json.loads(row.written)) for row in rows}
-    return [  # Spark runs no task where it knows that there are no rows
+    return [  # Spark runs no task for a partition that certainly has no rows
         written[number] if number in written else written_shard(plan, number, iter(())) for number in range(plan.shards)
     ]
 

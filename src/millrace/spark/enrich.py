@@ -65,7 +65,7 @@ def enrich(
     suffix
         Appended to master columns whose name the DataFrame has too; without it that is an error.
     where
-        A condition that a pair has to meet beside having the same key, such as :func:`millrace.band`; with ``drain``.
+        A condition on matching pairs, beside the equal key, such as :func:`millrace.band`; with ``drain``.
     turns
         With ``carry``: micro-batches in which the wheel turns once. With more, each micro-batch scans less, and more
         tuples wait and are written to the state.

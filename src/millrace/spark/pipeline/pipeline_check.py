@@ -228,7 +228,7 @@ class _Check:
         self._sink_and_checkpoint(table)
 
     def _sink_and_checkpoint(self, table: dict[str, Any]) -> None:
-        """Check that the output is of the same query: the file sink knows micro-batches by their number only."""
+        """Check that the output is of the same query: the file sink tells micro-batches apart by number only."""
         path, checkpoint = table.get("path"), table.get("checkpoint", self.tables.get("checkpoint"))
         if table.get("format") not in FILES or path is None or checkpoint is None:
             return

@@ -9,7 +9,7 @@ value:
 ``rows <start>``
     the tuples of a chunk as they came; written once
 ``cache``
-    what the cache has learned; written when it has changed enough
+    the keys and rows of the cache; written when they have changed enough
 
 Of the last two there are copies on the executor's disk (:mod:`millrace.spark.state.local_copies`).
 """
@@ -155,7 +155,7 @@ class CarryState:
             self._chunks[start] = _StoredChunk(entry.length, entry.digest, still, slots)
 
     def save(self, join: SemiStreamJoin, timer: int, now: int) -> None:
-        """Write down which tuples wait now and, if it is worth it, what the cache has learned."""
+        """Write down which tuples wait now and, if it has changed enough, the cache."""
         before = self._cache
         cache = io.BytesIO()
         if worth_keeping(join) and join.keep_cache(cache):

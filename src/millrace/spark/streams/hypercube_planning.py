@@ -16,8 +16,17 @@ from millrace.core.errors import ConfigError, SchemaError
 from millrace.rows.key_codes import KeyCoder
 from millrace.spark import arrow_types as types
 from millrace.spark.plans.hypercube_plan import Attribute, HypercubePlan, JoinStep
-from millrace.spark.streams import stream_inputs as inputs
 from millrace.spark.streams.hypercube_parts import grid_parts
+from millrace.spark.streams.stream_inputs import (
+    check_inputs,
+    common_type,
+    join_packed,
+    name_folding,
+    names_of_shards,
+    output_field,
+    shard_count,
+    task_memory,
+)
 from millrace.spark.tasks.hypercube_join import HypercubeJoin
 from millrace.spark.tasks.pack_rows import pack_hypercube_input
 from millrace.worker.shipping import in_worker
@@ -36,7 +45,7 @@ def join_hypercube(
     """Join all inputs in one stateful operator."""
     tree = _tree(frames, on)
     ordered = {each: frames[each] for each in tree.names}
-    inputs.check_inputs(ordered)
+    check_inputs(ordered)
     schemas = [types.arrow_schema(df.schema, each) for each, df in ordered.items()]
     for relation, (schema, df) in enumerate(zip(schemas, ordered.values(), strict=True)):
         tree.check(relation, schema)
@@ -48,13 +57,13 @@ def join_hypercube(
         tree,
         schemas,
         _sizes(tree, sizes),
-        inputs.shard_count(spark, shards),
-        partial(inputs.names_of_shards, spark),
-        inputs.task_memory(spark, memory),
+        shard_count(spark, shards),
+        partial(names_of_shards, spark),
+        task_memory(spark, memory),
         types.sent_schema(output),
     )
     packers = [in_worker(pack_hypercube_input, plan, relation) for relation in range(len(ordered))]
-    return inputs.join_packed(ordered, packers, HypercubeJoin(plan), output, name)
+    return join_packed(ordered, packers, HypercubeJoin(plan), output, name)
 
 
 def hypercube_plan(
@@ -154,7 +163,7 @@ def _key_types(tree: JoinTree, schemas: Sequence[pa.Schema], classes: dict[End, 
         for end, columns in zip(edge.ends, edge.columns, strict=True):
             mine = [schemas[end.relation].field(column).type for column in columns]
             so_far = shared.get(number, mine)
-            both = [inputs.common_type(one, other) for one, other in zip(so_far, mine, strict=True)]
+            both = [common_type(one, other) for one, other in zip(so_far, mine, strict=True)]
             if None in both:
                 at = both.index(None)
                 raise SchemaError(
@@ -188,7 +197,7 @@ def _output(
     frames: Mapping[str, DataFrame], tree: JoinTree, schemas: Sequence[pa.Schema], suffix: str | None
 ) -> StructType:
     """Return the output's fields. A name that an earlier input has gets its input's name in front, or the suffix."""
-    folded = inputs.name_folding(next(iter(frames.values())).sparkSession)
+    folded = name_folding(next(iter(frames.values())).sparkSession)
     fields: dict[str, StructField] = {}
     for relation, (each, df) in enumerate(frames.items()):
         for place in tree.columns_out(relation, schemas[relation]):
@@ -198,5 +207,5 @@ def _output(
                 name = f"{each}_{name}" if suffix is None else name + suffix
             if folded(name) in fields:
                 raise SchemaError(f"output: there are two columns {name!r}; rename one, or choose another suffix")
-            fields[folded(name)] = inputs.output_field(field, name, _joined_on(tree, relation))
+            fields[folded(name)] = output_field(field, name, _joined_on(tree, relation))
     return StructType(list(fields.values()))

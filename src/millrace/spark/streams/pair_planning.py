@@ -15,7 +15,16 @@ from millrace.rows.key_codes import KeyCoder
 from millrace.spark import arrow_types as types
 from millrace.spark.plans.band_buckets import BucketedBand
 from millrace.spark.plans.pair_plan import LEFT, RIGHT, SIDES, PairPlan
-from millrace.spark.streams import stream_inputs as inputs
+from millrace.spark.streams.stream_inputs import (
+    check_inputs,
+    common_type,
+    join_packed,
+    name_folding,
+    names_of_shards,
+    output_field,
+    shard_count,
+    task_memory,
+)
 from millrace.spark.tasks.pack_rows import pack_pair_input
 from millrace.spark.tasks.pair_join import PairJoin
 from millrace.worker.shipping import in_worker
@@ -35,10 +44,10 @@ def join_pair(
 ) -> DataFrame:
     """Join two DataFrames in one stateful operator."""
     frames: dict[str, Any] = dict(zip(SIDES, (left, right), strict=True))
-    inputs.check_inputs(frames)
+    check_inputs(frames)
     plan, output = pair_plan(left, right, on, band, shards, memory, columns, suffix)
     packers = [in_worker(pack_pair_input, plan, side) for side in (LEFT, RIGHT)]
-    return inputs.join_packed(frames, packers, PairJoin(plan), output, name)
+    return join_packed(frames, packers, PairJoin(plan), output, name)
 
 
 def pair_plan(
@@ -84,8 +93,8 @@ def pair_plan(
         ),
         band=bucketed,
         right_columns=tuple(right.columns.index(column) for column in right_columns),
-        names=inputs.names_of_shards(left.sparkSession, inputs.shard_count(left.sparkSession, shards)),
-        memory=inputs.task_memory(left.sparkSession, memory),
+        names=names_of_shards(left.sparkSession, shard_count(left.sparkSession, shards)),
+        memory=task_memory(left.sparkSession, memory),
         sent=types.sent_schema(output).serialize().to_pybytes(),
     )
     return plan, output
@@ -100,7 +109,7 @@ def _equal(spec: JoinSpec, band: Any) -> list[tuple[str, str]]:
 def _shared(ours: str, theirs: str, schemas: list[pa.Schema], *, banded: bool) -> pa.Field:
     """Return the field as which two columns are compared."""
     one, other = schemas[LEFT].field(ours).type, schemas[RIGHT].field(theirs).type
-    shared = inputs.common_type(one, other, banded=banded)
+    shared = common_type(one, other, banded=banded)
     if shared is not None:
         return pa.field(ours, shared)
     raise SchemaError(
@@ -125,9 +134,9 @@ def _output(
     left: DataFrame, right: DataFrame, spec: JoinSpec, right_columns: list[str], suffix: str | None
 ) -> StructType:
     """Return the output's fields. A row that matches has its key."""
-    folded = inputs.name_folding(left.sparkSession)
+    folded = name_folding(left.sparkSession)
     taken = {folded(name) for name in left.columns}
-    fields = [inputs.output_field(field, field.name, spec.stream_key) for field in left.schema]
+    fields = [output_field(field, field.name, spec.stream_key) for field in left.schema]
     for column in right_columns:
         name = column + suffix if folded(column) in taken and suffix is not None else column
         if folded(name) in taken:
@@ -137,5 +146,5 @@ def _output(
                 f"columns=[…] or {advice}"
             )
         taken.add(folded(name))
-        fields.append(inputs.output_field(right.schema[column], name, spec.master_key))
+        fields.append(output_field(right.schema[column], name, spec.master_key))
     return StructType(fields)

@@ -23,7 +23,7 @@ class RoutedRows(NamedTuple):
 
 
 class RowLayout(ABC):
-    """What the stateful operator needs to know of the rows of a join."""
+    """What the stateful operator needs of the rows of a join."""
 
     plan: StreamJoinPlan
 
