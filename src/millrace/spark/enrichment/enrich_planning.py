@@ -158,10 +158,13 @@ def _output_fields(stream: StructType, added: list[Any], spec: JoinSpec, store: 
     ours = [
         StructField(f.name, f.dataType, not (types.is_simple(f.dataType) and never_null(f)), f.metadata) for f in stream
     ]
-    theirs = types.spark_fields(added, "master")
     sources = [store.schema.field(place).name for place in spec.master_columns(store.schema)]
-    for field, source in zip(theirs, sources, strict=True):
-        field.nullable = not (spec.how == "inner" and types.is_simple(field.dataType) and store.complete(source))
+    theirs = [
+        StructField(
+            f.name, f.dataType, not (spec.how == "inner" and types.is_simple(f.dataType) and store.complete(source))
+        )
+        for f, source in zip(types.spark_fields(added, "master"), sources, strict=True)
+    ]
     return StructType([*ours, *theirs])
 
 
