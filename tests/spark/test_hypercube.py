@@ -25,7 +25,7 @@ from millrace.core.errors import SchemaError, StateError
 from millrace.spark.metrics.stream_join_metrics import stream_join_metrics
 from millrace.spark.plans.hypercube_plan import HypercubePlan
 from millrace.spark.streams.hypercube_parts import grid_parts
-from millrace.spark.streams.hypercube_planning import hypercube_plan
+from millrace.spark.streams.named_inputs import hypercube_plan
 from millrace.spark.tasks.hypercube_join import HypercubeJoin
 from millrace.spark.tasks.pack_rows import pack_hypercube_input
 from millrace.spark.tasks.stream_join_operator import StreamJoinOperator

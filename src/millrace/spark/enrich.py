@@ -17,7 +17,7 @@ from millrace.semistream.conditions.condition import Condition
 from millrace.spark.enrichment.auto_algorithm import choose_algorithm
 from millrace.spark.enrichment.carry_query import carry
 from millrace.spark.enrichment.drain_query import drain_batch, drain_stream
-from millrace.spark.enrichment.enrich_planning import enrich_plan, open_store, with_condition
+from millrace.spark.enrichment.enrich_arguments import enrich_plan, open_store, with_condition
 from millrace.spark.metrics.metric_fields import PREFIX
 from millrace.spark.metrics.observe import is_observed
 

@@ -21,7 +21,7 @@ from millrace.semistream.star import arms as star_arms
 from millrace.semistream.star.arms import naming
 from millrace.spark.enrich import enrich
 from millrace.spark.enrichment.drain_query import drain_through
-from millrace.spark.enrichment.star_planning import PlannedArm, plan_arms, read_arms, task_groups
+from millrace.spark.enrichment.planned_arms import PlannedArm, plan_arms, read_arms, task_groups
 from millrace.spark.transport.routing import quoted
 
 

@@ -15,7 +15,7 @@ from millrace.semistream.choose.auto import AUTO
 from millrace.semistream.conditions.condition import Condition
 from millrace.spark.enrichment.auto_algorithm import choose_algorithm
 from millrace.spark.enrichment.carry_query import check_turns
-from millrace.spark.enrichment.enrich_planning import enrich_plan, open_store, with_condition
+from millrace.spark.enrichment.enrich_arguments import enrich_plan, open_store, with_condition
 from millrace.spark.tasks.task_join import task_join
 
 

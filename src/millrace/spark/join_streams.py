@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 from millrace.core.errors import ConfigError, SchemaError
 from millrace.core.spec import On
 from millrace.spark.metrics.metric_fields import PREFIX
-from millrace.spark.streams.hypercube_planning import join_hypercube
-from millrace.spark.streams.pair_planning import join_pair
+from millrace.spark.streams.named_inputs import join_hypercube
+from millrace.spark.streams.two_inputs import join_pair
 
 
 def join_streams(

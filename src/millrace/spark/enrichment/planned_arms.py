@@ -17,7 +17,7 @@ from millrace.semistream.star import arms as star_arms
 from millrace.semistream.star.arm_shares import Need, need_of, split
 from millrace.semistream.star.arms import Arm, naming
 from millrace.spark.enrichment.auto_algorithm import choose_algorithm
-from millrace.spark.enrichment.enrich_planning import SPARK_JOIN_KINDS, enrich_plan, tasks_sharing_memory
+from millrace.spark.enrichment.enrich_arguments import SPARK_JOIN_KINDS, enrich_plan, tasks_sharing_memory
 from millrace.spark.enrichment.least_memory import join_with_least_memory
 from millrace.spark.metrics.metric_fields import PREFIX
 from millrace.spark.metrics.observe import is_observed
