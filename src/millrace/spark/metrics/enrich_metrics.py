@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,11 @@ class EnrichMetrics:
     """Longest wait of a tuple, in cycles."""
     wheel: float = mean()
     """Position of the scan in the master, from 0 to 1."""
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> EnrichMetrics:
+        """Return the metrics with these values, which may have more fields."""
+        return EnrichMetrics(**{each.name: values[each.name] for each in ENRICH_METRICS.fields})
 
     def line(self) -> str:
         """Return the metrics as the text that a task sends."""
