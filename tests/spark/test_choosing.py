@@ -15,7 +15,7 @@ from millrace.core.errors import ConfigError, SchemaError
 from millrace.datasets import synthetic_master
 from millrace.master.store import MasterStore
 from millrace.spark import build_master, enrich, enrich_star, explain
-from millrace.spark.enrich.auto_algorithm import decided
+from millrace.spark.enrichment.auto_algorithm import choose_algorithm
 from millrace.spark.watch import observed
 
 ROWS, DOMAIN = 2_000, 3_500
@@ -38,18 +38,18 @@ def test_the_store_and_pending_decide(tmp_path: Path) -> None:
         indexed: MasterStore.build(synthetic_master(100), tmp_path / f"{indexed}", "key", index=indexed)
         for indexed in (True, False)
     }
-    assert decided("auto", stores[True], "drain", {}).algorithm == "lookup"
-    assert decided("auto", stores[False], "drain", {}).algorithm == "ssbj"
+    assert choose_algorithm("auto", stores[True], "drain", {}).algorithm == "lookup"
+    assert choose_algorithm("auto", stores[False], "drain", {}).algorithm == "ssbj"
     for store in stores.values():
-        chosen = decided("auto", store, "carry", {})
+        chosen = choose_algorithm("auto", store, "carry", {})
         assert chosen.algorithm == "ssbj"
         assert "wait for a turn" in chosen.why
     empty = MasterStore.build(stores[True].to_table().slice(0, 0), tmp_path / "empty", "key")
-    assert decided("auto", empty, "drain", {}).algorithm == "ssbj"
+    assert choose_algorithm("auto", empty, "drain", {}).algorithm == "ssbj"
     with pytest.raises(ConfigError, match="b, evict_every: algorithm='auto' chooses options itself"):
-        decided("auto", stores[True], "drain", {"where": None, "b": 5, "evict_every": 2})
+        choose_algorithm("auto", stores[True], "drain", {"where": None, "b": 5, "evict_every": 2})
     with pytest.raises(ConfigError, match="algorithm: expected one of 'auto', 'meshjoin'"):
-        decided("automatic", stores[True], "drain", {})
+        choose_algorithm("automatic", stores[True], "drain", {})
 
 
 @pytest.mark.thorough

@@ -21,7 +21,7 @@ from millrace.core.errors import (
 )
 from millrace.master.store import MasterStore
 from millrace.spark import build_master, enrich
-from millrace.spark.enrich.carry import spread
+from millrace.spark.transport.shard_names import shard_names
 from millrace.spark.watch import observed
 
 pytestmark = pytest.mark.sampled(4)
@@ -303,7 +303,7 @@ def test_bad_arguments(spark: SparkSession, place: Path) -> None:
     with pytest.raises(SchemaError, match="the stream's column 'NAME' and the master's 'name' differ in case only"):
         enrich(stream.withColumn("NAME", F.lit(1)), store, "key")
     for odd in ("a.b", "a`b"):
-        with pytest.raises(SchemaError, match=f"cannot hand the column '{odd}' to Python"):
+        with pytest.raises(SchemaError, match=f"cannot pass the column '{odd}' to Python"):
             enrich(stream.withColumn(odd, F.lit(1)), store, "key")
     twins = stream.select("*", F.lit(1).alias("twin"), F.lit(2).alias("TWIN"))
     with pytest.raises(SchemaError, match="stream: the columns 'twin' and 'TWIN' differ in case only"):
@@ -382,7 +382,7 @@ def test_carry_says_what_it_needs(spark: SparkSession, place: Path) -> None:
 
 def test_shards_are_spread_over_partitions_as_spark_hashes_them(spark: SparkSession) -> None:
     for shards, partitions in ((2, 2), (3, 3), (8, 8), (5, 2), (2, 200)):
-        names = spread(shards, partitions)
+        names = shard_names(shards, partitions)
         frame = spark.createDataFrame([(name,) for name in names], "name int")
         places = [row[0] for row in frame.select(F.pmod(F.hash("name"), F.lit(partitions))).collect()]
         assert max(places.count(place) for place in places) == -(-shards // partitions)

@@ -17,19 +17,19 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import StructType
-from test_meeting import OnDisk
-from test_wheelwork import FakeHandle
+from test_carry_operator import FakeHandle
+from test_pair_join import OnDisk
 
 from millrace.adaptive.conditions.join_tree import JoinTree
 from millrace.core.errors import SchemaError, StateError
-from millrace.spark.streams.hypercube import Cell
-from millrace.spark.streams.hypercube_plan import HypercubePlan
-from millrace.spark.streams.hypercube_shares import grid
-from millrace.spark.streams.named_inputs import planned
-from millrace.spark.streams.stateful_join import numbers, pack
-from millrace.spark.transport.output_files import WayOut
-from millrace.worker.handover import read_again
+from millrace.spark.metrics.stream_join_metrics import stream_join_metrics
+from millrace.spark.plans.hypercube_plan import HypercubePlan
+from millrace.spark.streams.hypercube_parts import grid_parts
+from millrace.spark.streams.named_inputs import hypercube_plan
+from millrace.spark.tasks.hypercube_join import HypercubeJoin
+from millrace.spark.tasks.pack_rows import pack_hypercube_input
+from millrace.spark.tasks.stream_join_operator import StreamJoinOperator
+from millrace.worker.row_files import read_rows
 
 CHAIN = [("a.x", "b.x"), ("b.y", "c.y")]
 STAR = [("a.x", "b.x"), ("a.y", "c.y"), ("a.z", "d.z")]
@@ -44,7 +44,7 @@ def plan_of(
 ) -> HypercubePlan:
     tree = JoinTree.of(on)
     weights = [1.0] * len(schemas) if sizes is None else sizes
-    return planned(
+    return hypercube_plan(
         tree, schemas, weights, shards, lambda cells: tuple(range(cells)), memory, tree.output_schema(schemas, None)
     )
 
@@ -63,19 +63,20 @@ class World:
 
     def batches(self, came: Inputs) -> Iterator[pa.RecordBatch]:
         sent = [
-            packed for side, name in enumerate(self.names) for packed in pack(self.plan, side, iter(came.get(name, [])))
+            packed
+            for side, name in enumerate(self.names)
+            for packed in pack_hypercube_input(self.plan, side, iter(came.get(name, [])))
         ]
         table = pa.Table.from_batches(sent)
         for cell in sorted(set(table["__millrace_shard"].to_pylist())):
             rows = table.filter(pc.equal(table["__millrace_shard"], cell)).to_pandas()
-            operator = Cell(self.plan, WayOut(StructType()))
+            operator = StreamJoinOperator(HypercubeJoin(self.plan))
             operator.init(self.states[cell])
             for each in operator.handleInputRows((cell,), iter([rows]), None):
                 if isinstance(each["__millrace"][0], str):
-                    told = map(float, each["__millrace"][0].split())
-                    self.numbers.update(dict(zip(numbers(self.names), told, strict=True)))
+                    self.numbers.update(stream_join_metrics(self.names).read(each["__millrace"][0]))
                 else:
-                    yield from read_again(iter([pa.RecordBatch.from_pandas(each)]))
+                    yield from read_rows(iter([pa.RecordBatch.from_pandas(each)]))
 
 
 def joined(on: list[Any], came: Inputs) -> Counter[str]:
@@ -291,7 +292,7 @@ def by_trying_all(had: list[frozenset[int]], sizes: list[int], dimensions: int, 
 def test_no_grid_has_fewer_rows_in_a_cell(had: list[frozenset[int]], sizes: list[int], cells: int) -> None:
     had = [*had, frozenset(range(3))]
     sizes = [*sizes, 7][: len(had)]
-    parts = grid(had, sizes, 3, cells)
+    parts = grid_parts(had, sizes, 3, cells)
     assert prod(parts) <= cells
     load = sum(size / prod(parts[d] for d in mine) for mine, size in zip(had, sizes, strict=True))
     assert load == pytest.approx(by_trying_all(had, sizes, 3, cells))

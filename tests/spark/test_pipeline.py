@@ -28,7 +28,7 @@ from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.spark import enrich
 from millrace.spark.pipeline import pipeline as pipelines
-from millrace.spark.pipeline.pipeline import Lines, Pipeline, PipelineError, readable
+from millrace.spark.pipeline.pipeline import Pipeline, PipelineError, TomlLines, readable
 
 ROOT = Path(__file__).parents[2]
 BRIEFLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for a Java that does not live long
@@ -131,7 +131,7 @@ x = 1
 [[several]]
 y = 2
 '''
-    lines = Lines(text).of
+    lines = TomlLines(text).of
     assert lines == {
         ("top",): 2,
         ("a",): 3,
@@ -156,7 +156,7 @@ y = 2
 
 
 def test_lines_of_nothing() -> None:
-    assert Lines("").find(("join", "on")) == 1
+    assert TomlLines("").find(("join", "on")) == 1
 
 
 # what can be wrong

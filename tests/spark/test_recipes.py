@@ -200,7 +200,7 @@ def test_a_stream_against_the_master(spark: SparkSession, warehouse: Path, tmp_p
 def test_what_a_stream_cannot_do(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
     stream = spark.readStream.format("rate").load().selectExpr("value as key", "timestamp")
     for call in (assign_keys, merge_keys):
-        with pytest.raises(ConfigError, match=r"handed out batch by batch; got a streaming DataFrame.*foreachBatch"):
+        with pytest.raises(ConfigError, match=r"assigned batch by batch; got a streaming DataFrame.*foreachBatch"):
             call(stream, tmp_path / "keys", on="key")
     for find in (find_duplicates, find_new):
         with pytest.raises(ConfigError, match=r"first_by: .* got a streaming DataFrame.*foreachBatch"):

@@ -9,7 +9,7 @@ import stream_joins
 from pyspark.sql import SparkSession
 
 from millrace.spark.session import BOUND_MB, BOUNDED, TRIM
-from millrace.worker import handover
+from millrace.worker import row_files
 
 
 def test_state_stores_are_bounded_and_give_back_what_they_free(spark: SparkSession) -> None:
@@ -38,11 +38,11 @@ def test_workers_that_read_rows_again_are_others_than_those_that_join(spark: Spa
     roles = {"reader": 0, "any": 0}
     for daemon in _daemons(spark):
         if b"pyspark.worker" in (daemon / "cmdline").read_bytes():
-            reader = f"{handover.ROLE}={handover.READER}".encode() in (daemon / "environ").read_bytes().split(b"\0")
+            reader = f"{row_files.ROLE}={row_files.READER}".encode() in (daemon / "environ").read_bytes().split(b"\0")
             assert ("llvmlite" in (daemon / "maps").read_text()) != reader
             roles["reader" if reader else "any"] += 1
     assert all(roles.values()), roles
-    assert handover.ROLE not in spark.sparkContext.environment
+    assert row_files.ROLE not in spark.sparkContext.environment
 
 
 def _daemons(spark: SparkSession) -> Iterator[Path]:

@@ -25,8 +25,8 @@ from typer.testing import CliRunner
 
 from millrace.cli.main import app
 from millrace.core.errors import ConfigError
+from millrace.spark.metrics.enrich_metrics import OBSERVED_NAMES
 from millrace.spark.quiet_session import check_java
-from millrace.spark.task_metrics import NAMES
 from millrace_bench.demo import demo_command as demo
 from millrace_bench.demo.fingerprint import fingerprint
 from millrace_bench.demo.warehouse import (
@@ -273,7 +273,7 @@ def test_the_check_finds_a_row_that_is_missing_or_strange(spark: SparkSession, t
 def test_a_moment_is_read_from_a_querys_progress() -> None:
     flow = {"tuples_in": 1000, "rows_out": 900, "unmatched": 0, "cache_hits": 600, "scanned_rows": 750, "wheel": 0.25}
     held = {"waiting": 100, "cached_keys": 50, "cache_bytes": 2000, "waiting_bytes": 5000, "memory_bytes": 9000}
-    told = {"join": dict.fromkeys(NAMES, 0) | flow | held}
+    told = {"join": dict.fromkeys(OBSERVED_NAMES, 0) | flow | held}
     progress = SimpleNamespace(batchId=3, batchDuration=2000, observedMetrics={"it": told})
     assert Moment.of(progress) == MOMENT
     progress.observedMetrics = {"it": {"join": None}}

@@ -13,10 +13,10 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from millrace.spark.task_metrics import NAMES
+from millrace.spark.metrics.enrich_metrics import OBSERVED_NAMES
 from millrace.spark.watch import FACTS, Board, observed, watch
 
-IDLE: dict[str, Any] = dict.fromkeys(NAMES)
+IDLE: dict[str, Any] = dict.fromkeys(OBSERVED_NAMES)
 """The numbers of a join that had nothing to do in a micro-batch."""
 
 

@@ -278,11 +278,11 @@ def _by(path: str, pending: str) -> str:
     from millrace.master.manifest import is_store
     from millrace.master.store import MasterStore
     from millrace.semistream.arguments import AUTO
-    from millrace.spark.enrich.auto_algorithm import decided
+    from millrace.spark.enrichment.auto_algorithm import choose_algorithm
 
     if not is_store(Path(path)):
         return "what suits the master once it is built"
-    chosen = decided(AUTO, MasterStore.open(path), pending, {})
+    chosen = choose_algorithm(AUTO, MasterStore.open(path), pending, {})
     return f"{chosen.algorithm} (chosen because {chosen.why})"
 
 

@@ -1,4 +1,4 @@
-"""Between Spark's types and Arrow's. Timestamps with a zone are kept in UTC, whatever the session's zone is."""
+"""Conversion between Spark's types and Arrow's. Timestamps with a zone are in UTC, whatever the session's zone is."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _SIMPLE = (
 
 
 def is_simple(type_: DataType) -> bool:
-    """Whether values of the type are numbers, text, bytes or moments, and not made of others."""
+    """Return whether values of the type are numbers, text, bytes, dates or times, rather than composed of others."""
     return type(type_) in _SIMPLE
 
 
 def blank(type_: pa.DataType) -> pa.Array:
-    """One row for a column that may not be null: zero, or nothing. Values made of others are null."""
+    """Return one row for a column that may not be null: zero or empty; null for values composed of others."""
     if pa.types.is_nested(type_) or pa.types.is_null(type_):
         return pa.nulls(1, type_)
     zeros = pa.py_buffer(bytes(32))
@@ -43,7 +43,7 @@ def blank(type_: pa.DataType) -> pa.Array:
 
 
 def arrow_schema(schema: StructType, what: str) -> pa.Schema:
-    """The Arrow schema Spark sends such rows in."""
+    """Return the Arrow schema in which Spark sends rows of these fields; ``what`` names them in errors."""
     try:
         return pa.schema([field.with_nullable(True) for field in to_arrow_schema(schema, timezone="UTC")])
     except (PySparkException, TypeError) as error:
@@ -51,7 +51,7 @@ def arrow_schema(schema: StructType, what: str) -> pa.Schema:
 
 
 def check_collation(field: StructField, what: str) -> None:
-    """Keys are compared byte by byte; an error if Spark would compare them otherwise."""
+    """Check that Spark compares a key column byte by byte, as the join does."""
     if isinstance(field.dataType, StringType) and field.dataType.collation not in (None, "UTF8_BINARY"):
         raise SchemaError(
             f"{what}: key column {field.name!r} has the collation {field.dataType.collation}, but keys are compared "
@@ -60,7 +60,7 @@ def check_collation(field: StructField, what: str) -> None:
 
 
 def spark_fields(schema: Iterable[pa.Field], what: str) -> list[StructField]:
-    """Spark's fields for Arrow's."""
+    """Return Spark's fields for Arrow's."""
     fields = []
     for field in schema:
         try:
@@ -74,12 +74,12 @@ def spark_fields(schema: Iterable[pa.Field], what: str) -> list[StructField]:
 
 
 def sent_schema(fields: StructType) -> pa.Schema:
-    """The Arrow types in which Spark takes rows of these fields back."""
+    """Return the Arrow schema in which Spark takes rows of these fields back."""
     return pa.schema([pa.field(f.name, to_arrow_type(f.dataType, timezone="UTC")) for f in fields])
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows in exactly these types, which differ at most in encoding."""
+    """Return the same rows in exactly these types, which differ from theirs at most in encoding."""
     if batch.schema.equals(schema):
         return batch
     columns = [

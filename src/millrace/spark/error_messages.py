@@ -1,4 +1,4 @@
-"""What Spark raises, in words for people: one message instead of stack traces, plans and identifiers."""
+"""Spark's errors in readable words: one message instead of stack traces, plans and identifiers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 SPARK_ERRORS = (PySparkException, Py4JError)
-"""What Spark raises in the driver."""
+"""The errors that Spark raises on the driver."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _NOISE = (
@@ -23,35 +23,36 @@ _NOISE = (
 
 
 def readable(error: BaseException) -> str:
-    """What an error of Spark says, without stack traces, plans and identifiers.
+    """Return the message of an error of Spark, without stack traces, plans and identifiers.
 
-    If a Python worker has raised it, it is what was raised there, which for an error of Millrace is its message.
+    For an error that a Python worker raised it is the message from there; for an error of Millrace, its own message.
     """
     text = str(error)
     if not isinstance(error, SPARK_ERRORS):
         return text
     if _TRACEBACK in text:
-        return _raised(text.rpartition(_TRACEBACK)[2])
-    said = _tidy(text)
+        return _from_traceback(text.rpartition(_TRACEBACK)[2])
+    message = _tidy(text)
     cause = getattr(error, "_cause", None)
     while cause is not None:
         if _TRACEBACK in str(cause):
             return readable(cause)
         deeper = _tidy(str(cause))
-        if deeper and deeper not in said:
-            said = f"{said} {deeper}"
+        if deeper and deeper not in message:
+            message = f"{message} {deeper}"
         cause = getattr(cause, "_cause", None)
-    return said or type(error).__name__
+    return message or type(error).__name__
 
 
 def _tidy(text: str) -> str:
-    for noise, instead in _NOISE:
-        text = re.sub(noise, instead, text, flags=re.DOTALL)
+    """Return a text without what only developers of Spark need."""
+    for noise, replacement in _NOISE:
+        text = re.sub(noise, replacement, text, flags=re.DOTALL)
     return text.strip()
 
 
-def _raised(traceback: str) -> str:
-    """The last line of a traceback, or its last lines if the message has several."""
+def _from_traceback(traceback: str) -> str:
+    """Return the message at the end of a traceback, in one line."""
     lines = traceback.splitlines()
     first = next((i for i, line in enumerate(lines) if line and not line[0].isspace()), 0)
     message = [lines[first]]

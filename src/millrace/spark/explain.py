@@ -1,4 +1,4 @@
-"""``explain``: what ``enrich`` with the same arguments is going to do, in words, before any query runs."""
+"""``explain``: what ``enrich`` with the same arguments will do, in words, before any query runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from millrace.core.spec import On
 from millrace.master.store import MasterStore
 from millrace.semistream.arguments import AUTO
 from millrace.semistream.conditions.condition import Condition
-from millrace.spark.enrich.auto_algorithm import decided
-from millrace.spark.enrich.carry import check_turns
-from millrace.spark.enrich.single import opened, planned, with_condition
+from millrace.spark.enrichment.auto_algorithm import choose_algorithm
+from millrace.spark.enrichment.carry_query import check_turns
+from millrace.spark.enrichment.enrich_arguments import enrich_plan, open_store, with_condition
+from millrace.spark.tasks.task_join import task_join
 
 
 def explain(
@@ -33,17 +34,16 @@ def explain(
     turns: int = 2,
     **options: Any,
 ) -> str:
-    """What :func:`enrich` with these arguments is going to do: which algorithm and why, and the join of one task.
+    """Return what :func:`enrich` with these arguments will do: which algorithm and why, and the join of one task.
 
-    Nothing runs. Arguments that cannot work are the same errors as there.
+    No query runs. Arguments that cannot work raise the same errors as there.
     """
-    store = opened(df, master, pending)
+    store = open_store(df, master, pending)
     options = {name: value for name, value in options.items() if name not in ("name", "scratch")}
     options = with_condition(options, where, pending)
-    chosen = decided(algorithm, store, pending, options)
-    plan, _ = planned(df, store, on, how, chosen.algorithm, memory, columns, suffix, None, options)
-    carried = pending == "carry"
-    join = plan.join(0 if plan.shards > 1 else None, check_turns(turns) if carried else 1)
+    chosen = choose_algorithm(algorithm, store, pending, options)
+    plan, _ = enrich_plan(df, store, on, how, chosen.algorithm, memory, columns, suffix, None, options)
+    join = task_join(plan, 0 if plan.shards > 1 else None, check_turns(turns) if pending == "carry" else 1)
     total = parse_size(memory, of=store.nbytes)
     part = (
         f"shard 0 of {plan.shards}, where {store.shard(0).rows:,} of {store.rows:,} rows are" if plan.shards > 1 else ""
@@ -59,6 +59,6 @@ def explain(
 
 
 _PENDING = {
-    "drain": "every micro-batch is completed before it ends; a query that is started again decides anew",
-    "carry": "tuples may wait for later micro-batches in the state of the query, which goes on with this algorithm",
+    "drain": "every micro-batch is completed before it ends; a query that is started again chooses anew",
+    "carry": "tuples may wait for later micro-batches in the state of the query, which keeps this algorithm",
 }

@@ -1,4 +1,4 @@
-"""A Spark on this machine that is seen and not heard: what it writes goes to a file."""
+"""A Spark session on this machine that writes nothing to the terminal: its messages go to a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def hush() -> None:
 
 @contextmanager
 def quiet_spark(name: str, cores: int, scratch: Path, log: Path) -> Iterator[SparkSession]:
-    """A session with so many cores; everything Spark and its workers write goes to ``log``."""
+    """Yield a session with so many cores; everything that Spark and its workers write goes to ``log``."""
     check_java()
     hush()
     settings = {
@@ -41,8 +41,8 @@ def quiet_spark(name: str, cores: int, scratch: Path, log: Path) -> Iterator[Spa
         "spark.local.dir": scratch,
         "spark.log.level": "ERROR",
     }
-    with _children_write_to(log), ThreadPoolExecutor(1) as aside:  # here, Spark would seize Ctrl-C
-        spark = aside.submit(session, name, master=f"local[{cores}]", **settings).result()
+    with _output_to(log), ThreadPoolExecutor(1) as thread:  # in the main thread, Spark would take over Ctrl-C
+        spark = thread.submit(session, name, master=f"local[{cores}]", **settings).result()
     try:
         yield spark
     finally:
@@ -51,9 +51,9 @@ def quiet_spark(name: str, cores: int, scratch: Path, log: Path) -> Iterator[Spa
 
 
 @contextmanager
-def _children_write_to(log: Path) -> Iterator[None]:
-    """Have processes started meanwhile write to a file."""
-    kept = os.dup(1), os.dup(2)
+def _output_to(log: Path) -> Iterator[None]:
+    """Have processes that are started inside write to a file."""
+    terminal = os.dup(1), os.dup(2)
     with log.open("ab") as file:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -62,20 +62,20 @@ def _children_write_to(log: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            for number, before in zip((1, 2), kept, strict=True):
+            for number, before in zip((1, 2), terminal, strict=True):
                 os.dup2(before, number)
                 os.close(before)
 
 
 def check_java() -> None:
-    """An error unless there is a Java that Spark can use."""
+    """Check that there is a Java that Spark can use."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
     how = "install it (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17)"
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
         raise ConfigError(f"Spark needs Java 17 or later, and {java!r} does not run: {how}") from None
-    found = re.search(r'version "(\d+)', said)
+    found = re.search(r'version "(\d+)', printed)
     if found and int(found[1]) < 17:
         raise ConfigError(f"Spark needs Java 17 or later, and {java!r} is version {found[1]}: {how}")

@@ -1,8 +1,8 @@
-"""The three transformations MESHJOIN was made for, as small functions on top of ``enrich``.
+"""The three transformations that MESHJOIN was made for, as small functions on top of ``enrich``.
 
-A warehouse gets a stream of changes and has to give every source key its own key, to recognise what it has already, and
-to pick out what it does not have yet. The last two work on streams and on batches; handing out keys writes to the key
-map and is done batch by batch, inside ``foreachBatch``.
+A warehouse gets a stream of changes and must assign a surrogate key to every source key, find the rows that it has
+already, and find those that are new. The last two work on streams and on batches; assigning keys writes to the key map
+and is done batch by batch, inside ``foreachBatch``.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from millrace.core.spec import JoinSpec, On
 from millrace.master.manifest import is_store
 from millrace.master.store import MasterStore
 from millrace.spark import arrow_types as types
-from millrace.spark import task_metrics as metrics
-from millrace.spark.enrich.single import enrich
+from millrace.spark.enrich import enrich
+from millrace.spark.metrics.metric_fields import PREFIX
 from millrace.spark.transport.routing import quoted
 
 _NUMBER = "__millrace_number"
@@ -40,14 +40,14 @@ _NUMBER = "__millrace_number"
 def assign_keys(
     batch: DataFrame, key_map: str | os.PathLike[str], on: On, surrogate: str = "sk", **options: Any
 ) -> DataFrame:
-    """The batch with a column of surrogate keys, in which keys that were never seen get the next numbers.
+    """Return the batch with a column of surrogate keys; keys that are not in the map get the next numbers.
 
     Parameters
     ----------
     batch
         A batch DataFrame; inside ``foreachBatch`` the one Spark gives.
     key_map
-        The store of source keys and their surrogate keys, which is made if it is not there.
+        The store of source keys and their surrogate keys, which is created if it does not exist.
     on
         Key column of both sides; several; or a mapping from the DataFrame's names to the map's.
     surrogate
@@ -57,12 +57,12 @@ def assign_keys(
 
     Notes
     -----
-    The numbers are in the map, on disk, before the batch is given out. A batch that is run again after a crash finds
-    its keys there and comes out the same. New keys are numbered in the order of the keys, so the numbers depend on the
+    The numbers are in the map, on disk, before the batch is returned. A batch that is run again after a crash finds
+    its keys there and has the same result. New keys are numbered in the order of the keys, so the numbers depend on the
     batches and not on how Spark cut them into tasks. A row whose key is null gets no number.
 
     The result is joined with the map as it is now: use it before the next batch changes the map. The batch is read
-    twice; persist it if it is dear to compute, and if it may come out differently the second time.
+    twice; persist it if it is expensive to compute, or if the second time may give other rows.
     """
     return enrich(batch, merge_keys(batch, key_map, on, surrogate, **options), on, "left", **options)
 
@@ -70,27 +70,27 @@ def assign_keys(
 def merge_keys(
     batch: DataFrame, key_map: str | os.PathLike[str], on: On, surrogate: str = "sk", **options: Any
 ) -> MasterStore:
-    """Give the keys of a batch that are not in the key map the next numbers, and return the map with them.
+    """Assign the next numbers to the keys of a batch that are not in the key map, and return the map with them.
 
-    Parameters are those of :func:`assign_keys`. The first number is 1. If there is no new key the map is left alone;
-    else it is written again, by the driver, which takes about a second for every ten million keys. Nobody sees it half
-    written, and of two who write to one map at the same time the second waits.
+    Parameters are those of :func:`assign_keys`. The first number is 1. Without new keys the map is left alone; else the
+    driver writes it again, which takes about a second for every ten million keys. Readers see the old map or the new
+    one, and of two writers to one map the second waits.
     """
     if batch.isStreaming:
         raise ConfigError(
-            "batch: surrogate keys are handed out batch by batch; got a streaming DataFrame. Call this inside "
-            "stream.writeStream.foreachBatch(…), with the batch Spark gives"
+            "batch: surrogate keys are assigned batch by batch; got a streaming DataFrame. Call this inside "
+            "stream.writeStream.foreachBatch(…), with the batch that Spark passes"
         )
     spec = JoinSpec.of(on)
     if surrogate in spec.master_key or surrogate in batch.columns:
         owner = "map's key" if surrogate in spec.master_key else "batch"
         raise SchemaError(f"surrogate: expected a name of its own; the {owner} has a column {surrogate!r} already")
     path = Path(os.path.realpath(key_map))
-    some = batch.select(*_columns(batch, spec.stream_key, "on")).dropna().distinct()
-    with _writing(path):
+    keys = batch.select(*_columns(batch, spec.stream_key, "on")).dropna().distinct()
+    with _write_lock(path):
         if is_store(path):
             store = _checked(MasterStore.open(path), spec, surrogate)
-            unseen = _arrow(enrich(some, store, on, "anti", **options), spec, store.schema)
+            unseen = _arrow(enrich(keys, store, on, "anti", **options), spec, store.schema)
             if not len(unseen):
                 return store
             last = max(0, pc.max(store.to_table()[surrogate]).as_py() or 0)
@@ -98,26 +98,26 @@ def merge_keys(
             return MasterStore.build(
                 rows, path, store.key, shards=store.shards, page_rows=store.manifest.page_rows, overwrite=True
             )
-        key_types = types.arrow_schema(some.schema, "batch").types
+        key_types = types.arrow_schema(keys.schema, "batch").types
         schema = pa.schema([*zip(spec.master_key, key_types, strict=True), (surrogate, pa.int64())])
-        return MasterStore.build(_numbered(_arrow(some, spec, schema), 0, schema), path, spec.master_key)
+        return MasterStore.build(_numbered(_arrow(keys, spec, schema), 0, schema), path, spec.master_key)
 
 
 def _arrow(keys: DataFrame, spec: JoinSpec, schema: pa.Schema) -> pa.Table:
-    """The keys, in the driver, under the names and in the order and types the map has for them."""
+    """Collect the keys on the driver, under the names and in the order and types that the map has for them."""
     key_schema = pa.schema(list(schema)[:-1])
     return keys.toArrow().rename_columns(list(spec.master_key)).select(key_schema.names).cast(key_schema)
 
 
 def _numbered(keys: pa.Table, last: int, schema: pa.Schema) -> pa.Table:
-    """The keys in their order, with the numbers after ``last``."""
+    """Return the keys in order, with the numbers after ``last``."""
     ordered = keys.sort_by([(name, "ascending") for name in keys.column_names])
     numbers = pa.array(np.arange(last + 1, last + 1 + len(keys)))
     return ordered.append_column(schema.names[-1], numbers).cast(schema)
 
 
 def _checked(store: MasterStore, spec: JoinSpec, surrogate: str) -> MasterStore:
-    """The store, if it is a key map: one number per key and nothing else."""
+    """Return the store, once it is known to be a key map: one number per key and nothing else."""
     if sorted(store.key) != sorted(spec.master_key) or store.schema.names != [*store.key, surrogate]:
         raise SchemaError(
             f"{store.path}: expected a key map with the key {', '.join(spec.master_key)} and the column {surrogate}; "
@@ -132,15 +132,15 @@ def _checked(store: MasterStore, spec: JoinSpec, surrogate: str) -> MasterStore:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Keep others from writing to the map between our look at its last number and our writing of the next."""
+def _write_lock(path: Path) -> Iterator[None]:
+    """Keep other processes from writing to the map between reading its last number and writing the next ones."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.writing").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-# what is there, and what is not
+# rows that the master has, and rows that it has not
 
 
 def find_duplicates(
@@ -151,27 +151,27 @@ def find_duplicates(
     first_by: str | Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """The rows whose key the master has already and, with ``first_by``, those a row of the same batch has come before.
+    """Return the rows whose key the master has already; with ``first_by``, also all but the first row of a new key.
 
     Parameters
     ----------
     df
         A streaming or batch DataFrame.
     master
-        The store of what is there.
+        The store of the rows that are known.
     on
         Key column of both sides; several; or a mapping from the DataFrame's names to the master's.
     first_by
-        For batches: the column, or columns, by which one row comes before another with the same key. They must tell the
-        rows of a key apart, or it is left to chance which of them is the first. A stream has no end at which this could
-        be decided: look at its batches inside ``foreachBatch``.
+        For batches: the column, or columns, that order the rows of a key. Rows of a key must differ in them; else
+        chance decides which is the first. A stream has no end at which this could be decided: call this function with
+        its batches inside ``foreachBatch``.
     **options
         Options of :func:`enrich`, such as ``memory``.
 
     Notes
     -----
-    Every row is either in the result of this function or in that of :func:`find_new`, if both are asked with the same
-    arguments. A key that is null is equal to none, so such rows are new.
+    With the same arguments, every row is either in the result of this function or in that of :func:`find_new`. A key
+    that is null equals no other, so such rows are new.
     """
     named = {"name": _name("duplicates", master), **options}
     if first_by is None:
@@ -189,9 +189,9 @@ def find_new(
     first_by: str | Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """The rows whose key the master does not have; with ``first_by``, of every such key only the first row.
+    """Return the rows whose key the master does not have; with ``first_by``, only the first row of every such key.
 
-    Parameters are those of :func:`find_duplicates`, which gives the other rows.
+    Parameters are those of :func:`find_duplicates`, which returns the other rows.
     """
     named = {"name": _name("new", master), **options}
     if first_by is not None:
@@ -200,10 +200,10 @@ def find_new(
 
 
 def _ranked(df: DataFrame, on: On, first_by: str | Sequence[str]) -> DataFrame:
-    """The rows numbered among those of the same key; a row without a key is its own first."""
+    """Return the rows numbered among those of the same key; every row without a key has the number 1."""
     if df.isStreaming:
         raise ConfigError(
-            "first_by: which row of a key comes first can be said of a batch; got a streaming DataFrame. Call this "
+            "first_by: the first row of a key can be found in a batch only; got a streaming DataFrame. Call this "
             "inside stream.writeStream.foreachBatch(…), or let Spark's dropDuplicatesWithinWatermark drop what repeats"
         )
     keys = _columns(df, JoinSpec.of(on).stream_key, "on")
@@ -226,6 +226,6 @@ def _columns(df: DataFrame, names: Sequence[str], option: str) -> list[Column]:
 
 
 def _name(what: str, master: str | os.PathLike[str] | MasterStore) -> str:
-    """What the metrics of a search are called, so that both may be made in one query."""
+    """Return the name of a search's metrics; both searches may be in one query."""
     path = master.path if isinstance(master, MasterStore) else Path(master)
-    return f"{metrics.PREFIX} {what} {path.name}"
+    return f"{PREFIX} {what} {path.name}"

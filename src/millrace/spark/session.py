@@ -1,4 +1,4 @@
-"""A Spark session that is ready for Millrace. Any other session will do; this one has the settings in place."""
+"""A Spark session with the settings that Millrace works best with. Any other session works too."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 
 BOUNDED = "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage"
 BOUND_MB = "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB"
-"""What all state stores of an executor have together. Without, each fills write buffers of 64 MB, one or two."""
+"""Memory of all state stores of an executor together. Without a bound, each fills one or two write buffers of 64 MB."""
 
 SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
-"""Spark puts it into the environment of some workers and not of those that have state, and workers are shared only
-where environments are equal: with it there are twice as many."""
+"""Spark puts this setting into the environment of stateless workers only, and shares workers only where environments
+are equal: with it there are twice as many workers."""
 
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-"""With a limit of bytes, Spark measures its Arrow buffers anew for every row; that of rows is limit enough."""
+"""With a limit of bytes, Spark measures its Arrow buffers again for every row; the limit of rows is enough."""
 
 LOCAL_FILES = {
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -29,34 +29,34 @@ LOCAL_FILES = {
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
-"""For checkpoints on a disk of this machine. A micro-batch writes several small files there, and for each Hadoop
-starts processes to set modes and to look at links: a tenth of a second. This manager needs fewer, and Spark's checksums
-are not needed where Hadoop has its own."""
+"""Settings for checkpoints on a disk of this machine. A micro-batch writes several small files, and for each of them
+Hadoop starts processes that set modes and look at links: a tenth of a second. This manager starts fewer, and Spark's
+checksums are not needed where Hadoop has its own."""
 
 DAEMON = {"spark.python.daemon.module": "millrace.worker.daemon"}
-"""Workers begin with the joins loaded. Only where they run the driver's interpreter for sure: an executor whose Python
-has no Millrace could not say so."""
+"""Workers begin with the joins loaded. Set only where they certainly run the driver's interpreter: with a Python that
+has no Millrace, an executor could not report it."""
 
 ARROW_CHECKS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Spark asks whether a value is there before it reads it; without these, Arrow's Java side checks again, every time."""
+"""Spark checks for null before it reads a value; without these options, Arrow's Java side checks again, every time."""
 
 TRIM = "-XX:TrimNativeHeapInterval=2000"
-"""RocksDB takes and frees memory a chunk at a time; the C library keeps what is free until it is asked to give it back.
-Java has the option from 17.0.9 on; before, it is ignored, for Spark tells Java to ignore what it does not know."""
+"""RocksDB allocates and frees memory a chunk at a time, and the C library keeps free memory until it is trimmed.
+Java has the option from 17.0.9 on; older versions ignore it, because Spark has Java ignore unknown options."""
 
 JAVA = f"{ARROW_CHECKS} {TRIM}"
-"""What Java is told."""
+"""The options of Java, on the driver and on executors."""
 
 
 def session(name: str = "millrace", *, master: str | None = None, **settings: object) -> SparkSession:
-    """A session whose workers run this interpreter and whose state store is RocksDB: with a changelog, and bounded.
+    """Return a session whose workers run this interpreter and whose state store is RocksDB, bounded, with a changelog.
 
     Parameters
     ----------
     name
         The application's name.
     master
-        Where to run, such as ``"local[2]"``; by default what ``spark-submit`` says, or all cores of this machine.
+        Where to run, such as ``"local[2]"``; by default as ``spark-submit`` says, or on all cores of this machine.
     **settings
         Further settings, with ``__`` for the dots: ``spark__sql__shuffle__partitions=8``.
     """
@@ -90,7 +90,7 @@ def session(name: str = "millrace", *, master: str | None = None, **settings: ob
 
 
 def slots_per_executor(spark: SparkSession) -> int:
-    """Tasks that may run at a time in one executor; where Spark does not tell, those of the whole cluster."""
+    """Return how many tasks may run at a time in one executor; if that is not set, in the whole cluster."""
     settings = spark.sparkContext.getConf()
     cpus = int(settings.get("spark.task.cpus", "1") or 1)
     cores = settings.get("spark.executor.cores")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -12,13 +13,14 @@ from rich.live import Live
 from rich.table import Table
 
 from millrace.core.sizes import format_size
-from millrace.spark.task_metrics import PREFIX, told
+from millrace.spark.metrics.enrich_metrics import ALGORITHM, HIT_RATE, EnrichMetrics, observed_metrics
+from millrace.spark.metrics.metric_fields import PREFIX
 
 WAITING = "waiting for input"
 
 
 def watch(query: StreamingQuery, *, every: float = 1.0, console: Console | None = None) -> None:
-    """Show what the joins of a query are doing until it ends or Ctrl-C is pressed, which leaves the query running."""
+    """Show what the joins of a query do until it ends or Ctrl-C is pressed, which leaves the query running."""
     console = console or Console()
     board = Board()
     try:
@@ -37,37 +39,61 @@ def watch(query: StreamingQuery, *, every: float = 1.0, console: Console | None 
 
 
 def observed(progress: Any) -> dict[str, dict[str, Any]]:
-    """The metrics of every join in a query's progress, by name."""
+    """Return the metrics of every join in a query's progress, by name; all None for a join that had nothing to do."""
     if progress is None:
         return {}
     found = progress["observedMetrics"] if isinstance(progress, dict) else progress.observedMetrics
     return {
-        name: numbers for name, numbers in ((name, told(row)) for name, row in found.items()) if numbers is not None
+        name: numbers
+        for name, numbers in ((name, observed_metrics(row)) for name, row in found.items())
+        if numbers is not None
     }
 
 
+@dataclass(frozen=True)
+class JoinStatus:
+    """A join in the last micro-batch in which it had something to do."""
+
+    metrics: EnrichMetrics
+    hit_rate: float | None
+    """The share of tuples that the cache answered; None until a tuple has come."""
+    algorithm: str
+    batch: int
+    """Number of the micro-batch."""
+    seconds: float
+    """Duration of the micro-batch, in seconds."""
+
+    @staticmethod
+    def of(row: Mapping[str, Any], progress: Any, before: JoinStatus | None) -> JoinStatus:
+        """Return the status from observed metrics; a micro-batch without tuples leaves the hit rate as it was."""
+        hit_rate = row[HIT_RATE]
+        if hit_rate is None and before is not None:
+            hit_rate = before.hit_rate
+        seconds = max(0.001, progress["batchDuration"] / 1000)
+        return JoinStatus(EnrichMetrics.of(row), hit_rate, str(row[ALGORITHM]), progress["batchId"], seconds)
+
+
 class Board:
-    """What is known of every join. A micro-batch in which a join had nothing to do leaves its numbers as they are."""
+    """The last metrics of every join. A micro-batch in which a join had nothing to do leaves them as they are."""
 
     def __init__(self) -> None:
-        self._joins: dict[str, dict[str, Any]] = {}
+        self._joins: dict[str, JoinStatus | None] = {}
         self._at_work: set[str] = set()
         self._head = "waiting for the first batch"
 
     def note(self, recent: list[Any]) -> None:
-        """Take in a query's recent progress, the latest last. It does no harm to see some of it again."""
+        """Take in a query's recent progress, the latest last; some of it may have been taken in before."""
         for progress in recent:
             joins = observed(progress)
             self._at_work = {name for name, row in joins.items() if row["tuples_in"] is not None}
             self._head = f"batch {progress['batchId']}" if self._at_work else WAITING
             for name, row in joins.items():
-                known = {number: value for number, value in row.items() if value is not None}
-                if known:
-                    known |= {"batch": progress["batchId"], "seconds": max(0.001, progress["batchDuration"] / 1000)}
-                self._joins[name] = self._joins.get(name, {}) | known
+                before = self._joins.setdefault(name, None)
+                if row["tuples_in"] is not None:
+                    self._joins[name] = JoinStatus.of(row, progress, before)
 
     def table(self, *, ended: bool = False) -> Table:
-        """A column for every join."""
+        """Return a table with a column for every join."""
         table = Table(title="millrace", title_justify="left")
         table.add_column("ended" if ended else self._head)
         for name in self._joins:
@@ -75,33 +101,32 @@ class Board:
         if self._joins:
             table.add_row("last at work", *(self._last(name, ended) for name in self._joins))
             for label, show in FACTS.items():
-                table.add_row(label, *(show(numbers) if numbers else "–" for numbers in self._joins.values()))
+                table.add_row(label, *("–" if status is None else show(status) for status in self._joins.values()))
         return table
 
     def _last(self, name: str, ended: bool) -> str:
-        """The micro-batch that a join's numbers are of, and that it waits, if it does."""
-        numbers = self._joins[name]
-        batch = [f"batch {numbers['batch']}"] if numbers else []
+        """Return the micro-batch that a join's metrics are of, and whether it waits for input."""
+        status = self._joins[name]
+        batch = [] if status is None else [f"batch {status.batch}"]
         waits = [WAITING] if not ended and name not in self._at_work else []
         return ", ".join(batch + waits) or "never"
 
 
-def _hit_rate(m: Mapping[str, Any]) -> str:
-    """There is no share of nothing: it is unknown until a tuple has come."""
-    return f"{m['hit_rate']:.1%}" if "hit_rate" in m else "–"
-
-
-FACTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "algorithm": lambda m: str(m["algorithm"]),
-    "arrived": lambda m: f"{m['tuples_in']:,} tuples",
-    "service rate": lambda m: f"{m['tuples_in'] / m['seconds']:,.0f} tuples/s",
-    "rows out": lambda m: f"{m['rows_out']:,}",
-    "answered by the cache": _hit_rate,
-    "without a match": lambda m: f"{m['unmatched']:,}",
-    "waiting": lambda m: f"{m['waiting']:,} ({format_size(m['waiting_bytes'])})",
-    "waited p50 / p99": lambda m: f"{m['wait_p50_cycles']:.2f} / {m['wait_p99_cycles']:.2f} turns",
-    "a turn takes": lambda m: f"{m['cycle_ms']:,.0f} ms",
-    "cache": lambda m: f"{m['cached_keys']:,} keys ({format_size(m['cache_bytes'])})",
-    "memory": lambda m: f"{format_size(m['memory_bytes'])} of {format_size(m['budget_bytes'])}",
+FACTS: dict[str, Callable[[JoinStatus], str]] = {
+    "algorithm": lambda status: status.algorithm,
+    "arrived": lambda status: f"{status.metrics.tuples_in:,} tuples",
+    "service rate": lambda status: f"{status.metrics.tuples_in / status.seconds:,.0f} tuples/s",
+    "rows out": lambda status: f"{status.metrics.rows_out:,}",
+    "answered by the cache": lambda status: "–" if status.hit_rate is None else f"{status.hit_rate:.1%}",
+    "without a match": lambda status: f"{status.metrics.unmatched:,}",
+    "waiting": lambda status: f"{status.metrics.waiting:,} ({format_size(status.metrics.waiting_bytes)})",
+    "waited p50 / p99": lambda status: (
+        f"{status.metrics.wait_p50_cycles:.2f} / {status.metrics.wait_p99_cycles:.2f} turns"
+    ),
+    "a turn takes": lambda status: f"{status.metrics.cycle_ms:,.0f} ms",
+    "cache": lambda status: f"{status.metrics.cached_keys:,} keys ({format_size(status.metrics.cache_bytes)})",
+    "memory": lambda status: (
+        f"{format_size(status.metrics.memory_bytes)} of {format_size(status.metrics.budget_bytes)}"
+    ),
 }
-"""What is shown of a join, by name."""
+"""The lines of the table, each with the text that it shows of a join's metrics."""

@@ -1,7 +1,7 @@
 """``millrace-zipf``: a source of Zipf-distributed rows for Spark, as a stream or as a batch.
 
-A row depends on its number and on the options alone, never on who reads it, when, or in which micro-batch. A query that
-goes on from its checkpoint therefore sees the rows it would have seen without the interruption.
+A row depends on its number and on the options alone, not on the task that reads it, nor on the time or the micro-batch.
+A query that continues from its checkpoint therefore gets the rows that it would have got without the interruption.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEMA = StructType(
 _ARROW = pa.schema([("key", pa.int64()), ("sid", pa.int64()), ("value", pa.float64())])
 _BLOCK = 16_384  # rows that share a start of the random numbers; a read draws the front of its first block in vain
 _WORDS_BITS = 20  # a block has 2**20 random words to itself, and needs 1.02 per row
-_TURNOVER = 64  # what a permutation is for, as SHUFFLE is
+_TURNOVER = 64  # the purpose of a permutation, like SHUFFLE
 
 _Longs = npt.NDArray[np.int64]
 
@@ -150,7 +150,7 @@ def _number(name: str, text: str) -> int | float:
 
 
 def zipf_rows(options: ZipfOptions, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """The rows from number ``start`` up to, and without, ``end``; the same however they are cut into calls.
+    """Yield the rows from number ``start`` up to, and without, ``end``; the same however they are cut into calls.
 
     >>> options = ZipfOptions(domain=100, seed=7)
     >>> whole = pa.Table.from_batches(zipf_rows(options, 0, 40_000))
@@ -169,7 +169,7 @@ def zipf_rows(options: ZipfOptions, start: int, end: int) -> Iterator[pa.RecordB
 
 
 def _keys_of(options: ZipfOptions, ranks: _Longs, start: int) -> _Longs:
-    """Who has these ranks, the first of them in row ``start`` and each of the others one row later."""
+    """Return the keys that have these ranks, the first in row ``start`` and each of the others one row later."""
     if not options.drift:
         return _permutation(options.domain, options.seed, 0, SHUFFLE).apply(ranks)
     keys = np.empty_like(ranks)
@@ -182,7 +182,7 @@ def _keys_of(options: ZipfOptions, ranks: _Longs, start: int) -> _Longs:
 
 
 def _keys_in_era(options: ZipfOptions, era: int, ranks: _Longs, passed: npt.NDArray[np.float64]) -> _Longs:
-    """Who has these ranks when this share of the era is over."""
+    """Return the keys that have these ranks when this share of the era is over."""
     old, new = (_permutation(options.domain, options.seed, e, SHUFFLE).apply(ranks) for e in (era, era + 1))
     turn = _permutation(options.domain, options.seed, era, _TURNOVER).apply(ranks)
     return np.where(turn <= passed * options.domain, new, old)
@@ -205,7 +205,7 @@ class RowRange(InputPartition):
 
 
 def row_ranges(start: int, end: int, count: int) -> list[InputPartition]:
-    """Up to ``count`` ranges of about the same length, none of them empty."""
+    """Return up to ``count`` ranges of about the same length, none of them empty."""
     count = min(count, end - start)
     edges = [start + (end - start) * i // count for i in range(count + 1)] if count > 0 else []
     return [RowRange(first, last) for first, last in pairwise(edges)]
@@ -230,8 +230,8 @@ class ZipfReader(DataSourceReader):
 class ZipfStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Rows as they come. An offset is the number of rows that have come before it.
 
-    The rate counts from the offset of the first micro-batch this reader is asked for, and from that moment: a query
-    that is started again gets a new reader, which goes on where the old one was.
+    The rate counts from the offset and the time of the first micro-batch of this reader. A query that is started again
+    gets a new reader, which continues where the old one ended.
     """
 
     def __init__(self, options: ZipfOptions, clock: Clock | None = None) -> None:
@@ -252,7 +252,7 @@ class ZipfStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         here = start["rows"]
-        end = self._come(here)
+        end = self._rows_so_far(here)
         if isinstance(limit, ReadMaxRows):
             end = min(end, here + limit.max_rows)
         return {"rows": max(here, end)}
@@ -270,18 +270,18 @@ class ZipfStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return zipf_rows(self._options, partition.start, partition.end)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing is kept for rows that have been read, so nothing is given up."""
+        """Do nothing: nothing is kept of rows that were read."""
 
-    def _come(self, here: int) -> int:
-        """The number of rows that have come until now, asked for by somebody who has read the first ``here``."""
+    def _rows_so_far(self, here: int) -> int:
+        """Return the number of rows that have come until now, of which the first ``here`` were read."""
         options = self._options
         if options.rowsPerBatch is not None:
-            come = here + options.rowsPerBatch if options.rows is None else options.rows
+            rows = here + options.rowsPerBatch if options.rows is None else options.rows
         elif self._all_at_once:
             assert options.rows is not None
-            come = options.rows
+            rows = options.rows
         else:
             assert options.rate is not None
             row, moment = self._began = self._began or (here, self._clock.now())
-            come = row + int(options.rate * (self._clock.now() - moment))
-        return come if options.rows is None else min(come, options.rows)
+            rows = row + int(options.rate * (self._clock.now() - moment))
+        return rows if options.rows is None else min(rows, options.rows)

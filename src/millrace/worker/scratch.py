@@ -1,4 +1,4 @@
-"""Where workers of one executor keep files that need not outlive it."""
+"""Where the workers of one executor keep files that are not needed after it."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from pathlib import Path
 
 
 def local_directory(given: str | None = None) -> Path:
-    """The directory that was asked for, or Spark's local one, which goes with the executor."""
+    """Return the given directory, or Spark's local one, which is removed with the executor."""
     return Path(given or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())

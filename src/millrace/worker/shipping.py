@@ -1,4 +1,4 @@
-"""Functions that run in Spark's Python workers, sent so that a worker that cannot run them says why."""
+"""Functions that run in Spark's Python workers, sent by name, so that a worker that cannot run them says why."""
 
 from __future__ import annotations
 
@@ -7,34 +7,43 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from typing import Any
+from typing import TypeVarTuple
 
 import pyarrow as pa
 
-MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Batches = Iterator[pa.RecordBatch]
+MapInArrow = Callable[[Batches], Batches]
+Arguments = TypeVarTuple("Arguments")
 
 
-def shipped(module: str, function: str, *arguments: Any) -> MapInArrow:
-    """A function for ``mapInArrow`` that calls ``module.function(*arguments, batches)`` in the worker."""
-    ours = identity()
+def in_worker(task: Callable[[*Arguments, Batches], Batches], *arguments: *Arguments) -> MapInArrow:
+    """Return a function for ``mapInArrow`` that calls ``task(*arguments, batches)`` in the worker.
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    ``task`` is a function of a module that workers can import. Only its name travels: pickled by value, it could not
+    say that the worker has no millrace, or another one.
+    """
+    module, function = task.__module__, task.__qualname__
+    if module == "__main__" or "." in function:
+        raise TypeError(f"in_worker: expected a function of a module that workers can import; got {module}.{function}")
+    driver = identity()
+
+    def run(batches: Batches) -> Batches:
         import importlib
         import sys
 
         try:
             shipping = importlib.import_module("millrace.worker.shipping")
-            theirs = shipping.identity()
+            worker = shipping.identity()
             called = getattr(importlib.import_module(module), function)
         except ImportError as error:
             raise RuntimeError(
                 f"the Python worker ({sys.executable}) cannot import millrace: {error}. Driver and workers must run "
                 "the same environment: set PYSPARK_PYTHON to an interpreter that has millrace, on every machine"
             ) from error
-        if theirs != ours:
+        if worker != driver:
             raise RuntimeError(
-                f"the Python worker ({sys.executable}) is not like the driver: it has {theirs}, the driver has {ours}. "
-                "Set PYSPARK_PYTHON so that both run the same environment"
+                f"the Python worker ({sys.executable}) differs from the driver: it has {worker}, the driver has "
+                f"{driver}. Set PYSPARK_PYTHON so that both run the same environment"
             )
         shipping.begin_task()
         return called(*arguments, batches)  # type: ignore[no-any-return]
@@ -42,25 +51,25 @@ def shipped(module: str, function: str, *arguments: Any) -> MapInArrow:
     return run
 
 
-_SETTLING = (2, 3, 5, 9)
-"""Tasks of a worker before which it has just learned something that it will keep."""
+_FREEZE_BEFORE = (2, 3, 5, 9)
+"""Numbers of the tasks before which a worker has just loaded something that stays."""
 
 _tasks = 0
 
 
 def begin_task() -> None:
-    """Have the garbage collector leave alone what the tasks before have loaded.
+    """Have the garbage collector leave alone what earlier tasks have loaded.
 
-    Spark collects garbage behind every task of a worker, and that looks at every object there is: 0.15 s for modules
-    and compiled kernels, which stay as long as the worker does.
+    Spark collects garbage after every task of a worker, and a collection visits every object: 0.15 s for modules and
+    compiled kernels, which stay as long as the worker does.
     """
     global _tasks
     _tasks += 1
-    if _tasks in _SETTLING:
+    if _tasks in _FREEZE_BEFORE:
         gc.freeze()
 
 
 def identity() -> str:
-    """What has to be the same in the driver and in its workers."""
+    """Return what must be the same in the driver and in its workers: Python, millrace and pyarrow."""
     python = f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}"
     return f"{python}, millrace {version('millrace')}, pyarrow {pa.__version__}"

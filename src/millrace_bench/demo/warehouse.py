@@ -36,8 +36,8 @@ from millrace.core.sizes import parse_size
 from millrace.datasets import skewed_orders, tpch
 from millrace.master.manifest import is_store
 from millrace.master.store import MasterStore
-from millrace.spark.enrich.single import enrich
-from millrace.spark.master.build_master import build_master
+from millrace.spark.build_master import build_master
+from millrace.spark.enrich import enrich
 from millrace.spark.quiet_session import quiet_spark
 from millrace.spark.watch import observed
 from millrace_bench.demo.fingerprint import difference, fingerprint

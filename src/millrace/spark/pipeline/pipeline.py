@@ -1,18 +1,14 @@
 """A whole query in one TOML file: source, master, join, sink.
 
-``pipeline_keys`` has what a file may say, ``pipeline_check`` finds what is wrong with one, and this module makes the
-query. ``millrace run`` is the usual way to start one; this module can also be given to ``spark-submit``.
+``pipeline_keys`` has what a file may contain, ``pipeline_check`` finds its faults, and this module makes the query.
+``millrace run`` is the usual way to start one; ``spark-submit`` can run this module too.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-
-if __name__ == "__main__":  # run as a script, this folder comes first, and its types.py would stand for Python's
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != os.path.dirname(os.path.abspath(__file__))]
-
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,31 +22,31 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millrace.core.errors import MillraceError
 from millrace.master.manifest import is_store
 from millrace.master.store import MasterStore
-from millrace.spark.enrich.single import enrich
+from millrace.spark.build_master import build_master
+from millrace.spark.enrich import enrich
 from millrace.spark.error_messages import SPARK_ERRORS, readable
-from millrace.spark.master.build_master import build_master
-from millrace.spark.pipeline.check import PipelineError, checked
+from millrace.spark.pipeline.pipeline_check import PipelineError, checked
 from millrace.spark.pipeline.pipeline_keys import WITH_COLUMNS, label, listed
-from millrace.spark.pipeline.toml_lines import Lines, Name
+from millrace.spark.pipeline.toml_lines import Name, TomlLines
 from millrace.spark.session import session
 
-__all__ = ["SPARK_ERRORS", "Lines", "Pipeline", "PipelineError", "listed", "readable"]
+__all__ = ["SPARK_ERRORS", "Pipeline", "PipelineError", "TomlLines", "listed", "readable"]
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A query as its file describes it: ``tables`` as in the file, with paths made absolute.
+    """A query as its file describes it: ``tables`` as in the file, with absolute paths.
 
     Examples
     --------
-    >>> Pipeline.load("/nowhere/pipeline.toml")
+    >>> Pipeline.load("/nowhere/p.toml")
     Traceback (most recent call last):
-    millrace.spark.pipeline.check.PipelineError: /nowhere/pipeline.toml: could not be read: No such file or directory
+    millrace.spark.pipeline.pipeline_check.PipelineError: /nowhere/p.toml: could not be read: No such file or directory
     """
 
     file: Path
     tables: Mapping[str, Any]
-    lines: Lines
+    lines: TomlLines
 
     @staticmethod
     def load(path: str | os.PathLike[str], *, available_now: bool = False) -> Pipeline:
@@ -61,12 +57,12 @@ class Pipeline:
         path
             The TOML file. Relative paths in it are relative to its folder.
         available_now
-            Take in what is there and end, whatever the file's ``[trigger]`` says.
+            Read the rows that are there and end, whatever the file's ``[trigger]`` says.
 
         Raises
         ------
         PipelineError
-            Lists everything that is wrong with the file.
+            Lists all faults of the file.
         """
         file = Path(path)
         try:
@@ -82,26 +78,26 @@ class Pipeline:
             line = re.search(r"line (\d+)", where)
             number = line[1] if line else text.rstrip().count("\n") + 1
             raise PipelineError([f"{file}:{number}: not TOML: {what}" + (f" ({where})" if where else "")]) from None
-        lines = Lines(text)
+        lines = TomlLines(text)
         if available_now:
             tables["trigger"] = {"available_now": True}
         return Pipeline(file, checked(file, lines, tables), lines)
 
     @property
     def name(self) -> str:
-        """What the application and the query are called."""
+        """The name of the application and of the query."""
         return str(self.tables.get("spark", {}).get("name", self.file.stem))
 
     @property
     def checkpoint(self) -> str | None:
-        """Where the query keeps how far it has come."""
+        """The folder in which the query keeps its progress; None if it has none."""
         found = self.tables["sink"].get("checkpoint", self.tables.get("checkpoint"))
         return None if found is None else str(found)
 
     def session(self, **settings: object) -> SparkSession:
-        """A session as the file's ``[spark]`` wants it. Under ``spark-submit``, that says which master to use.
+        """Return a session with the settings of the file's ``[spark]``, and ``settings`` where the file has none.
 
-        ``settings`` are used where the file says nothing.
+        Under ``spark-submit``, the master is the one given there.
         """
         spark = self.tables.get("spark", {})
         submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -113,16 +109,16 @@ class Pipeline:
         store = self._store(spark)
         stream = self._stream(spark)
         join = {name: value for name, value in self.tables["join"].items() if name != "options"}
-        with self._blaming(("join",)):
+        with self._located_errors(("join",)):
             joined = enrich(stream, store, **join, **self.tables["join"].get("options", {}))
         if "select" in self.tables:
-            with self._blaming(("select", "columns")):
+            with self._located_errors(("select", "columns")):
                 joined = joined.selectExpr(*listed(self.tables["select"]["columns"]))
-        with self._blaming(("sink",)):
+        with self._located_errors(("sink",)):
             return self._started(joined)
 
     def run(self, spark: SparkSession) -> StreamingQuery:
-        """Start the query and wait until it ends; the ended query."""
+        """Start the query, wait until it ends, and return it."""
         query = self.start(spark)
         query.awaitTermination()
         return query
@@ -132,24 +128,24 @@ class Pipeline:
     def _stream(self, spark: SparkSession) -> DataFrame:
         source = self.tables["source"]
         kind, path, options = source["format"], source.get("path"), source.get("options", {})
-        _make_known(spark, kind)
+        _register_format(spark, kind)
         reader = spark.readStream.format(kind).options(**options)
         schema = source.get("schema")
-        with self._blaming(("source", "schema")):
+        with self._located_errors(("source", "schema")):
             if schema is None and kind in WITH_COLUMNS:
                 schema = spark.read.format(kind).options(**options).load(path).schema
             if schema is not None:
                 reader = reader.schema(schema)
-        with self._blaming(("source",)):
+        with self._located_errors(("source",)):
             return reader.load(path)
 
     def _store(self, spark: SparkSession) -> MasterStore:
         master = self.tables["master"]
         path, build = Path(master["store"]), master.get("build")
-        with self._blaming(("master",)):
+        with self._located_errors(("master",)):
             if build is None or is_store(path):
                 return MasterStore.open(path)
-            _make_known(spark, build["format"])
+            _register_format(spark, build["format"])
             reader = spark.read.format(build["format"]).options(**build.get("options", {}))
             if "schema" in build:
                 reader = reader.schema(build["schema"])
@@ -174,8 +170,8 @@ class Pipeline:
         return writer.start(sink.get("path"))
 
     @contextmanager
-    def _blaming(self, name: Name) -> Iterator[None]:
-        """Have errors name the part of the file they come from."""
+    def _located_errors(self, name: Name) -> Iterator[None]:
+        """Have errors name the part of the file that they come from."""
         try:
             yield
         except (MillraceError, *SPARK_ERRORS) as error:
@@ -183,8 +179,8 @@ class Pipeline:
             raise PipelineError([problem]) from error
 
 
-def _make_known(spark: SparkSession, kind: str) -> None:
-    """Register a format of Millrace's own before it is used."""
+def _register_format(spark: SparkSession, kind: str) -> None:
+    """Register a format of Millrace before it is used."""
     if kind == "millrace-zipf":
         from millrace.spark import zipf_source as zipf
 
@@ -192,7 +188,7 @@ def _make_known(spark: SparkSession, kind: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a pipeline until it ends; the exit code."""
+    """Run a pipeline until it ends, and return the exit code."""
     if len(arguments) != 1:
         print("usage: spark-submit pipeline.py PIPELINE.toml", file=sys.stderr)
         return 2

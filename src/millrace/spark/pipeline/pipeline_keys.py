@@ -1,4 +1,4 @@
-"""What a pipeline's file may say: its tables, their keys, and what each may hold."""
+"""What a pipeline's file may contain: its tables, their keys, and the values of each key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace.spark.pipeline.toml_lines import Name
 
 @dataclass(frozen=True)
 class Kind:
-    """What a key may hold: in words, and as a test."""
+    """The values that a key may have: in words, and as a test."""
 
     expected: str
     fits: Callable[[Any], bool]
@@ -119,7 +119,7 @@ REQUIRED: dict[Name, tuple[str, ...]] = {
     ("select",): ("columns",),
     ("sink",): ("format",),
 }
-"""Keys without which a table cannot be."""
+"""Keys that a table must have."""
 
 PATHS: tuple[Name, ...] = (
     ("checkpoint",),
@@ -139,14 +139,14 @@ FILES = ("parquet", "orc", "json", "csv", "text", "xml", "avro")
 """Formats that are files."""
 
 WITH_COLUMNS = ("parquet", "orc", "text")
-"""Formats whose columns need not be said."""
+"""Formats whose columns need not be given."""
 
 WITHOUT_CHECKPOINT = ("console", "memory", "noop")
-"""Sinks that may do without a checkpoint."""
+"""Sinks that need no checkpoint."""
 
 
 def label(name: Name) -> str:
-    """How a table or key is named to people.
+    """Return a table or key as messages name it.
 
     >>> label(("join",)), label(("join", "how")), label(("master", "build", "key")), label(("checkpoint",))
     ('[join]', '[join] how', '[master.build] key', 'checkpoint')
@@ -157,7 +157,7 @@ def label(name: Name) -> str:
 
 
 def listed(value: str | list[str]) -> list[str]:
-    """One text or several, as a list.
+    """Return one text or several as a list.
 
     >>> listed("a"), listed(["a", "b"])
     (['a'], ['a', 'b'])

@@ -1,4 +1,4 @@
-"""Where things stand in a TOML text: ``tomllib`` tells what they are, but not their lines."""
+"""The lines of a TOML text on which its tables and keys are: ``tomllib`` returns their values only."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _TOKEN = re.compile(
 )
 
 
-class Lines:
-    """The lines on which the tables and keys of a TOML text stand. The text must be one that ``tomllib`` reads.
+class TomlLines:
+    """The lines on which the tables and keys of a TOML text are. ``tomllib`` must be able to read the text.
 
-    >>> Lines('a.b = 1\\n[t."x y"]\\n\\nk = { u = [1,\\n 2], v = "[no]" }\\n').of
+    >>> TomlLines('a.b = 1\\n[t."x y"]\\n\\nk = { u = [1,\\n 2], v = "[no]" }\\n').of
     {('a',): 1, ('a', 'b'): 1, ('t',): 2, ('t', 'x y'): 2, ('t', 'x y', 'k'): 4, ('t', 'x y', 'k', 'u'): 4, \
 ('t', 'x y', 'k', 'v'): 5}
     """
@@ -34,26 +34,27 @@ class Lines:
             if self._skip("\n"):
                 continue
             if self._skip("["):
-                several = self._skip("[")
+                is_array = self._skip("[")
                 table = self._name((), "]")
-                if several:
+                if is_array:
                     self._skip("]")
             else:
                 self._value(self._name(table, "="))
 
     def find(self, name: Name) -> int:
-        """The line of a table or key; of what it should be in, if it is not there; at last the end of the file."""
+        """Return the line of a table or key; if it is missing, that of the table around it, or the end of the file."""
         while name and name not in self.of:
             name = name[:-1]
         return self.of.get(name, self.last)
 
     def _skip(self, token: str) -> bool:
+        """Pass over a token, and return whether it was there."""
         here = self._tokens[self._at][0] == token
         self._at += here
         return here
 
     def _name(self, under: Name, end: str) -> Name:
-        """Read a name, dots and all, and note its line."""
+        """Read a dotted name, and note its line."""
         name = under
         while not self._skip(end):
             token, line = self._tokens[self._at]
@@ -64,7 +65,7 @@ class Lines:
         return name
 
     def _value(self, name: Name) -> None:
-        """Pass a value over; note the names in it if it is a table."""
+        """Pass over a value; note the names in it if it is a table."""
         if self._skip("{"):
             while not self._skip("}"):
                 if not (self._skip(",") or self._skip("\n")):

@@ -1,8 +1,8 @@
-"""Copies of what is in the state store, on a disk of the executor.
+"""Copies of values of the state store, on a disk of the executor.
 
 Values of the state store come to Python through two pickles and a socket, tens of milliseconds for a few megabytes. A
-copy is found by a digest that the state store has, and is read only if that is the digest of what is in it: one that is
-lost, damaged or old costs time, nothing else.
+copy is found by its digest, which the state store has, and is used only if its contents have this digest: a copy that
+is lost, damaged or old costs time, nothing else.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 _SUFFIX = ".copy"
 _UNUSED_SECONDS = 600.0
-"""After this time nobody has use for a copy that nobody has used."""
+"""The time after which a copy that was not used is removed."""
 
 
 def digest_of(blob: bytes) -> str:
-    """What a copy of these bytes is found by.
+    """Return the digest by which a copy of these bytes is found.
 
     >>> digest_of(b"rows")[:8]
     'bc51e9e6'
@@ -29,7 +29,7 @@ def digest_of(blob: bytes) -> str:
 
 
 class LocalCopies:
-    """Copies of one shard's values."""
+    """The copies of one shard's values."""
 
     def __init__(self, folder: Path, shard: int) -> None:
         self._folder, self._prefix = folder, f"shard-{shard:04d}-"
@@ -38,7 +38,7 @@ class LocalCopies:
         return self._folder / f"{self._prefix}{digest}{_SUFFIX}"
 
     def get(self, digest: str) -> bytes | None:
-        """The bytes with this digest, if there is a copy of them."""
+        """Return the bytes with this digest; None if there is no good copy."""
         path = self._path(digest)
         try:
             blob = path.read_bytes()
@@ -48,7 +48,7 @@ class LocalCopies:
         return blob if digest_of(blob) == digest else None
 
     def put(self, digest: str, blob: bytes) -> None:
-        """Keep a copy, if the disk will have it."""
+        """Write a copy; a disk that is full or missing is no error."""
         path = self._path(digest)
         aside = path.with_suffix(f".{os.getpid()}")
         try:
@@ -59,7 +59,7 @@ class LocalCopies:
                 aside.unlink()
 
     def forget(self, digests: Iterable[str]) -> None:
-        """Remove these copies, and all of the shard that have not been used for long."""
+        """Remove these copies, and those of the shard that were not used for long."""
         for digest in digests:
             with suppress(OSError):
                 self._path(digest).unlink()

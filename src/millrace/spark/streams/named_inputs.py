@@ -15,14 +15,24 @@ from millrace.adaptive.conditions.join_tree import EdgeEnd, JoinTree
 from millrace.core.errors import ConfigError, SchemaError
 from millrace.rows.key_codes import KeyCoder
 from millrace.spark import arrow_types as types
-from millrace.spark.streams import stream_inputs as inputs
-from millrace.spark.streams.hypercube import Cell
-from millrace.spark.streams.hypercube_plan import Along, Attribute, HypercubePlan
-from millrace.spark.streams.hypercube_shares import grid
-from millrace.spark.transport.output_files import WayOut
+from millrace.spark.plans.hypercube_plan import Attribute, HypercubePlan, JoinStep
+from millrace.spark.streams.hypercube_parts import grid_parts
+from millrace.spark.streams.stream_inputs import (
+    check_inputs,
+    common_type,
+    join_packed,
+    name_folding,
+    names_of_shards,
+    output_field,
+    shard_count,
+    task_memory,
+)
+from millrace.spark.tasks.hypercube_join import HypercubeJoin
+from millrace.spark.tasks.pack_rows import pack_hypercube_input
+from millrace.worker.shipping import in_worker
 
 
-def join_several(
+def join_hypercube(
     frames: Mapping[str, DataFrame],
     on: Any,
     sizes: Mapping[str, float] | None,
@@ -35,7 +45,7 @@ def join_several(
     """Join all inputs in one stateful operator."""
     tree = _tree(frames, on)
     ordered = {each: frames[each] for each in tree.names}
-    inputs.check(ordered)
+    check_inputs(ordered)
     schemas = [types.arrow_schema(df.schema, each) for each, df in ordered.items()]
     for relation, (schema, df) in enumerate(zip(schemas, ordered.values(), strict=True)):
         tree.check(relation, schema)
@@ -43,20 +53,20 @@ def join_several(
             types.check_collation(df.schema[column], tree.names[relation])
     spark = next(iter(ordered.values())).sparkSession
     output = _output(ordered, tree, schemas, suffix)
-    plan = planned(
+    plan = hypercube_plan(
         tree,
         schemas,
         _sizes(tree, sizes),
-        inputs.shard_count(spark, shards),
-        partial(inputs.shard_names, spark),
-        inputs.share_of_memory(spark, memory),
+        shard_count(spark, shards),
+        partial(names_of_shards, spark),
+        task_memory(spark, memory),
         types.sent_schema(output),
     )
-    way = WayOut(output)
-    return inputs.met(ordered, plan, Cell(plan, way), way, name)
+    packers = [in_worker(pack_hypercube_input, plan, relation) for relation in range(len(ordered))]
+    return join_packed(ordered, packers, HypercubeJoin(plan), output, name)
 
 
-def planned(
+def hypercube_plan(
     tree: JoinTree,
     schemas: Sequence[pa.Schema],
     sizes: Sequence[float],
@@ -65,7 +75,10 @@ def planned(
     memory: int,
     sent: pa.Schema,
 ) -> HypercubePlan:
-    """The plan; ``names`` has a name for each of so many cells, ``memory`` is what one task may use."""
+    """Return the plan.
+
+    ``names`` returns names for so many cells, ``memory`` are the bytes of one task.
+    """
     classes = dimensions(tree)
     attributes = [
         tuple(
@@ -75,9 +88,10 @@ def planned(
         for relation, schema in enumerate(schemas)
     ]
     key_types = _key_types(tree, schemas, classes)
-    had = [frozenset(attribute.dimension for attribute in mine) for mine in attributes]
-    parts = grid(had, sizes, len(key_types), shards)
+    dimensions_of = [frozenset(attribute.dimension for attribute in mine) for mine in attributes]
+    parts = grid_parts(dimensions_of, sizes, len(key_types), shards)
     return HypercubePlan(
+        inputs=tuple(tree.names),
         schemas=tuple(schema.serialize().to_pybytes() for schema in schemas),
         names=names(prod(parts)),
         memory=memory,
@@ -85,13 +99,13 @@ def planned(
         attributes=tuple(attributes),
         key_types=tuple(types.serialize().to_pybytes() for types in key_types),
         parts=parts,
-        ways=tuple(_ways(tree, attributes, relation) for relation in range(len(schemas))),
-        wanted=tuple(tuple(tree.columns_out(relation, schema)) for relation, schema in enumerate(schemas)),
+        steps=tuple(_steps(tree, attributes, relation) for relation in range(len(schemas))),
+        output_places=tuple(tuple(tree.columns_out(relation, schema)) for relation, schema in enumerate(schemas)),
     )
 
 
 def dimensions(tree: JoinTree) -> dict[EdgeEnd, int]:
-    """For what each input is joined on, its dimension: all that conditions make equal are one.
+    """Return the dimension of every attribute: attributes that conditions make equal have the same.
 
     >>> star = JoinTree.of([("a.x", "b.x"), ("a.x", "c.k"), ("c.y", "d.y")])
     >>> [(star.names[end.relation], dimension) for end, dimension in dimensions(star).items()]
@@ -106,7 +120,7 @@ def dimensions(tree: JoinTree) -> dict[EdgeEnd, int]:
 
 
 def _tree(frames: Mapping[str, DataFrame], on: Any) -> JoinTree:
-    """The conditions, which name all inputs and no others."""
+    """Return the conditions as a tree, which has all inputs and no others."""
     if not isinstance(on, list | tuple) or not on or any(isinstance(each, str) for each in on):
         raise ConfigError(f'on: expected a list of conditions ("input.column", "input.column"); got {on!r}')
     tree = JoinTree.of(list(on))
@@ -126,7 +140,7 @@ def _tree(frames: Mapping[str, DataFrame], on: Any) -> JoinTree:
 
 
 def _sizes(tree: JoinTree, sizes: Mapping[str, float] | None) -> list[float]:
-    """How large the inputs are, in proportion."""
+    """Return the sizes of the inputs, in proportion."""
     if sizes is None:
         return [1.0] * len(tree.names)
     if set(sizes) != set(tree.names):
@@ -142,14 +156,14 @@ def _joined_on(tree: JoinTree, relation: int) -> list[str]:
 
 
 def _key_types(tree: JoinTree, schemas: Sequence[pa.Schema], classes: dict[EdgeEnd, int]) -> list[pa.Schema]:
-    """By dimension, the types in which all who belong to it are compared."""
+    """Return, by dimension, the types in which its attributes are compared."""
     shared: dict[int, list[pa.DataType]] = {}
     for edge in tree.edges:
         number = classes[edge.ends[0]]
         for end, columns in zip(edge.ends, edge.columns, strict=True):
             mine = [schemas[end.relation].field(column).type for column in columns]
             so_far = shared.get(number, mine)
-            both = [inputs.common_type(one, other) for one, other in zip(so_far, mine, strict=True)]
+            both = [common_type(one, other) for one, other in zip(so_far, mine, strict=True)]
             if None in both:
                 at = both.index(None)
                 raise SchemaError(
@@ -166,10 +180,10 @@ def _key_types(tree: JoinTree, schemas: Sequence[pa.Schema], classes: dict[EdgeE
     return found
 
 
-def _ways(tree: JoinTree, attributes: list[tuple[Attribute, ...]], relation: int) -> tuple[Along, ...]:
-    """From one input to all others."""
+def _steps(tree: JoinTree, attributes: list[tuple[Attribute, ...]], relation: int) -> tuple[JoinStep, ...]:
+    """Return the steps from one input to all others."""
     return tuple(
-        Along(
+        JoinStep(
             step.origin.relation,
             attributes[step.origin.relation][step.origin.attribute],
             step.target.relation,
@@ -182,16 +196,16 @@ def _ways(tree: JoinTree, attributes: list[tuple[Attribute, ...]], relation: int
 def _output(
     frames: Mapping[str, DataFrame], tree: JoinTree, schemas: Sequence[pa.Schema], suffix: str | None
 ) -> StructType:
-    """The output's fields. A name that an earlier input has gets its input's name in front, or the suffix."""
-    seen = inputs.as_compared(next(iter(frames.values())).sparkSession)
+    """Return the output's fields. A name that an earlier input has gets its input's name in front, or the suffix."""
+    folded = name_folding(next(iter(frames.values())).sparkSession)
     fields: dict[str, StructField] = {}
     for relation, (each, df) in enumerate(frames.items()):
         for place in tree.columns_out(relation, schemas[relation]):
             field = df.schema[place]
             name = field.name
-            if seen(name) in fields:
+            if folded(name) in fields:
                 name = f"{each}_{name}" if suffix is None else name + suffix
-            if seen(name) in fields:
+            if folded(name) in fields:
                 raise SchemaError(f"output: there are two columns {name!r}; rename one, or choose another suffix")
-            fields[seen(name)] = inputs.output_field(field, name, _joined_on(tree, relation))
+            fields[folded(name)] = output_field(field, name, _joined_on(tree, relation))
     return StructType(list(fields.values()))

@@ -1,4 +1,4 @@
-"""What joins of streams have in common on the driver: inputs that can be joined, shards, shares, and the query."""
+"""What all joins of streams need on the driver: inputs that can be joined, shards, memory, and the query."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField
+from pyspark.sql.types import StructField, StructType
 
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError
 from millrace.core.sizes import format_size, parse_size
 from millrace.spark import arrow_types as types
-from millrace.spark import task_metrics as metrics
-from millrace.spark.enrich.carry import spread
+from millrace.spark.metrics.metric_fields import METRICS_COLUMN, PREFIX
+from millrace.spark.metrics.observe import is_observed, observe_stream_join
+from millrace.spark.plans.pair_plan import BUCKET
+from millrace.spark.plans.stream_join_plan import CODE
 from millrace.spark.session import PARTITIONS, ROCKSDB, STATE_STORE, slots_per_executor
-from millrace.spark.streams import stateful_join as meeting
-from millrace.spark.streams.operator_plan import CODE, OperatorPlan
-from millrace.spark.streams.pair_plan import BUCKET
-from millrace.spark.transport.output_files import WayOut
+from millrace.spark.tasks.pack_rows import PACKED_INPUT
+from millrace.spark.tasks.stream_join_operator import BlockJoin, StreamJoinOperator
+from millrace.spark.transport.output_files import OUTPUT_LINES, output_rows
 from millrace.spark.transport.routing import SHARD
-from millrace.worker.shipping import shipped
+from millrace.spark.transport.shard_names import shard_names
+from millrace.worker.shipping import MapInArrow
 
-_RESERVED = (SHARD, BUCKET, CODE, metrics.COLUMN)
-_LEAST = 1 << 20
+_RESERVED = (SHARD, BUCKET, CODE, METRICS_COLUMN)
+_TASK_BYTES = 1 << 20
+"""The least memory of a task: blocks and chunks are fractions of it."""
 
 
-def check(frames: Mapping[str, Any]) -> None:
-    """All are DataFrames of one kind, with columns whose names can be used."""
+def check_inputs(frames: Mapping[str, Any]) -> None:
+    """Check that all inputs are DataFrames, all streams or all batches, with column names that can be used."""
     for name, df in frames.items():
         if not isinstance(df, DataFrame):
             raise SchemaError(f"{name}: expected a DataFrame; got {type(df).__name__}")
@@ -51,7 +54,7 @@ def check(frames: Mapping[str, Any]) -> None:
 
 
 def shard_count(spark: SparkSession, shards: Any) -> int:
-    """The number of shards, as given or as Spark has partitions."""
+    """Return the number of shards: as given, else as many as Spark has partitions."""
     if shards is None:
         return _partitions(spark)
     if not isinstance(shards, int) or isinstance(shards, bool) or shards < 1:
@@ -59,25 +62,25 @@ def shard_count(spark: SparkSession, shards: Any) -> int:
     return shards
 
 
-def shard_names(spark: SparkSession, shards: int) -> tuple[int, ...]:
-    """What Spark is to call the shards, so that they are spread over its partitions."""
-    return tuple(spread(shards, _partitions(spark)))
+def names_of_shards(spark: SparkSession, shards: int) -> tuple[int, ...]:
+    """Return names for the shards that spread them over the session's partitions."""
+    return tuple(shard_names(shards, _partitions(spark)))
 
 
-def share_of_memory(spark: SparkSession, memory: str | int) -> int:
-    """What one task may use."""
+def task_memory(spark: SparkSession, memory: str | int) -> int:
+    """Return the bytes of one task."""
     total, tasks = parse_size(memory), slots_per_executor(spark)
-    if total // tasks < _LEAST:
+    if total // tasks < _TASK_BYTES:
         raise BudgetTooSmallError(
-            f"memory: {format_size(total)} is too little: {tasks} tasks share it, and each needs {_LEAST} bytes; "
-            f"the least is {_LEAST * tasks} bytes ({format_size(_LEAST * tasks)})",
-            _LEAST * tasks,
+            f"memory: {format_size(total)} is too little: {tasks} tasks share it, and each needs {_TASK_BYTES} bytes; "
+            f"the least is {_TASK_BYTES * tasks} bytes ({format_size(_TASK_BYTES * tasks)})",
+            _TASK_BYTES * tasks,
         )
     return total // tasks
 
 
 def common_type(one: pa.DataType, other: pa.DataType, *, banded: bool = False) -> pa.DataType | None:
-    """The type in which two columns are compared: the same, or the wider of two integers; none if there is none."""
+    """Return the type in which two columns are compared: the same, or the wider of two integers; None if none."""
     if one == other:
         return one
     both = (pa.types.is_signed_integer, *([pa.types.is_floating] if banded else []))
@@ -86,32 +89,33 @@ def common_type(one: pa.DataType, other: pa.DataType, *, banded: bool = False) -
     return None
 
 
-def as_compared(spark: SparkSession) -> Callable[[str], str]:
-    """A column's name as Spark tells names apart."""
+def name_folding(spark: SparkSession) -> Callable[[str], str]:
+    """Return the function after which two column names are equal if Spark takes them for the same."""
     sensitive = (spark.conf.get("spark.sql.caseSensitive", "false") or "false").lower() == "true"
     return (lambda name: name) if sensitive else str.lower
 
 
 def output_field(field: StructField, name: str, keys: Sequence[str]) -> StructField:
-    """A column as it comes out. A row that matches has its key."""
-    certain = types.is_simple(field.dataType) and (not field.nullable or field.name in keys)
-    return StructField(name, field.dataType, not certain)
+    """Return a column of the output. A row that matches has its key."""
+    never_null = types.is_simple(field.dataType) and (not field.nullable or field.name in keys)
+    return StructField(name, field.dataType, not never_null)
 
 
-def met(
-    frames: Mapping[str, DataFrame], plan: OperatorPlan, operator: meeting.Operator, way: WayOut, name: str | None
+def join_packed(
+    frames: Mapping[str, DataFrame],
+    packers: Sequence[MapInArrow],
+    join: BlockJoin,
+    output: StructType,
+    name: str | None,
 ) -> DataFrame:
-    """The query: rows are packed by shard, meet in the operator, and leave it with its metrics taken out."""
-    label = name or f"{metrics.PREFIX} streams"
-    if any(metrics.has(df, label) for df in frames.values()):
+    """Return the query: every input is packed by shard, and all are joined in one stateful operator."""
+    label = name or f"{PREFIX} streams"
+    if any(is_observed(df, label) for df in frames.values()):
         raise ConfigError(f"name: the DataFrame has metrics called {label!r} already; give this join another name=")
-    packed = [
-        df.mapInArrow(shipped("millrace.spark.streams.stateful_join", "pack", plan, place), meeting.PACKED)
-        for place, df in enumerate(frames.values())
-    ]
-    together = reduce(DataFrame.union, packed).groupBy(SHARD)
-    given = together.transformWithStateInPandas(operator, way.schema, "Append", "None")
-    return way.rows(meeting.observed(given, label, list(frames)))
+    packed = [df.mapInArrow(pack, PACKED_INPUT) for df, pack in zip(frames.values(), packers, strict=True)]
+    shards = reduce(DataFrame.union, packed).groupBy(SHARD)
+    lines = shards.transformWithStateInPandas(StreamJoinOperator(join), OUTPUT_LINES, "Append", "None")
+    return output_rows(observe_stream_join(lines, label, list(frames)), output)
 
 
 def _partitions(spark: SparkSession) -> int:

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def to_blob(batch: pa.RecordBatch) -> bytes:
-    """One batch in Arrow's stream format."""
+    """Return one batch as bytes in Arrow's stream format."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -14,5 +14,5 @@ def to_blob(batch: pa.RecordBatch) -> bytes:
 
 
 def from_blob(blob: bytes | pa.Buffer) -> pa.RecordBatch:
-    """The batch again, without copying it."""
+    """Return the batch of such bytes, without copying it."""
     return pa.ipc.open_stream(blob).read_next_batch()

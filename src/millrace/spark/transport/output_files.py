@@ -2,13 +2,13 @@
 
 ::
 
-    operator ── file, metrics ──► observe ──► mapInArrow ──► rows
-        └────── rows ──► local file ──────────────┘
+    operator ── path of the file, metrics ──► observe ──► mapInArrow ──► rows
+        └────────── rows ──► local file ──────────────────────┘
 
-``observe``, and a filter that takes metrics out again, would look at every row. A stateful operator would take rows as
-pandas frames and give them out as one nested column, of which every value is asked whether it is null. A million rows
-of 15 columns spend 0.2 core-seconds on the one, and 0.4 on both. Here a line that says where they are is all that takes
-that way; :mod:`millrace.worker.handover` has the files.
+``observe``, and a filter that takes the metrics out again, would look at every row. A stateful operator takes rows as
+pandas frames and returns them as one nested column, every value of which is checked for null. For a million rows of 15
+columns the one costs 0.2 core-seconds, both 0.4. With files, only a line that names the file passes there. The files
+themselves are in :mod:`millrace.worker.row_files`.
 """
 
 from __future__ import annotations
@@ -23,62 +23,71 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from millrace.spark import task_metrics as metrics
-from millrace.worker import handover
-from millrace.worker.shipping import shipped
+from millrace.spark.metrics.metric_fields import METRICS_COLUMN
+from millrace.worker import row_files
+from millrace.worker.shipping import in_worker
 
 _FILE = "file"
 
+OUTPUT_LINES = StructType([StructField(_FILE, StringType()), StructField(METRICS_COLUMN, StringType())])
+"""The columns of what an operator returns: lines with the path of a file, or with metrics."""
 
-class WayOut:
-    """How output rows, and a row of metrics beside them, get out of the operator and become rows again."""
 
-    schema = StructType([StructField(_FILE, StringType()), StructField(metrics.COLUMN, StringType())])
-    """What the operator gives out."""
+# in the worker
 
-    def __init__(self, output: StructType) -> None:
-        self._output = output
 
-    def frames(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
-        """Write output rows down, and say where they are, if there are any."""
-        first = next(batches, None)
-        if first is None:
-            return
-        path = handover.write_down(chain([first], batches), first.schema)
-        yield pd.DataFrame({_FILE: [path], metrics.COLUMN: [None]})
+def file_lines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write output rows to a file, and yield the line that names it; no line if there are no rows."""
+    path = _write(batches)
+    if path is not None:
+        yield _line(path, None)
 
-    @staticmethod
-    def batches(rows: Iterator[pa.RecordBatch], numbers: list[float]) -> Iterator[pa.RecordBatch]:
-        """The same for ``mapInArrow``; behind it a row of metrics, if there are ``numbers`` when all rows have come."""
-        first = next(rows, None)
-        if first is not None:
-            yield _row(handover.write_down(chain([first], rows), first.schema), None)
-        if numbers:
-            yield _row(None, metrics.line(numbers))
 
-    def metrics_frame(self, numbers: list[float]) -> pd.DataFrame:
-        """A row of metrics."""
-        return pd.DataFrame({_FILE: [None], metrics.COLUMN: [metrics.line(numbers)]})
+def metrics_line(metrics: str) -> pa.RecordBatch:
+    """Return a line with the metrics of a task."""
+    return _line(None, metrics)
 
-    def rows(self, given: DataFrame) -> DataFrame:
-        """The output from what the operator gave out, metrics left behind."""
-        with _readers(given.sparkSession.sparkContext):
-            return given.mapInArrow(shipped("millrace.worker.handover", "read_again"), self._output)
+
+def file_frames(batches: Iterator[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
+    """Do the same as :func:`file_lines` for an operator that returns pandas frames."""
+    path = _write(batches)
+    if path is not None:
+        yield pd.DataFrame({_FILE: [path], METRICS_COLUMN: [None]})
+
+
+def metrics_frame(metrics: str) -> pd.DataFrame:
+    """Return a line with the metrics of a task as a pandas frame."""
+    return pd.DataFrame({_FILE: [None], METRICS_COLUMN: [metrics]})
+
+
+def _write(batches: Iterator[pa.RecordBatch]) -> str | None:
+    first = next(batches, None)
+    return None if first is None else row_files.write_rows(chain([first], batches), first.schema)
+
+
+def _line(file: str | None, metrics: str | None) -> pa.RecordBatch:
+    columns = [pa.array([value], pa.string()) for value in (file, metrics)]
+    return pa.RecordBatch.from_arrays(columns, OUTPUT_LINES.names)
+
+
+# on the driver
+
+
+def output_rows(lines: DataFrame, output: StructType) -> DataFrame:
+    """Return the rows of the files that ``lines`` name, in the columns of ``output``; lines of metrics are dropped."""
+    with _readers(lines.sparkSession.sparkContext):
+        return lines.mapInArrow(in_worker(row_files.read_rows), output)
 
 
 @contextmanager
 def _readers(context: SparkContext) -> Iterator[None]:
-    """Functions made here run in workers that do nothing else: Spark shares those whose environments are equal.
+    """Have functions made here run in workers that only read files: Spark shares workers with equal environments.
 
-    Otherwise it would be chance who joins, and one that never did has kernels to load and the master's pages to map:
-    up to a second of a micro-batch.
+    Without, chance would decide which workers join, and one that has never joined has to load kernels and map the
+    master's pages: up to a second of a micro-batch.
     """
-    context.environment[handover.ROLE] = handover.READER
+    context.environment[row_files.ROLE] = row_files.READER
     try:
         yield
     finally:
-        context.environment.pop(handover.ROLE, None)  # another thread may be here as well
-
-
-def _row(file: str | None, line: str | None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([value], pa.string()) for value in (file, line)], WayOut.schema.names)
+        context.environment.pop(row_files.ROLE, None)  # another thread may be here as well

@@ -1,0 +1,123 @@
+"""``build_master``: a master store that the executors write and the driver makes visible."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from millrace.core.errors import ConfigError, SchemaError
+from millrace.master.manifest import FileEntry, Manifest, ShardEntry
+from millrace.master.store import MasterStore
+from millrace.master.write.build_store import chosen
+from millrace.master.write.staging_directory import Building
+from millrace.rows.columns import plain_schema
+from millrace.rows.key_codes import KeyCoder
+from millrace.spark import arrow_types as types
+from millrace.spark.metrics.metric_fields import METRICS_COLUMN
+from millrace.spark.plans.shard_plan import ShardPlan, WrittenShard
+from millrace.spark.tasks.write_shard import WRITTEN, shard_name, write_shard, written_shard
+from millrace.spark.transport.routing import SHARD, key_shard, quoted
+from millrace.worker.shipping import in_worker
+
+
+def build_master(
+    df: DataFrame,
+    path: str | os.PathLike[str],
+    key: str | Iterable[str],
+    shards: int = 1,
+    columns: Sequence[str] | None = None,
+    *,
+    page_rows: int = 65_536,
+    index: bool = True,
+    records: bool = True,
+    overwrite: bool = False,
+) -> MasterStore:
+    """Write a DataFrame to a master store that :func:`enrich` and ``SemiStreamJoin`` can join with.
+
+    Parameters
+    ----------
+    df
+        Any batch DataFrame: Parquet, JDBC, Delta, a table, a query.
+    path
+        The directory to make. All executors and the driver must see it under this name.
+    key
+        The key column, or several. Rows whose key is null match nothing and are left out.
+    shards
+        Parts the rows are split into. With one, no stream has to be shuffled, and every task that joins scans all of
+        the master; with several, the stream is shuffled and each task scans one. See the guide on when to have more.
+    columns
+        Columns to keep besides the key; all by default.
+    page_rows
+        Rows of a page of the data file.
+    index
+        Write an index from keys to rows too. Algorithms that only scan need none.
+    records
+        With an index, also write every row in one piece: look-ups are several times as fast, and the rows take about
+        twice the disk.
+    overwrite
+        Replace a store that is already there. Readers see the old one or the new one, never a mixture.
+    """
+    if df.isStreaming:
+        raise SchemaError("build_master: expected a batch DataFrame; got a streaming one")
+    if not isinstance(shards, int) or shards < 1:
+        raise ConfigError(f"shards: expected a whole number of at least 1; got {shards!r}")
+    names = (key,) if isinstance(key, str) else tuple(key)
+    given = chosen(types.arrow_schema(df.schema, "build_master"), names, None if columns is None else list(columns))
+    schema = plain_schema(given)
+    for name in names:
+        types.check_collation(df.schema[name], "build_master")
+    reserved = [name for name in given.names if name.lower() in (SHARD, METRICS_COLUMN)]
+    if reserved:
+        raise SchemaError(f"build_master: the column name {reserved[0]!r} is reserved")
+    KeyCoder([schema.field(name).type for name in names], names)  # or an error that names the column
+    with Building(Path(path), overwrite) as building:
+        directory = building.directory
+        plan = ShardPlan(
+            str(directory), given.serialize().to_pybytes(), names, shards, page_rows, index=index, records=records
+        )
+        written = _write_shards(df, plan)
+        entries = []
+        for number, shard in enumerate(written):
+            (directory / shard.attempt).rename(directory / shard_name(number))
+            entries.append(_entry(shard, shard_name(number)))
+        for leftover in directory.glob("*.attempt-*"):  # of tasks that were repeated
+            shutil.rmtree(leftover, ignore_errors=True)
+        longest = {name: max(shard.longest[name] for shard in written) for name in written[0].longest}
+        nulls = {name: sum(shard.nulls[name] for shard in written) for name in written[0].nulls}
+        null_keys = sum(shard.null_keys for shard in written)
+        snapshot = uuid.uuid4().hex
+        Manifest(schema, names, page_rows, null_keys, snapshot, longest, nulls, entries).write(directory)
+        building.commit()
+    return MasterStore.open(building.path)
+
+
+def _write_shards(df: DataFrame, plan: ShardPlan) -> list[WrittenShard]:
+    """Have the executors write all shards, and return their reports in the order of the shards."""
+    columns = df.select(*(F.col(quoted(name)) for name in plan.schema.names))
+    shard = key_shard([F.col(quoted(name)) for name in plan.key], plan.shards)
+    by_shard = columns.withColumn(SHARD, shard).repartitionById(plan.shards, SHARD).drop(SHARD)
+    rows = by_shard.mapInArrow(in_worker(write_shard, plan), WRITTEN).collect()
+    written = {row.shard: WrittenShard(**json.loads(row.written)) for row in rows}
+    return [  # Spark runs no task for a partition that certainly has no rows
+        written[number] if number in written else written_shard(plan, number, iter(())) for number in range(plan.shards)
+    ]
+
+
+def _entry(written: WrittenShard, name: str) -> ShardEntry:
+    """Return the entry of a shard whose folder was renamed from that of the attempt."""
+
+    def renamed(file: FileEntry) -> FileEntry:
+        return replace(file, path=f"{name}/{file.path.rsplit('/', 1)[1]}")
+
+    entry = ShardEntry.from_json(written.entry)
+    index = tuple(renamed(file) for file in entry.index)
+    records = renamed(entry.records) if entry.records else None
+    return replace(entry, codes=renamed(entry.codes), data=renamed(entry.data), index=index, records=records)

@@ -1,0 +1,97 @@
+"""``enrich``: a DataFrame in, the same DataFrame with master columns out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from millrace.core.errors import ConfigError
+from millrace.core.spec import On
+from millrace.master.store import MasterStore
+from millrace.semistream.arguments import AUTO
+from millrace.semistream.conditions.condition import Condition
+from millrace.spark.enrichment.auto_algorithm import choose_algorithm
+from millrace.spark.enrichment.carry_query import carry
+from millrace.spark.enrichment.drain_query import drain_batch, drain_stream
+from millrace.spark.enrichment.enrich_arguments import enrich_plan, open_store, with_condition
+from millrace.spark.metrics.metric_fields import PREFIX
+from millrace.spark.metrics.observe import is_observed
+
+
+def enrich(
+    df: DataFrame,
+    master: str | os.PathLike[str] | MasterStore,
+    on: On,
+    how: str = "inner",
+    *,
+    algorithm: str = AUTO,
+    memory: str | int = "256MB",
+    pending: str = "drain",
+    columns: Sequence[str] | None = None,
+    suffix: str | None = None,
+    where: Condition | None = None,
+    turns: int = 2,
+    name: str | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Join a DataFrame with a master store.
+
+    Parameters
+    ----------
+    df
+        A streaming or batch DataFrame.
+    master
+        The store, made by :func:`build_master` or ``MasterStore.build``, under a path that all executors see.
+    on
+        Key column of both sides; several; or a mapping from the DataFrame's names to the master's.
+    how
+        ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``, or Spark's names for them.
+    algorithm
+        A name from the table of algorithms, or ``"auto"``: ``"lookup"`` with ``drain`` if the store has an index, else
+        ``"ssbj"``. :func:`explain` says which, and why.
+    memory
+        The budget of one executor, shared by its tasks: bytes, ``"256MB"``, or ``"1%"`` of the master.
+    pending
+        ``"drain"``: every micro-batch is completed before it ends; stateless, works with every trigger and with batch
+        DataFrames. ``"carry"``: what the cache can answer leaves in its own micro-batch, other tuples wait at most one
+        turn of the wheel, across micro-batches; for streams only, and for algorithms with a wheel.
+    columns
+        Master columns that come out; all but the key by default.
+    suffix
+        Appended to master columns whose name the DataFrame has too; without it that is an error.
+    where
+        A condition on matching pairs, beside the equal key, such as :func:`millrace.band`; with ``drain``.
+    turns
+        With ``carry``: micro-batches in which the wheel turns once. With more, each micro-batch scans less, and more
+        tuples wait and are written to the state.
+    name
+        The name of the metrics in ``StreamingQueryProgress.observedMetrics``; by default ``"millrace "`` and the
+        name of the store's directory. Two joins with the same store in one query need two names.
+    scratch
+        The directory in which workers keep their caches and, with ``carry``, copies of rows that wait; by default
+        Spark's local directory of the executor, which is removed with it.
+    **options
+        Options of the algorithm, or ``b``; not with ``"auto"``, which chooses them.
+
+    Returns
+    -------
+    DataFrame
+        The DataFrame's columns, then the master's. The session's settings, views and cache are left alone.
+    """
+    store = open_store(df, master, pending)
+    options = with_condition(options, where, pending)
+    chosen = choose_algorithm(algorithm, store, pending, options).algorithm
+    plan, output = enrich_plan(df, store, on, how, chosen, memory, columns, suffix, scratch, options)
+    label = name or f"{PREFIX} {Path(plan.path).name}"
+    if is_observed(df, label):
+        raise ConfigError(f"name: the DataFrame has metrics called {label!r} already; give this join another name=")
+    if pending == "carry":
+        return carry(df, plan, output, turns, label)
+    if df.isStreaming:
+        return drain_stream(df, plan, output, label)
+    return drain_batch(df, plan, output, label)

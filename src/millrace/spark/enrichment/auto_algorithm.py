@@ -1,0 +1,55 @@
+"""``algorithm="auto"`` on Spark: chosen once, on the driver, from what is known without the stream.
+
+The driver and all workers must run the same algorithm, and a query that is started again from its checkpoint must
+continue with the tuples that wait in it. So the choice depends on the store and on ``pending`` alone, and is sent with
+the plan::
+
+    pending    index    algorithm
+    drain      yes      lookup    no tuple outlives a micro-batch; an index that was added since is used too
+    drain      no       ssbj
+    carry      any      ssbj      tuples wait in the state of the query, for a turn of the wheel, index or not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from millrace.core.errors import ConfigError, one_of
+from millrace.master.store import MasterStore
+from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.arguments import AUTO, check_no_options
+from millrace.semistream.choose.auto import Decision, as_it_is
+
+_WITH_ANY_ALGORITHM = ("where", "leave_early", "output_rows")
+_NOT_ON_SPARK = ("w", "threads", "space", "device")
+_EMBEDDED_ONLY = ("ordered", "shed", "keep")
+_CARRY_NEEDS_WHEEL = "tuples that are carried to the next micro-batch wait for a turn of the wheel"
+
+
+def choose_algorithm(algorithm: str, store: MasterStore, pending: str, options: Mapping[str, Any]) -> Decision:
+    """Return the algorithm that all workers run, and why; raise an error if it does not work with the arguments."""
+    _check_options(options)
+    if algorithm == AUTO:
+        check_no_options(option for option in options if option not in _WITH_ANY_ALGORITHM)
+        return as_it_is(store, wheel=_CARRY_NEEDS_WHEEL if pending == "carry" else "")
+    name = one_of("algorithm", algorithm, (AUTO, *ALGORITHMS))
+    if pending == "carry" and not ALGORITHMS[name].turns:
+        able = [other.name for other in ALGORITHMS.values() if other.turns]
+        raise ConfigError(
+            f"pending: 'carry' is for algorithms whose tuples wait for a turn of the wheel: {', '.join(able)}; "
+            f"{name} works with 'drain'"
+        )
+    return Decision(name, {}, "it was asked for")
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that a ``SemiStreamJoin`` has and :func:`enrich` has not."""
+    chosen_here = [option for option in options if option in _NOT_ON_SPARK]
+    if chosen_here:
+        raise ConfigError(f"{chosen_here[0]}: not an option on Spark, where enrich chooses it")
+    embedded = [option for option in options if option in _EMBEDDED_ONLY]
+    if embedded:
+        raise ConfigError(f"{embedded[0]}: an option of the embedded SemiStreamJoin only, not of enrich")
+    if options.get("migration") == "three-cycle":
+        raise ConfigError("migration: three-cycle needs three turns of one join; on Spark only rolling makes sense")

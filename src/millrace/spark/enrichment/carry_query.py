@@ -1,0 +1,43 @@
+"""``pending="carry"`` on the driver: the stream is packed by shard, joined in a stateful operator, and unpacked."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from millrace.core.errors import ConfigError
+from millrace.spark.metrics.observe import observe_enrich
+from millrace.spark.plans.enrich_plan import EnrichPlan
+from millrace.spark.session import PARTITIONS, ROCKSDB, STATE_STORE
+from millrace.spark.tasks.carry_operator import CarryOperator
+from millrace.spark.tasks.pack_rows import PACKED_STREAM, pack_stream
+from millrace.spark.transport.output_files import OUTPUT_LINES, output_rows
+from millrace.spark.transport.routing import SHARD, stream_shard
+from millrace.spark.transport.shard_names import shard_names
+from millrace.worker.shipping import in_worker
+
+
+def carry(df: DataFrame, plan: EnrichPlan, output: StructType, turns: int, label: str) -> DataFrame:
+    """Return the joined stream, whose tuples may wait from one micro-batch to the next."""
+    if not df.isStreaming:
+        raise ConfigError("pending: 'carry' is for streaming DataFrames; use pending='drain' for a batch")
+    check_turns(turns)
+    settings = df.sparkSession.conf
+    if settings.get(STATE_STORE, "") != ROCKSDB:
+        raise ConfigError(f"pending: 'carry' keeps its state in RocksDB: set {STATE_STORE} to {ROCKSDB}")
+    names = shard_names(plan.shards, int(settings.get(PARTITIONS, "200") or 200))
+    sharded = df.withColumn(SHARD, stream_shard(plan) if plan.shards > 1 else F.lit(0))
+    packed = sharded.mapInArrow(in_worker(pack_stream, plan, names), PACKED_STREAM)
+    lines = packed.groupBy(SHARD).transformWithStateInPandas(
+        CarryOperator(plan, turns), OUTPUT_LINES, "Append", "ProcessingTime"
+    )
+    without_watermarks = StructType([StructField(f.name, f.dataType, f.nullable) for f in output])
+    return output_rows(observe_enrich(lines, label, plan.algorithm), without_watermarks)
+
+
+def check_turns(turns: int) -> int:
+    """Return the number of micro-batches in which the wheel turns once, checked."""
+    if not isinstance(turns, int) or turns < 1:
+        raise ConfigError(f"turns: expected a whole number of at least 1; got {turns!r}")
+    return turns

@@ -1,0 +1,128 @@
+"""What ``enrich_star`` works out on the driver: the plan of every arm, its memory, and which arms share a task."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from millrace.core.errors import ConfigError
+from millrace.semistream.algorithms import ALGORITHMS
+from millrace.semistream.sizing.arm_shares import Need, need_of, split
+from millrace.semistream.star import arms as star_arms
+from millrace.semistream.star.arms import Arm, naming
+from millrace.spark.enrichment.auto_algorithm import choose_algorithm
+from millrace.spark.enrichment.enrich_arguments import SPARK_JOIN_KINDS, enrich_plan, tasks_sharing_memory
+from millrace.spark.metrics.metric_fields import PREFIX
+from millrace.spark.metrics.observe import is_observed
+from millrace.spark.plans.enrich_plan import EnrichPlan
+from millrace.spark.tasks.task_join import least_task_memory, task_join
+
+
+@dataclass(frozen=True)
+class PlannedArm:
+    """An arm with its plan and its memory."""
+
+    arm: Arm
+    plan: EnrichPlan
+    fields: StructType
+    """The output of the arm."""
+    emitted: pa.Schema
+    """The output in Arrow's types."""
+    in_place: bool
+    """Whether rows can be joined in the task that has them, without a shuffle."""
+    tasks: int
+    """Number of tasks that share the arm's memory."""
+    need: Need
+    memory: int = 0
+    """Bytes of the arm in one executor."""
+
+    @property
+    def label(self) -> str:
+        """The name of the arm's metrics."""
+        return f"{PREFIX} {self.arm.name}"
+
+    @property
+    def task_plan(self) -> EnrichPlan:
+        """The plan with the memory of one task."""
+        return replace(self.plan, memory=self.memory // self.tasks)
+
+
+def read_arms(arms: Any, pending: str) -> list[Arm]:
+    """Return the arms, with our names for kinds of join, and each with the algorithm that all workers run."""
+    if isinstance(arms, list | tuple):
+        every = [Arm.of(arm) for arm in arms]
+        arms = [arm.with_how(SPARK_JOIN_KINDS.get(arm.how, arm.how)) for arm in every]
+    found = star_arms.read(arms)
+    for place, arm in enumerate(found):
+        with naming(arm.name):
+            waits = pending if arm.algorithm not in ALGORITHMS or not ALGORITHMS[arm.algorithm].at_once else "drain"
+            algorithm = choose_algorithm(arm.algorithm, arm.store, waits, arm.options).algorithm
+            found[place] = arm.with_algorithm(algorithm)
+    return found
+
+
+def plan_arms(
+    df: DataFrame, arms: Sequence[Arm], pending: str, scratch: str | os.PathLike[str] | None, total: int
+) -> list[PlannedArm]:
+    """Plan every arm, checked as far as it can be before the query runs, and split the memory between them."""
+    planned: list[PlannedArm] = []
+    frame = df
+    for arm in arms:
+        before = planned[-1] if planned else None
+        planned.append(_planned_arm(frame, arm, before, pending, scratch, total))
+        if is_observed(df, planned[-1].label):
+            label = planned[-1].label
+            raise ConfigError(f"arm {arm.name!r}: the DataFrame has metrics called {label!r} already; use name=")
+        frame = df.sparkSession.createDataFrame([], planned[-1].fields)
+    shares = split(total, [each.need for each in planned])
+    return [replace(each, memory=memory) for each, memory in zip(planned, shares, strict=True)]
+
+
+def task_groups(planned: Sequence[PlannedArm]) -> list[list[PlannedArm]]:
+    """Return the arms in groups that run in one task each: arms in a row whose rows can be joined in place."""
+    groups: list[list[PlannedArm]] = []
+    for each in planned:
+        before = groups[-1][-1] if groups else None
+        if before and before.in_place and each.in_place and each.plan.stream_schema.equals(before.emitted):
+            groups[-1].append(each)
+        else:
+            groups.append([each])
+    return groups
+
+
+def _planned_arm(
+    frame: DataFrame,
+    arm: Arm,
+    before: PlannedArm | None,
+    pending: str,
+    scratch: str | os.PathLike[str] | None,
+    total: int,
+) -> PlannedArm:
+    """Plan an arm with the least memory that it can work with."""
+    in_place = ALGORITHMS[arm.algorithm].at_once or (pending == "drain" and arm.store.shards == 1)
+    with naming(arm.name):
+        plan, fields = enrich_plan(
+            frame, arm.store, arm.on, arm.how, arm.algorithm, None, arm.columns, arm.suffix, scratch, arm.options
+        )
+        if in_place and before and before.in_place and _needs_no_cast(before.emitted, plan):
+            plan = replace(plan, stream=before.emitted.serialize().to_pybytes())
+        shard = None if in_place or plan.shards == 1 else 0
+        least = least_task_memory(plan, shard)  # Arrow's types may take a little more than Spark's
+        join = task_join(replace(plan, memory=max(plan.memory, least)), shard)
+    tasks = tasks_sharing_memory(frame, arm.store)
+    need = need_of(str(arm.name), join, arm.fixed(total), tasks)
+    return PlannedArm(arm, plan, fields, join.output_schema, in_place, tasks, need)
+
+
+def _needs_no_cast(emitted: pa.Schema, plan: EnrichPlan) -> bool:
+    """Return whether keys come in the time zone that the master has them in."""
+    return not any(
+        pa.types.is_timestamp(emitted.field(key).type) and emitted.field(key).type != plan.stream_schema.field(key).type
+        for key in plan.on
+    )

@@ -1,0 +1,127 @@
+"""The metrics of ``enrich``: what a task counts of its join in one micro-batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.semistream.join import SemiStreamJoin
+from millrace.spark.metrics.metric_fields import MetricSet, largest, mean, metric_fields, total
+
+
+@dataclass(frozen=True)
+class EnrichMetrics:
+    """The metrics of one task in one micro-batch."""
+
+    tuples_in: int = total()
+    """Stream tuples that came in."""
+    rows_out: int = total()
+    """Output rows."""
+    cache_hits: int = total()
+    """Tuples that the cache answered."""
+    unmatched: int = total()
+    """Tuples without a match."""
+    waiting: int = total()
+    """Tuples that wait at the end of the micro-batch."""
+    waiting_bytes: int = total()
+    """Memory of the waiting tuples, in bytes."""
+    cache_bytes: int = total()
+    """Memory of the cache, in bytes."""
+    memory_bytes: int = total()
+    """Peak of the memory in use, in bytes."""
+    budget_bytes: int = total()
+    """Memory budget, in bytes."""
+    cached_keys: int = total()
+    """Keys in the cache."""
+    scanned_rows: int = total()
+    """Master rows scanned in this micro-batch."""
+    join_ms: float = total()
+    """Time spent in the join, in milliseconds."""
+    cycle_ms: float = largest()
+    """Time of a whole cycle over the master at this micro-batch's speed, in milliseconds."""
+    wait_p50_cycles: float = largest()
+    """Median wait of a tuple, in cycles."""
+    wait_p99_cycles: float = largest()
+    """Wait that 99 % of the tuples do not exceed, in cycles."""
+    wait_max_cycles: float = largest()
+    """Longest wait of a tuple, in cycles."""
+    wheel: float = mean()
+    """Position of the scan in the master, from 0 to 1."""
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> EnrichMetrics:
+        """Return the metrics with these values, which may have more fields."""
+        return EnrichMetrics(**{each.name: values[each.name] for each in ENRICH_METRICS.fields})
+
+    def line(self) -> str:
+        """Return the metrics as the text that a task sends."""
+        return ENRICH_METRICS.line(vars(self))
+
+
+ENRICH_METRICS = MetricSet("join", metric_fields(EnrichMetrics))
+
+HIT_RATE, ALGORITHM = "hit_rate", "algorithm"
+"""Two more fields of a micro-batch: the share of tuples that the cache answered, and the name of the algorithm."""
+
+OBSERVED_NAMES = (*(each.name for each in ENRICH_METRICS.fields), HIT_RATE, ALGORITHM)
+"""Every field of the metrics of a micro-batch."""
+
+
+def observed_metrics(row: Any) -> dict[str, Any] | None:
+    """Return the metrics in an observed row by name, all None if no task ran; None for a row that is not of a join."""
+    structs = row if isinstance(row, dict) else row.asDict()
+    if set(structs) != {ENRICH_METRICS.struct}:
+        return None
+    values = structs[ENRICH_METRICS.struct]
+    if values is None:
+        return dict.fromkeys(OBSERVED_NAMES)
+    values = values if isinstance(values, dict) else values.asDict()
+    return values if set(OBSERVED_NAMES).issubset(values) else None
+
+
+class JoinMeter:
+    """Measures a join during one micro-batch. The clock runs from the start, except while it is paused."""
+
+    def __init__(self, join: SemiStreamJoin, *, running: bool = True) -> None:
+        self._join = join
+        self._seconds = 0.0
+        self._running_since = time.perf_counter() if running else None
+        self._scanned_before = join.metrics.probes
+
+    def pause(self) -> None:
+        """Stop the clock while something other than the join runs, such as the source of batches."""
+        if self._running_since is not None:
+            self._seconds += time.perf_counter() - self._running_since
+            self._running_since = None
+
+    def resume(self) -> None:
+        """Let the clock run again."""
+        self._running_since = time.perf_counter()
+
+    def metrics(self) -> EnrichMetrics:
+        """Return the metrics of the micro-batch, which is over."""
+        self.pause()
+        m = self._join.metrics
+        scanned = m.probes - self._scanned_before
+        steps = max(1, m.steps_per_cycle)
+        return EnrichMetrics(
+            tuples_in=m.tuples_in,
+            rows_out=m.rows_out,
+            cache_hits=m.cache_hits,
+            unmatched=m.unmatched,
+            waiting=m.waiting,
+            waiting_bytes=m.parts.get("waiting", 0),
+            cache_bytes=m.parts.get("cache", 0),
+            memory_bytes=m.peak_bytes,
+            budget_bytes=m.budget_bytes,
+            cached_keys=m.cached_keys,
+            scanned_rows=scanned,
+            join_ms=1000 * self._seconds,
+            cycle_ms=1000 * self._seconds * self._join.store.rows / scanned if scanned else 0.0,
+            wait_p50_cycles=m.waits.quantile(0.5) / steps,
+            wait_p99_cycles=m.waits.quantile(0.99) / steps,
+            wait_max_cycles=m.waits.most / steps,
+            wheel=m.cycles % 1.0,
+        )

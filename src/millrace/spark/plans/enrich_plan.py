@@ -1,0 +1,56 @@
+"""What ``enrich`` sends to its workers: everything that a join needs, small enough to travel with every task."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class EnrichPlan:
+    """One ``enrich``, as its workers see it."""
+
+    path: str
+    """The path of the master store."""
+    snapshot: str
+    """Which contents of the store the query was started with."""
+    shards: int
+    """Number of shards of the store."""
+    on: dict[str, str]
+    """The stream's key columns and the master's."""
+    key_types: tuple[str, ...]
+    """Spark's types of the master's key."""
+    how: str
+    algorithm: str
+    memory: int
+    """Bytes of one task: the executor's budget divided by the tasks that may run at a time."""
+    columns: tuple[str, ...] | None
+    """Master columns of the output; None for all but the key."""
+    suffix: str | None
+    options: dict[str, Any]
+    stream: bytes
+    """The Arrow schema of the stream, serialized."""
+    sent: bytes
+    """The Arrow schema of the output, serialized."""
+    scratch: str | None
+    """The directory for soft state; None for Spark's local one."""
+
+    @cached_property
+    def stream_schema(self) -> pa.Schema:
+        """The stream's columns as the join gets them."""
+        return pa.ipc.read_schema(pa.py_buffer(self.stream))
+
+    @cached_property
+    def sent_schema(self) -> pa.Schema:
+        """The output's columns as Spark gets them."""
+        return pa.ipc.read_schema(pa.py_buffer(self.sent))
+
+    @cached_property
+    def identity(self) -> str:
+        """A digest of what must not change between micro-batches: the master, the kind of join and the columns."""
+        parts = (self.snapshot, self.shards, sorted(self.on.items()), self.how, self.columns, self.suffix, self.stream)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

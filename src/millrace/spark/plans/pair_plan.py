@@ -1,0 +1,48 @@
+"""What a join of two streams sends to its workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.rows.key_codes import KeyCoder
+from millrace.spark.plans.band_buckets import BucketedBand
+from millrace.spark.plans.stream_join_plan import StreamJoinPlan
+
+LEFT, RIGHT = 0, 1
+SIDES = ("left", "right")
+BUCKET = "__millrace_bucket"
+
+
+@dataclass(frozen=True)
+class PairPlan(StreamJoinPlan):
+    """A join of two streams: which columns must be equal, and which may be in a band."""
+
+    keys: tuple[tuple[int, ...], tuple[int, ...]]
+    """For each side, the places of the columns that must be equal."""
+    key_types: bytes
+    """The Arrow schema in which they are compared, serialized."""
+    banded: tuple[int, int] | None
+    """For each side, the place of the column that the band is about."""
+    band: BucketedBand | None
+    right_columns: tuple[int, ...]
+    """The places of the right's columns in the output."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of the block of new rows that is joined in one go, in bytes."""
+        return self.memory // 8
+
+    def _fixed(self) -> tuple[Any, ...]:
+        return (self.schemas, self.keys, self.key_types, self.banded, self.band, self.names)
+
+    @cached_property
+    def coder(self) -> KeyCoder:
+        """The key of a row: the columns that must be equal, then the bucket."""
+        fields = list(pa.ipc.read_schema(pa.py_buffer(self.key_types)))
+        if self.band is not None:
+            fields.append(pa.field(BUCKET, pa.int64()))
+        return KeyCoder([field.type for field in fields], [field.name for field in fields])

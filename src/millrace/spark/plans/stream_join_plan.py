@@ -1,0 +1,64 @@
+"""What every ``join_streams`` sends to its workers."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+CODE = "__millrace_code"
+"""The column of codes, in front of an input's own columns."""
+
+
+@dataclass(frozen=True)
+class StreamJoinPlan(ABC):
+    """One ``join_streams``, as its workers see it."""
+
+    inputs: tuple[str, ...]
+    """The names of the inputs in the metrics."""
+    schemas: tuple[bytes, ...]
+    """The Arrow schemas of the inputs, serialized."""
+    names: tuple[int, ...]
+    """The names by which Spark groups the shards."""
+    memory: int
+    """Bytes of one task."""
+    sent: bytes
+    """The Arrow schema of the output, serialized."""
+
+    @property
+    def shards(self) -> int:
+        """Number of shards."""
+        return len(self.names)
+
+    @cached_property
+    def input_schemas(self) -> tuple[pa.Schema, ...]:
+        """The columns of all inputs."""
+        return tuple(pa.ipc.read_schema(pa.py_buffer(schema)) for schema in self.schemas)
+
+    @cached_property
+    def sent_schema(self) -> pa.Schema:
+        """The output's columns as Spark gets them."""
+        return pa.ipc.read_schema(pa.py_buffer(self.sent))
+
+    @cached_property
+    def identity(self) -> str:
+        """A digest of what must not change between micro-batches."""
+        return hashlib.sha256(repr(self._fixed()).encode()).hexdigest()[:16]
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Size of a chunk of the state, in bytes; a merge holds one or two of each of four runs."""
+        return min(self.memory // 64, 1 << 22)
+
+    @property
+    @abstractmethod
+    def block_bytes(self) -> int:
+        """Size of the block of new rows that is joined in one go, in bytes."""
+
+    @abstractmethod
+    def _fixed(self) -> tuple[Any, ...]:
+        """Return what the state depends on."""

@@ -1,0 +1,74 @@
+"""The cache of a drained join, kept in a file for the next micro-batch: soft state, which may be lost at any time."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from millrace.semistream.join import SemiStreamJoin
+from millrace.spark.plans.enrich_plan import EnrichPlan
+from millrace.worker.scratch import local_directory
+
+_SNAPSHOT = "snapshot"
+_WORTH_KEEPING = 0.02
+
+
+def worth_keeping(join: SemiStreamJoin) -> bool:
+    """Return whether the cache has changed so much in this micro-batch that it is worth writing."""
+    m = join.metrics
+    return m.admitted_keys + m.evicted_keys > _WORTH_KEEPING * m.cached_keys
+
+
+def soft_folder(plan: EnrichPlan) -> Path:
+    """Return the folder of soft state that all workers of this executor share, created if it can be.
+
+    It is removed with the executor; folders of masters that were replaced at the same path are removed here.
+    """
+    folder = _folder(plan)
+    if not folder.exists():
+        with suppress(OSError):
+            _remove_stale(plan, folder.parent)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (folder / _SNAPSHOT).write_text(plan.snapshot)
+    return folder
+
+
+def recall_cache(plan: EnrichPlan, join: SemiStreamJoin, shard: int | None) -> None:
+    """Let the join begin with the cache that an earlier task has kept."""
+    join.recall_cache(_cache_file(plan, shard))
+
+
+def keep_cache(plan: EnrichPlan, join: SemiStreamJoin, shard: int | None) -> None:
+    """Keep the join's cache for later tasks, if it is worth it."""
+    if not worth_keeping(join):
+        return
+    soft_folder(plan)
+    with suppress(OSError):  # a cache that cannot be kept costs time, nothing else
+        join.keep_cache(_cache_file(plan, shard))
+
+
+def _cache_file(plan: EnrichPlan, shard: int | None) -> Path:
+    name = "whole" if shard is None else f"shard-{shard:04d}"
+    return _folder(plan) / f"{name}.soft"
+
+
+def _folder(plan: EnrichPlan) -> Path:
+    return local_directory(plan.scratch) / f"millrace-{_path_digest(plan)}-{plan.identity}-{plan.memory}"
+
+
+def _path_digest(plan: EnrichPlan) -> str:
+    """Return the master's path, short enough for a file name."""
+    return hashlib.sha256(plan.path.encode()).hexdigest()[:8]
+
+
+def _remove_stale(plan: EnrichPlan, parent: Path) -> None:
+    """Remove the soft state of masters that were replaced at the same path."""
+    for other in parent.glob(f"millrace-{_path_digest(plan)}-*"):
+        try:
+            stale = (other / _SNAPSHOT).read_text() != plan.snapshot
+        except OSError:
+            continue
+        if stale:
+            shutil.rmtree(other, ignore_errors=True)

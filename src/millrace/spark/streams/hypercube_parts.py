@@ -1,0 +1,66 @@
+"""The number of parts that each attribute is cut into, when several inputs are joined in the cells of a grid.
+
+::
+
+    orders(cust)  customers(cust, nation)  nations(nation)          nation
+                                                                  0   1   2
+    an order goes to a row of cells, all with the part     cust 0 │ o │ o │o c│
+    of its customer; a nation to a column; a customer           1 │   │   │ n │
+    to one cell, the only one that has all three                2 │   │   │ n │
+
+An input is copied along the dimensions it has no column for. With more parts of a dimension, a cell has fewer rows of
+the inputs that have a column for it, and fewer cells are left for the other dimensions.
+
+References
+----------
+F. N. Afrati, J. D. Ullman: Optimizing joins in a map-reduce environment. EDBT 2010. They solve for real numbers with a
+given product; here all grids of whole numbers with at most so many cells are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+
+def grid_parts(
+    inputs: Sequence[frozenset[int]], sizes: Sequence[float], dimensions: int, cells: int
+) -> tuple[int, ...]:
+    """Return the parts of each dimension for which a cell has the fewest rows and, of those, fewest copies are made.
+
+    The grid has at most ``cells`` cells.
+
+    Parameters
+    ----------
+    inputs
+        The dimensions that each input has columns for.
+    sizes
+        Rows of each input, or anything proportional.
+
+    Examples
+    --------
+    >>> chain = [frozenset([0]), frozenset([0, 1]), frozenset([1])]
+    >>> grid_parts(chain, [1, 1, 1], 2, 16)
+    (4, 4)
+
+    Nations are few: they may go everywhere.
+
+    >>> grid_parts(chain, [1_000_000, 100_000, 25], 2, 16)
+    (16, 1)
+    """
+
+    def load(parts: tuple[int, ...]) -> tuple[float, float]:
+        each = sum(size / prod(parts[d] for d in mine) for mine, size in zip(inputs, sizes, strict=True))
+        return each, each * prod(parts)
+
+    return min(_grids(dimensions, cells), key=load)
+
+
+def _grids(dimensions: int, cells: int) -> Iterator[tuple[int, ...]]:
+    """Yield grids of at most so many cells to which none can be added; most parts of the first dimension first."""
+    if dimensions == 1:
+        yield (cells,)
+        return
+    for first in range(cells, 0, -1):
+        for rest in _grids(dimensions - 1, cells // first):
+            yield (first, *rest)

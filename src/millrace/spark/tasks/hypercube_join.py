@@ -1,0 +1,114 @@
+"""A block of new rows of several streams in one cell of the grid, joined with the rows of earlier blocks.
+
+::
+
+    new orders ─► × customers, chunk by chunk ─► a block of pairs ─► × nations, chunk by chunk ─► out; orders are kept
+    new customers ─► × orders, also the new ones ─► …                                    ─► out; customers are kept
+    new nations ─► × customers ─► a block of pairs ─► × orders                           ─► out; nations are kept
+
+The inputs take turns: the new rows of each are joined with what is kept of all others, then kept themselves. So a
+combination comes out once, in the turn of the last of its rows. Only rows of inputs are kept, no pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.spark.plans.hypercube_plan import HypercubePlan, JoinStep
+from millrace.spark.state.coded_rows import CodedRows
+from millrace.spark.state.sorted_runs import SortedRuns
+from millrace.spark.tasks.hypercube_rows import HypercubeRows
+from millrace.spark.tasks.sorted_match import code_ranges, pairs, pairs_in
+
+Combinations = dict[int, pa.RecordBatch]
+"""Combined rows, by input: row i of each belongs to row i of the others. Codes are in front."""
+
+
+class HypercubeJoin:
+    """The join of several streams in one cell."""
+
+    def __init__(self, plan: HypercubePlan) -> None:
+        self.layout = HypercubeRows(plan)
+        self._plan = plan
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the inputs' state variables."""
+        return tuple(f"input{number}" for number in range(len(self._plan.schemas)))
+
+    def join(self, new: list[CodedRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
+        """Yield each new combination once; add the new rows of an input to those that are kept after its turn."""
+        for number, (rows, runs) in enumerate(zip(new, kept, strict=True)):
+            others = [each for each in kept if each is not runs]
+            if len(rows.rows) and all(each.rows for each in others):
+                yield from self._with_all({number: rows.rows}, self._plan.steps[number], kept)
+            runs.add(rows)
+
+    def _with_all(
+        self, found: Combinations, steps: Sequence[JoinStep], kept: list[SortedRuns]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the combinations with partners from all other inputs; a block at a time goes on to the next step."""
+        if not steps:
+            yield self._output(found)
+            return
+        pending: list[Combinations] = []
+        size = 0
+        for more in self._with_next(found, steps[0], kept[steps[0].target]):
+            pending.append(more)
+            size += _nbytes(more)
+            if size >= self._plan.block_bytes:
+                yield from self._with_all(_concatenated(pending), steps[1:], kept)
+                pending, size = [], 0
+        if pending:
+            yield from self._with_all(_concatenated(pending), steps[1:], kept)
+
+    def _with_next(self, found: Combinations, step: JoinStep, runs: SortedRuns) -> Iterator[Combinations]:
+        """Yield the combinations with their partners from one more input."""
+        codes = self.layout.codes(found[step.origin], step.origin_attribute)
+        order = np.argsort(codes, kind="stable")
+        codes = codes[order]
+        in_order = step.target_attribute == self._plan.attributes[step.target][0]
+        for chunk in runs.overlapping(codes) if in_order else runs.all():
+            if in_order:
+                theirs, places = chunk.codes, np.arange(len(chunk.codes), dtype=np.int32)
+            else:
+                theirs = self.layout.codes(chunk.rows, step.target_attribute)
+                places = np.argsort(theirs, kind="stable").astype(np.int32)
+                theirs = theirs[places]
+            first, last = np.searchsorted(codes, theirs[0], "left"), np.searchsorted(codes, theirs[-1], "right")
+            most = pairs_in(self._plan.block_bytes // 4, chunk.rows, *found.values())
+            for ours, partners in pairs(*code_ranges(codes[first:last], theirs), places, most):
+                picked = pa.array(order[first:last][ours])
+                more = {number: rows.take(picked) for number, rows in found.items()}
+                more[step.target] = chunk.rows.take(pa.array(partners))
+                more = self._verified(more, step)
+                if len(more[step.target]):
+                    yield more
+
+    def _verified(self, found: Combinations, step: JoinStep) -> Combinations:
+        """Return the combinations whose keys are equal, not only their codes."""
+        coder = self._plan.coders[step.origin_attribute.dimension]
+        if coder.exact:
+            return found
+        ours = self.layout.key(found[step.origin], step.origin_attribute)
+        theirs = self.layout.key(found[step.target], step.target_attribute)
+        same = coder.equal(ours, theirs)
+        return found if same.all() else {number: rows.filter(pa.array(same)) for number, rows in found.items()}
+
+    def _output(self, found: Combinations) -> pa.RecordBatch:
+        """Return output rows: the columns of all inputs that come out, in order."""
+        by_input = enumerate(self._plan.output_places)
+        return self.layout.output([found[number].column(1 + place) for number, places in by_input for place in places])
+
+
+def _nbytes(found: Combinations) -> int:
+    return sum(rows.nbytes for rows in found.values())
+
+
+def _concatenated(pending: list[Combinations]) -> Combinations:
+    if len(pending) == 1:
+        return pending[0]
+    return {number: pa.concat_batches([each[number] for each in pending]) for number in pending[0]}

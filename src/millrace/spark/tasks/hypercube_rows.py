@@ -1,0 +1,77 @@
+"""The rows of a join of several streams: their cells, attributes and codes."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.spark.plans.hypercube_plan import Attribute, HypercubePlan
+from millrace.spark.plans.stream_join_plan import CODE
+from millrace.spark.state.coded_rows import CodedRows
+from millrace.spark.tasks.row_layout import RoutedRows, RowLayout, all_present, cast, read_only
+
+
+class HypercubeRows(RowLayout):
+    """The rows of all inputs. A row is in every cell of the grid that agrees with its attributes."""
+
+    def __init__(self, plan: HypercubePlan) -> None:
+        self.plan: HypercubePlan = plan
+
+    def packed_schema(self, side: int) -> pa.Schema:
+        """Return the columns in which an input's rows are packed: its own."""
+        return self.plan.input_schemas[side]
+
+    def route(self, batch: pa.RecordBatch, side: int) -> RoutedRows:
+        """Return each row's cell where the dimensions it lacks are 0, and how far its other cells are from there."""
+        plan = self.plan
+        mine = plan.attributes[side]
+        keep = all_present(batch, [place for attribute in mine for place in attribute.places])
+        rows = batch if keep.all() else batch.filter(pa.array(keep))
+        steps = [prod(plan.parts[dimension + 1 :]) for dimension in range(len(plan.parts))]
+        cell = np.zeros(len(rows), np.int64)
+        for attribute in mine:
+            cell += steps[attribute.dimension] * self._part(rows, attribute)
+        present = {attribute.dimension for attribute in mine}
+        lacking = [
+            range(0, steps[dimension] * size, steps[dimension])
+            for dimension, size in enumerate(plan.parts)
+            if dimension not in present
+        ]
+        return RoutedRows(rows, cell, tuple(map(sum, product(*lacking))))
+
+    def _part(self, rows: pa.RecordBatch, attribute: Attribute) -> npt.NDArray[np.int64]:
+        """Return which part of its dimension each row belongs to.
+
+        Every dimension takes other bits of the hash; else rows with equal values in two would use the diagonal only.
+        """
+        hashes = self.plan.coders[attribute.dimension].hashes(self.key(rows, attribute, 0))
+        return (hashes >> (7 * attribute.dimension % 49)) % self.plan.parts[attribute.dimension]
+
+    def key(self, rows: pa.RecordBatch, attribute: Attribute, ahead: int = 1) -> list[pa.Array]:
+        """Return an attribute of every row, in the types of its dimension.
+
+        ``ahead`` is the number of columns in front of a row's own.
+        """
+        columns = [rows.column(place + ahead) for place in attribute.places]
+        return cast(columns, self.plan.coders[attribute.dimension].types)
+
+    def codes(self, rows: pa.RecordBatch, attribute: Attribute, ahead: int = 1) -> npt.NDArray[np.int64]:
+        """Return the codes of an attribute."""
+        return self.plan.coders[attribute.dimension].codes(self.key(rows, attribute, ahead))[0]
+
+    def code(self, rows: pa.RecordBatch, side: int) -> CodedRows:
+        """Return rows as they were packed with the codes of their first attribute, sorted."""
+        codes = self.codes(rows, self.plan.attributes[side][0], 0)
+        return self.restore(rows.add_column(0, CODE, pa.array(codes, pa.int64())), side)
+
+    def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> CodedRows:
+        """Return rows that have their codes already; ``sort`` if they may be out of order."""
+        codes = read_only(rows.column(0).to_numpy())
+        if sort and len(rows):
+            order = np.argsort(codes, kind="stable")
+            rows, codes = rows.take(pa.array(order)), read_only(codes[order])
+        return CodedRows(rows, codes, None)

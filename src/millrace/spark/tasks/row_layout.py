@@ -1,0 +1,72 @@
+"""How the rows of a join's inputs are routed to shards, coded and sorted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.spark.plans.stream_join_plan import StreamJoinPlan
+from millrace.spark.state.coded_rows import CodedRows
+
+
+class RoutedRows(NamedTuple):
+    """Rows and the shards that they go to: row i to the shard ``shards[i] + offset`` for each of ``offsets``."""
+
+    rows: pa.RecordBatch
+    shards: npt.NDArray[np.integer[Any]]
+    offsets: tuple[int, ...]
+
+
+class RowLayout(ABC):
+    """What the stateful operator needs of the rows of a join."""
+
+    plan: StreamJoinPlan
+
+    @abstractmethod
+    def packed_schema(self, side: int) -> pa.Schema:
+        """Return the columns in which an input's rows are packed."""
+
+    @abstractmethod
+    def route(self, batch: pa.RecordBatch, side: int) -> RoutedRows:
+        """Return the rows of an input that may have a partner, and the shards that they go to."""
+
+    @abstractmethod
+    def code(self, rows: pa.RecordBatch, side: int) -> CodedRows:
+        """Return rows as they were packed with their codes, sorted."""
+
+    @abstractmethod
+    def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> CodedRows:
+        """Return rows that have their codes already; ``sort`` if they may be out of order."""
+
+    def output(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+        """Return columns as rows of the output."""
+        schema = self.plan.sent_schema
+        return pa.RecordBatch.from_arrays(cast(columns, schema.types), schema=schema)
+
+
+def all_present(batch: pa.RecordBatch, places: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Return for every row whether it has a value in all of these columns."""
+    keep = np.ones(len(batch), np.bool_)
+    for place in places:
+        if batch.column(place).null_count:
+            keep &= batch.column(place).is_valid().to_numpy(zero_copy_only=False)
+    return keep
+
+
+def cast(columns: Sequence[pa.Array], types: Sequence[pa.DataType]) -> list[pa.Array]:
+    """Return the columns in these types."""
+    return [
+        column if column.type == type_ else column.cast(type_) for column, type_ in zip(columns, types, strict=True)
+    ]
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array contiguous and read-only, as Arrow's are, so that a kernel is compiled once."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view

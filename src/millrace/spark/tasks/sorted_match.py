@@ -1,0 +1,75 @@
+"""Every pair of matching rows of two inputs whose rows are in order of their codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.kernels.index_ranges import expand, narrow
+from millrace.spark.plans.pair_plan import LEFT, RIGHT
+from millrace.spark.state.coded_rows import CodedRows
+from millrace.spark.tasks.pair_rows import PairRows
+
+Places = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.int64]
+_MOST_PAIRS = 65_536
+
+
+def matches(layout: PairRows, left: CodedRows, right: CodedRows) -> Iterator[pa.RecordBatch]:
+    """Yield output rows, in batches of a fraction of the memory. The side with fewer rows looks up its partners."""
+    left, right = _overlap(left, right), _overlap(right, left)
+    if not len(left.rows) or not len(right.rows):
+        return
+    plan = layout.plan
+    swapped = len(left.rows) > len(right.rows)
+    few, many = (right, left) if swapped else (left, right)
+    starts, stops = code_ranges(few.codes, many.codes)
+    if few.spans is not None and many.spans is not None:
+        narrow(*many.spans, *few.spans, starts, stops)
+    ordered = np.arange(len(many.rows), dtype=np.int32)
+    for found in pairs(starts, stops, ordered, pairs_in(plan.block_bytes, left.rows, right.rows)):
+        picked = reversed(found) if swapped else found
+        lefts, rights = (side.rows.take(pa.array(rows)) for side, rows in zip((left, right), picked, strict=True))
+        if not plan.coder.exact:
+            same = plan.coder.equal(layout.key_columns(lefts, LEFT, 1), layout.key_columns(rights, RIGHT, 1))
+            if not same.all():
+                lefts, rights = lefts.filter(pa.array(same)), rights.filter(pa.array(same))
+        if len(lefts):
+            yield layout.joined(lefts, rights)
+
+
+def code_ranges(few: Codes, many: Codes) -> tuple[Codes, Codes]:
+    """Return for each of the few codes where the equal ones among the many, which are sorted, start and stop."""
+    starts, stops = (np.searchsorted(many, few, side).astype(np.int64) for side in ("left", "right"))
+    return starts, stops
+
+
+def pairs(starts: Codes, stops: Codes, ordered: Places, most: int) -> Iterator[tuple[Places, Places]]:
+    """Yield every row with all places in its range, at most ``most`` pairs at a time.
+
+    The places are looked up in ``ordered``. The arrays are used again for the next pairs.
+    """
+    cursor = np.array([0, -1], np.int64)
+    ours, theirs = np.empty(most, np.int32), np.empty(most, np.int32)
+    while cursor[0] < len(starts):
+        count = expand(starts, stops, ordered, cursor, ours, theirs)
+        if count:
+            yield ours[:count], theirs[:count]
+
+
+def pairs_in(nbytes: int, *rows: pa.RecordBatch) -> int:
+    """Return how many rows, each made of one row of every batch, have so many bytes."""
+    width: int = sum(each.nbytes // len(each) + 1 for each in rows)
+    return max(1, min(_MOST_PAIRS, nbytes // width))
+
+
+def _overlap(rows: CodedRows, others: CodedRows) -> CodedRows:
+    """Return the rows whose codes are within the range of the others' codes."""
+    if not len(rows.codes) or not len(others.codes):
+        return rows.cut(0, 0)
+    start = int(np.searchsorted(rows.codes, others.codes[0], "left"))
+    stop = int(np.searchsorted(rows.codes, others.codes[-1], "right"))
+    return rows.cut(start, stop)

@@ -1,0 +1,107 @@
+"""Rows that one step of a task passes to the next through a local file.
+
+A file belongs to one task, on one machine. It is unlinked before its first row is read. A file that is never read,
+because its reader was killed or stopped early, is removed after a while, at the latest with Spark's local directory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+
+from millrace.core.errors import SpillError, StateError
+from millrace.worker.scratch import local_directory
+
+ROLE, READER = "MILLRACE_ROLE", "reader"
+"""The environment variable, and its value, of workers that only read rows from files."""
+
+_FOLDER = "millrace-output"
+
+_LEFTOVER_SECONDS = 900.0
+"""The age of a file after which it is a leftover: a file is normally read at once."""
+_TIDY_SECONDS = 60.0
+"""The time between two searches for leftovers."""
+
+_numbers = count()
+_tidied: dict[Path, float] = {}
+"""When each folder was last searched for leftovers."""
+
+
+def write_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> str:
+    """Write rows to a new file, and return its path."""
+    path = _new_file()
+    try:
+        _write(path, batches, schema)
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
+    return str(path)
+
+
+def read_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the files whose paths are in the first column, and remove the files."""
+    for batch in batches:
+        opened = [_open_once(path) for path in batch.column(0).to_pylist() if path is not None]
+        for source in opened:
+            yield from pa.ipc.open_stream(source)
+
+
+def _open_once(path: str) -> pa.MemoryMappedFile:
+    """Open a file, and unlink it: no other reader needs it."""
+    try:
+        source = pa.memory_map(path)
+        os.unlink(path)
+    except FileNotFoundError:
+        raise StateError(
+            f"{path}: the rows that the previous step of this task wrote are gone: something deletes files from "
+            "Spark's local directory while it is in use. Start the query again: it continues from its checkpoint"
+        ) from None
+    return source
+
+
+def _new_file() -> Path:
+    """Return a path in a folder of the executor, and remove leftovers from the folder now and then."""
+    folder = local_directory() / _FOLDER
+    with _space_errors(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    now = time.time()
+    if _tidied.get(folder, 0.0) < now - _TIDY_SECONDS:
+        _tidied[folder] = now
+        for leftover in folder.glob("*.arrow"):
+            with suppress(FileNotFoundError):
+                if leftover.stat().st_mtime < now - _LEFTOVER_SECONDS:
+                    leftover.unlink()
+    return folder / f"{os.getpid()}-{next(_numbers)}.arrow"
+
+
+def _write(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+    """Write batches in Arrow's stream format; only the disk's own errors become :class:`SpillError`."""
+    with _space_errors(path):
+        sink = pa.OSFile(str(path), "wb")
+        writer = pa.ipc.new_stream(sink, schema)
+    for batch in batches:
+        with _space_errors(path):
+            writer.write_batch(batch)
+    with _space_errors(path):
+        writer.close()
+        sink.close()
+
+
+@contextmanager
+def _space_errors(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into one that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise SpillError(
+            f"{path}: output rows cannot be written there: {error}. A stream needs as much of Spark's local disk "
+            "as the rows of a micro-batch take: free some, name a larger disk in spark.local.dir, or make the "
+            "micro-batches smaller. Then the query continues from its checkpoint"
+        ) from error
