@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 
 from millrace.core.space import FileSpace, HeapSpace, Space
 from millrace.kernels import bitfilter, multimap
+from millrace.kernels import code_index as index
 from millrace.kernels.multimap import HIGH, LIVE, RINGS, SLOT, Multimap
 
 CAPACITY = 120
@@ -185,6 +186,72 @@ def test_check_finds_damage() -> None:
         m.slots[place][0] = kept
     m.state[LIVE] = 4
     assert multimap.check(m) != 0
+
+
+# what the calls above seldom meet
+
+
+def filled(codes: list[int], places: int = 50) -> tuple[Multimap, npt.NDArray[np.int32]]:
+    """A multimap with these codes, and their slots."""
+    m = Multimap(np.full(places, -1, np.int32), np.zeros(20, SLOT), np.zeros(4, np.int64))
+    multimap.clear(m)
+    slots = np.empty(len(codes), np.int32)
+    multimap.insert(m, np.array(codes, np.int64), slots, np.empty(len(codes), np.int32))
+    return m, slots
+
+
+def newest_of(m: Multimap, codes: list[int]) -> npt.NDArray[np.int32]:
+    out = np.empty(len(codes), np.int32)
+    multimap.newest(m, np.array(codes, np.int64), out)
+    return out
+
+
+def expanded(m: Multimap, newest: npt.NDArray[np.int32], cursor: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The next pairs, nine at most."""
+    index, slots = np.empty(9, np.int32), np.empty(9, np.int32)
+    made = multimap.expand(m, newest, cursor, index, slots)
+    return list(zip(index[:made].tolist(), slots[:made].tolist(), strict=True))
+
+
+def test_rings_that_went_after_they_were_found_give_nothing() -> None:
+    """Rows that left between a look-up and the output of its matches must not come out with it."""
+    m, slots = filled([5, 6, 5, 7])
+    newest = newest_of(m, [5, 6, 7])
+    multimap.remove(m, slots[[0, 2]])
+    assert expanded(m, newest, np.array([0, -1])) == [(1, slots[1]), (2, slots[3])]
+    multimap.clear(m)
+    assert expanded(m, newest, np.array([0, -1])) == []
+
+
+def test_a_ring_that_goes_while_it_is_given_out_does_not_disturb_the_next() -> None:
+    m, slots = filled([5] * 12 + [6, 6])
+    newest, cursor = newest_of(m, [5, 6]), np.array([0, -1])
+    assert expanded(m, newest, cursor) == [(0, slot) for slot in slots[:9].tolist()]
+    multimap.remove(m, slots[:12])
+    assert expanded(m, newest, cursor) == [(1, slot) for slot in slots[12:].tolist()]
+    assert cursor[0] == 2
+
+
+def test_gaps_close_across_the_end_of_the_directory() -> None:
+    """Codes whose places are the last ones and the first: whichever goes, all others are still found."""
+    places = 7
+    numbers = np.arange(2_000)
+    mixed = np.empty(len(numbers), np.uint64)
+    index.mixed(numbers, mixed)
+    homes = [int(bits) * places >> 32 for bits in mixed >> np.uint64(32)]
+    at = {home: [code for code, where in enumerate(homes) if where == home] for home in range(places)}
+    for wanted in ([6, 6, 0, 0], [5, 6, 6, 6], [6, 5, 6, 0], [6, 0, 6, 1], [5, 5, 5, 0, 6], [0, 6, 5, 1, 6, 5]):
+        codes = [at[home][i] for i, home in enumerate(wanted)]
+        for first in codes:
+            for second in codes:
+                m, _ = filled(codes, places)
+                left = list(codes)
+                for gone in dict.fromkeys([first, second]):
+                    multimap.remove(m, newest_of(m, [gone]))
+                    left.remove(gone)
+                    assert multimap.check(m) == 0
+                    slots = newest_of(m, codes)
+                    assert [code for code, slot in zip(codes, slots, strict=True) if slot >= 0] == left
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

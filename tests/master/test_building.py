@@ -281,6 +281,19 @@ def test_a_system_without_swapping_leaves_a_store_made_meanwhile_alone(target: P
     test_of_two_builds_of_one_store_that_which_began_first_may_end_last(target)
 
 
+def test_a_system_without_swapping_leaves_an_empty_folder_made_meanwhile_alone(
+    target: Path, no_renameat2: None
+) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield TABLE.to_batches()[0]
+        target.mkdir()
+
+    with pytest.raises(StoreExistsError, match="made by somebody else meanwhile"):
+        MasterStore.build(batches(), target, "k")
+    assert list(target.iterdir()) == []
+    assert [path.name for path in target.parent.iterdir()] == ["store"]
+
+
 def test_a_system_without_swapping_keeps_the_old_store_until_the_new_one_is_there(
     target: Path, no_renameat2: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +345,18 @@ def test_a_damaged_store_can_be_replaced(target: Path) -> None:
     manifest = target / "manifest.json"
     manifest.write_text(manifest.read_text()[:400])
     built_at(target, overwrite=True).verify()
+
+
+def test_only_leftovers_of_builds_are_tidied_up(target: Path) -> None:
+    """Names as builds of this store give them are removed if nothing works there; others that look alike stay."""
+    target.parent.mkdir()
+    dead, alike = ".building-store-0123456789ab", [".building-store-notes", ".building-store2-0123456789ab"]
+    for name in (dead, *alike):
+        target.with_name(name).mkdir()
+        target.with_name(f"{name}.lock").touch()
+    built_at(target)
+    left = {path.name for path in target.parent.iterdir()}
+    assert left == {"store", *alike, *(f"{name}.lock" for name in alike)}
 
 
 def test_a_build_does_not_touch_one_of_a_similar_name(target: Path) -> None:

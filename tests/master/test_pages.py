@@ -82,6 +82,20 @@ def test_columns_that_lie_side_by_side_are_each_their_own(columns: list[int], nu
             assert finished.to_pylist() == table.column(number).take(pa.array(np.concatenate(chosen))).to_pylist()
 
 
+@pytest.mark.parametrize("with_nulls", ["a", "b", "c", "d"])
+def test_one_of_several_wide_columns_has_nulls(with_nulls: str, tmp_path: Path) -> None:
+    """Those without are not next to each other in the output then, and none takes the place of another."""
+    names = ["k", "a", "b", "c", "d"]
+    gaps = {name: np.isin(np.arange(ROWS), [3, 20]) & (name == with_nulls) for name in names}
+    table = pa.table({name: pa.array(np.arange(ROWS) + 1_000 * i, mask=gaps[name]) for i, name in enumerate(names)})
+    store = MasterStore.build(table, tmp_path / "store", "k", page_rows=PAGE, records=False)
+    outputs = output_columns(table.schema, ROWS)
+    for task in store.mapped(0).gather(range(5), np.arange(ROWS)[::-1].copy(), outputs):
+        task()
+    for name, output in zip(names, outputs, strict=True):
+        assert output.finish().to_pylist() == table[name].to_pylist()[::-1], name
+
+
 def test_bytes_are_counted_over_all_columns(tmp_path: Path) -> None:
     """What strings take is reserved before they are gathered, so it must be all of it."""
     rows, table = mapped(tmp_path, [9, 12])

@@ -186,6 +186,16 @@ def test_nothing_of_cleared_rows_counts() -> None:
     assert rows.row_bytes == rows.fixed_row_bytes + 30
 
 
+def test_nested_values_of_cleared_rows_are_freed() -> None:
+    before = pa.total_allocated_bytes()
+    rows = keyed(pa.schema({"l": pa.list_(pa.int64())}), total=10_000_000)
+    put(rows, [pa.array([[i] * 100_000 for i in range(5)])])
+    assert pa.total_allocated_bytes() - before > 4_000_000
+    rows.clear()
+    assert rows.nbytes == cost(rows, 0, 0)
+    assert pa.total_allocated_bytes() - before < 100_000
+
+
 # kept in a file
 
 
