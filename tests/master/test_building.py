@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 from millrace.core.errors import CorruptStoreError, StoreError, StoreExistsError
+from millrace.core.files import atomic
 from millrace.master.store import MasterStore
-from millrace.master.write import staging_directory as building
 from millrace.testing.faults import Interrupting, failing, files_of, full_disk, in_child, largest_file
 
 TABLE = pa.table({"k": [i % 40 for i in range(100)], "s": [f"text {i}" for i in range(100)]})
@@ -117,14 +117,14 @@ def test_a_killed_builder_leaves_nothing_visible_and_the_next_build_tidies_up(ol
 
 def replace_and_die(target: Path, after: bool) -> None:
     """Replace a store, killed just before the new one takes the old one's place, or just after."""
-    swap = building._rename
+    swap = atomic._rename
 
     def deadly(one: Path, other: Path, flag: int) -> None:
         if after:
             swap(one, other, flag)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    building._rename = deadly  # type: ignore[assignment]
+    atomic._rename = deadly  # type: ignore[assignment]
     MasterStore.build(TABLE.slice(0, 7), target, "k", overwrite=True)
 
 

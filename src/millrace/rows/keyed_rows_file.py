@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import uuid
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from millrace.core.files.atomic import replaced_file
 from millrace.kernels.checksum import checksum
 from millrace.rows.keyed_rows import KeyedRows
 
@@ -34,13 +33,8 @@ def write(path: Place, rows: KeyedRows, identity: str, more: dict[str, Any]) -> 
     if isinstance(path, io.BytesIO):
         _dump(path, rows, identity, more)
         return
-    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex[:12]}")
-    try:
-        with aside.open("wb", buffering=0) as file:
-            _dump(file, rows, identity, more)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with replaced_file(path, durable=False) as temporary, temporary.open("wb", buffering=0) as file:
+        _dump(file, rows, identity, more)
 
 
 def read(path: Place, rows: KeyedRows, identity: str) -> dict[str, Any] | None:

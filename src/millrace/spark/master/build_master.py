@@ -16,10 +16,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.core.errors import ConfigError, SchemaError, StoreError
-from millrace.master.manifest import FileEntry, Manifest, ShardEntry
+from millrace.master.manifest import Manifest, ShardEntry
 from millrace.master.store import MasterStore
+from millrace.master.store_files import FileEntry
 from millrace.master.write.build_store import ShardWriter, chosen
-from millrace.master.write.staging_directory import Building
+from millrace.master.write.staging_directory import StagingDirectory
 from millrace.rows.columns import plain_schema
 from millrace.rows.key_codes import KeyCoder
 from millrace.spark import arrow_types as types
@@ -78,21 +79,21 @@ def build_master(
     if reserved:
         raise SchemaError(f"build_master: the column name {reserved[0]!r} is reserved")
     KeyCoder([schema.field(name).type for name in names], names)  # or an error that names the column
-    with Building(Path(path), overwrite) as building:
-        written = _write_shards(df, given, names, shards, page_rows, index, records, building.directory)
+    with StagingDirectory(Path(path), overwrite) as staging:
+        written = _write_shards(df, given, names, shards, page_rows, index, records, staging.directory)
         entries = []
         for number in range(shards):
-            (building.directory / written[number]["attempt"]).rename(building.directory / _name(number))
+            (staging.directory / written[number]["attempt"]).rename(staging.directory / _name(number))
             entries.append(_entry(written[number], _name(number)))
-        for left in building.directory.glob("*.attempt-*"):  # of tasks that were repeated
+        for left in staging.directory.glob("*.attempt-*"):  # of tasks that were repeated
             shutil.rmtree(left, ignore_errors=True)
         longest = {name: max(shard["longest"][name] for shard in written.values()) for name in written[0]["longest"]}
         nulls = {name: sum(shard["nulls"][name] for shard in written.values()) for name in written[0]["nulls"]}
         null_keys = sum(shard["null_keys"] for shard in written.values())
         snapshot = uuid.uuid4().hex
-        Manifest(schema, names, page_rows, null_keys, snapshot, longest, nulls, entries).write(building.directory)
-        building.commit()
-    return MasterStore.open(building.path)
+        Manifest(schema, names, page_rows, null_keys, snapshot, longest, nulls, entries).write(staging.directory)
+        staging.commit()
+    return MasterStore.open(staging.target)
 
 
 def _write_shards(
