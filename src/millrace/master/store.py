@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +14,12 @@ import pyarrow as pa
 
 from millrace.core.errors import CorruptStoreError, StoreError
 from millrace.core.sizes import format_size
-from millrace.master.manifest import FileEntry, Manifest
+from millrace.master.manifest import Manifest
 from millrace.master.read.mapped_rows import MappedRows
 from millrace.master.read.record_file import Records
 from millrace.master.read.shard_index import ShardIndex
+from millrace.master.store_files import map_codes
+from millrace.master.write.build_store import build_store, write_index
 from millrace.rows.key_codes import KeyCoder
 
 if TYPE_CHECKING:
@@ -94,8 +95,6 @@ class MasterStore:
         progress
             Called with the number of rows written so far.
         """
-        from millrace.master.write.build_store import build_store
-
         build_store(
             source,
             Path(path),
@@ -116,9 +115,7 @@ class MasterStore:
 
         Records, if wanted, are written with it.
         """
-        from millrace.master.write.build_store import add_index
-
-        add_index(Path(path), records)
+        write_index(Path(path), MasterStore.open(path), records)
         return MasterStore.open(path)
 
     @staticmethod
@@ -146,7 +143,7 @@ class MasterStore:
         """The store with all of its files mapped: it stays what it is if another takes its place."""
         for shard in manifest.shards:
             for entry in shard.files:
-                _check_size(path, entry)
+                entry.check_size(path)
             if shard.index and tuple(e.nbytes for e in shard.index) != ShardIndex.nbytes_of(shard.rows):
                 raise CorruptStoreError(f"{path / shard.index[0].path}: not the index of {shard.rows:,} rows")
             if shard.records and (
@@ -255,13 +252,7 @@ class MasterStore:
         done = 0
         for number, shard in enumerate(self.manifest.shards):
             for entry in shard.files:
-                _check_size(self.path, entry)
-                found = checksum(self.path / entry.path)
-                if found != entry.crc32:
-                    raise CorruptStoreError(
-                        f"{self.path / entry.path}: its bytes were changed: checksum {found:08x}, "
-                        f"expected {entry.crc32:08x}"
-                    )
+                entry.check_content(self.path)
             codes, rows = self.codes(number), self.mapped(number)
             if shard.index and not self.index(number).check(codes):
                 raise CorruptStoreError(f"{self.path / shard.index[1].path}: it does not lead to the rows of the shard")
@@ -307,27 +298,3 @@ class MasterStore:
             f"MasterStore({str(self.path)!r}, key={', '.join(self.key)}, rows={self.rows:,}, "
             f"{format_size(self.nbytes)}, shards={self.shards})"
         )
-
-
-def map_codes(path: Path, rows: int) -> npt.NDArray[np.int64]:
-    """A file of key codes, mapped."""
-    return np.asarray(np.memmap(path, np.int64, mode="r", shape=(rows,))) if rows else np.empty(0, np.int64)
-
-
-def _check_size(directory: Path, entry: FileEntry) -> None:
-    path = directory / entry.path
-    if not path.is_file():
-        raise CorruptStoreError(f"{path}: missing, though the manifest names it")
-    size = path.stat().st_size
-    if size != entry.nbytes:
-        what = "truncated" if size < entry.nbytes else "too long"
-        raise CorruptStoreError(f"{path}: {what}: {size} bytes, expected {entry.nbytes}")
-
-
-def checksum(path: Path) -> int:
-    """CRC-32 of a file."""
-    crc = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            crc = zlib.crc32(block, crc)
-    return crc

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from millrace.core.errors import ConfigError
 from millrace.kernels import bitfilter
-
-if TYPE_CHECKING:
-    from millrace.master.store import MasterStore
+from millrace.master.read.readable_store import ReadableStore
 
 Codes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -31,7 +28,7 @@ class FanOut:
     largest: int
 
 
-def fan_out(store: MasterStore) -> FanOut:
+def fan_out(store: ReadableStore) -> FanOut:
     """Rows per key of a store. Its manifest knows, so nothing is read.
 
     >>> import tempfile, pyarrow as pa
@@ -63,7 +60,7 @@ class Matches:
     exact: bool
 
 
-def matches(store: MasterStore, codes: Codes, shares: Floats | None = None, *, sample: int = 1 << 24) -> Matches:
+def matches(store: ReadableStore, codes: Codes, shares: Floats | None = None, *, sample: int = 1 << 24) -> Matches:
     """Which share of a stream has a match, and how many.
 
     Parameters
@@ -103,22 +100,22 @@ def matches(store: MasterStore, codes: Codes, shares: Floats | None = None, *, s
     total = float(weights.sum())
     if total == 0 or store.rows == 0:
         return Matches(0.0, 0.0, True)
-    counts, looked_at = _looked_up(store, codes) if store.indexed else _scanned(store, codes, sample)
+    counts, looked_at = _looked_up(store, codes) if store.manifest.indexed else _scanned(store, codes, sample)
     if looked_at == 1:
         return Matches(float(weights @ (counts > 0)) / total, float(weights @ counts) / total, True)
     rows = float(counts.mean()) / looked_at
     return Matches(min(1.0, rows / fan_out(store).mean), rows, False)
 
 
-def _looked_up(store: MasterStore, codes: Codes) -> tuple[npt.NDArray[np.int64], float]:
+def _looked_up(store: ReadableStore, codes: Codes) -> tuple[npt.NDArray[np.int64], float]:
     """Rows of each code, by the index; from codes alone nobody knows the shard."""
     counts = np.zeros(len(codes), np.int64)
-    for shard in range(store.shards):
+    for shard in range(len(store.manifest.shards)):
         counts += store.index(shard).ranges_of(np.ascontiguousarray(codes))[1]
     return counts, 1.0
 
 
-def _scanned(store: MasterStore, codes: Codes, sample: int) -> tuple[npt.NDArray[np.int64], float]:
+def _scanned(store: ReadableStore, codes: Codes, sample: int) -> tuple[npt.NDArray[np.int64], float]:
     """Rows of each code in some pages, and the share of all rows that they have."""
     order = np.argsort(codes)
     ordered = codes[order]
@@ -139,7 +136,7 @@ def _scanned(store: MasterStore, codes: Codes, sample: int) -> tuple[npt.NDArray
     return counts, looked_at / store.rows
 
 
-def _pages(store: MasterStore, sample: int) -> list[tuple[int, int, int]]:
+def _pages(store: ReadableStore, sample: int) -> list[tuple[int, int, int]]:
     """Pages as shard, first row and end: all, or as many by chance as have about so many rows, but one at least."""
     size = store.manifest.page_rows
     pages = [

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from millrace.master.device import Device
-
-if TYPE_CHECKING:
-    from millrace.master.store import MasterStore
+from millrace.master.read.readable_store import ReadableStore
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Wheel:
     ``turned == t`` has met every row of the master once ``turned == t + rows``, wherever the wheel stood.
     """
 
-    def __init__(self, store: MasterStore, device: Device) -> None:
+    def __init__(self, store: ReadableStore, device: Device) -> None:
         self._store = store
         self._device = device
         self.rows = store.rows
