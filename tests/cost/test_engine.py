@@ -9,11 +9,13 @@ import pytest
 
 import millrace as mr
 from millrace.core.errors import BudgetTooSmallError, ConfigError
-from millrace.cost import engine, engine_paged, plan
-from millrace.cost.engine import PREDICTED, Situation, filter_bytes, least_memory, predict
+from millrace.cost import engine_paged, engine_room, plan
+from millrace.cost.engine import PREDICTED, predict
+from millrace.cost.engine_room import filter_bytes, least_memory
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import MeasuredCosts
 from millrace.cost.symbols import Disk, UnitCosts
+from millrace.cost.workload import Situation
 from millrace.datasets import STREAM_SCHEMA, synthetic_master
 from millrace.kernels import code_index as index
 from millrace.kernels.bitfilter import filter_words
@@ -47,12 +49,12 @@ def bound(store: mr.MasterStore, algorithm: str, memory: int, **options: Any) ->
     return join
 
 
-def uniform(join: mr.SemiStreamJoin) -> engine.Situation:
+def uniform(join: mr.SemiStreamJoin) -> Situation:
     return situation_of(join.arguments, join.loop.parts.binding, Frequencies.uniform(ROWS))
 
 
 def test_what_is_written_twice_is_the_same() -> None:
-    assert engine.CHUNK_BYTES == waiting.CHUNK_BYTES
+    assert engine_room.CHUNK_BYTES == waiting.CHUNK_BYTES
     assert index.ENTRY.itemsize == engine_paged._ENTRY_BYTES
     assert engine_paged._PART_OF_ROOM == indexed._PART_OF_ROOM
     assert plan.LEAST_MATCHES == LEAST_MATCHES

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from millrace.core.errors import BudgetTooSmallError, OutOfReachError
 from millrace.cost import meshjoin
-from millrace.cost.engine import PREDICTED, Situation, least_memory, predict
+from millrace.cost.engine import PREDICTED, predict
+from millrace.cost.engine_room import least_memory
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.symbols import Disk, Sizes, UnitCosts
 from millrace.cost.tuner import flat_region, for_memory, for_rate, memory_for
+from millrace.cost.workload import Situation
 
 ZIPF = Frequencies.zipf(1.0, 1_000_000)
 FACED = Situation(1_000_000, 120.0, 52.0, Disk(0.006, 120e6), ZIPF, 155.0)

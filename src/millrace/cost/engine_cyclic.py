@@ -9,10 +9,12 @@ import numpy as np
 from millrace.core.bisection import increasing_root
 from millrace.core.significance import MARGIN, count_for
 from millrace.cost.crowding import filled
-from millrace.cost.engine import Prediction, Room, Situation
+from millrace.cost.engine_room import Room
 from millrace.cost.frequencies import Floats, Frequencies, at_least
 from millrace.cost.plan import Plan, plan
+from millrace.cost.prediction import Prediction
 from millrace.cost.symbols import UnitCosts
+from millrace.cost.workload import Situation
 
 _RESERVE = 0.01  # of the budget is kept free for the cache to grow into
 _SWITCHING = 16 * 8

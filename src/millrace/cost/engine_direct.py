@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from millrace.cost.engine import Prediction, Situation
+from millrace.cost.prediction import Prediction
+from millrace.cost.workload import Situation
 
 _PAGE = 8192
 

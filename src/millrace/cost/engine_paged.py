@@ -19,11 +19,13 @@ import numpy as np
 
 from millrace.core.bisection import increasing_root
 from millrace.core.errors import ConfigError
-from millrace.cost.engine import Prediction, Room, Situation
+from millrace.cost.engine_room import Room
 from millrace.cost.frequencies import Floats, Frequencies, at_least
 from millrace.cost.page_loads import PageLoads
 from millrace.cost.plan import plan
+from millrace.cost.prediction import Prediction
 from millrace.cost.symbols import Disk
+from millrace.cost.workload import Situation
 
 _PART_OF_ROOM = 40  # a step frees at most about this part of the room
 _ENTRY_BYTES, _INDEX_PAGE = 12, 8192

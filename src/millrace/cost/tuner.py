@@ -12,7 +12,10 @@ from collections.abc import Callable
 from millrace.core.bisection import increasing_root
 from millrace.core.errors import BudgetTooSmallError, OutOfReachError
 from millrace.core.sizes import format_size
-from millrace.cost.engine import Prediction, Situation, least_memory, predict
+from millrace.cost.engine import predict
+from millrace.cost.engine_room import least_memory
+from millrace.cost.prediction import Prediction
+from millrace.cost.workload import Situation
 
 WITHIN = 0.05
 """How much less than the best is as good as the best."""

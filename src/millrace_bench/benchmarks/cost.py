@@ -20,10 +20,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from millrace.cost.engine import Situation, predict
+from millrace.cost.engine import predict
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import Calibration
 from millrace.cost.tuner import for_rate, memory_for
+from millrace.cost.workload import Situation
 from millrace.datasets import STREAM_SCHEMA, zipf_stream
 from millrace.master.device import Device
 from millrace.master.store import MasterStore

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.core.errors import BudgetTooSmallError
-from millrace.cost.engine import Prediction, predict
+from millrace.cost.engine import predict
 from millrace.cost.frequencies import Frequencies
+from millrace.cost.prediction import Prediction
 from millrace.master.store import MasterStore
 from millrace.rows.keyed_rows import Codes
 from millrace.rows.stream_statistics import LEAST_BYTES, StreamStatistics

@@ -17,10 +17,12 @@ from millrace.core.errors import BudgetTooSmallError, ConfigError, OutOfReachErr
 from millrace.core.sizes import format_size, parse_size
 from millrace.core.spec import On
 from millrace.cost import tuner
-from millrace.cost.engine import PREDICTED, Prediction, Situation
+from millrace.cost.engine import PREDICTED
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import MeasuredCosts
+from millrace.cost.prediction import Prediction
 from millrace.cost.symbols import Disk, UnitCosts
+from millrace.cost.workload import Situation
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.rows.columns import plain_schema

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millrace.core.errors import ConfigError
-from millrace.cost.engine import PREDICTED, Prediction, predict
+from millrace.cost.engine import PREDICTED, predict
 from millrace.cost.frequencies import Frequencies
+from millrace.cost.prediction import Prediction
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.arguments import JoinArguments
 from millrace.semistream.binding import Binding

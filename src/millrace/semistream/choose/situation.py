@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from millrace.core.errors import ConfigError
-from millrace.cost.engine import Situation
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import MeasuredCosts
 from millrace.cost.symbols import Disk, UnitCosts
+from millrace.cost.workload import Situation
 from millrace.semistream.arguments import JoinArguments
 from millrace.semistream.binding import Binding
 from millrace.semistream.sizing.row_sizes import cached_row_bytes, waiting_tuple_bytes
