@@ -18,8 +18,8 @@ FILTER_BYTES = 2.0
 def least_memory(situation: Situation, b: int = 1) -> int:
     """The least budget with which a join starts."""
     room = int(4 * (situation.tuple_bytes - FILTER_BYTES)) + 64 + 4 * CHUNK_BYTES
-    sieves = 3 * (situation.threads * 8 * LEAST_MATCHES + 8)
-    return b * LOAD_ROW_BYTES + LEAST_PAIRS * PAIR_BYTES + room + 1024 + sieves
+    filters = 3 * (situation.threads * 8 * LEAST_MATCHES + 8)
+    return b * LOAD_ROW_BYTES + LEAST_PAIRS * PAIR_BYTES + room + 1024 + filters
 
 
 @dataclass(frozen=True)

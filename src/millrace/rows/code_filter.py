@@ -27,7 +27,7 @@ class Met(NamedTuple):
     newest: Slots
 
 
-class Sieve:
+class CodeFilter:
     """Finds the codes of a load among the watched codes of keyed rows.
 
     Codes are let through from :meth:`watch` on. When they go nobody says so; the filter is made anew from time to time

@@ -28,7 +28,7 @@ from millrace.core.space import Space
 from millrace.kernels import groups, multimap
 from millrace.master.read.wheel import Load
 from millrace.rows.arena import Arena, Slots
-from millrace.rows.code_filter import Met, Sieve
+from millrace.rows.code_filter import CodeFilter, Met
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes, KeyedRows
 
@@ -107,7 +107,7 @@ class WaitingRoom:
         self._entries = 0
         self._cycle_rows = cycle_rows
         self._queue = budget.reserve("queue")
-        self._sieve = Sieve("filter", self.rows, budget, lanes, matches)
+        self._filter = CodeFilter("filter", self.rows, budget, lanes, matches)
         self._slots = np.empty(pairs, np.int32)
         self._index = np.empty(pairs, np.int32)
 
@@ -156,7 +156,7 @@ class WaitingRoom:
         self._entries += len(slots)
         groups.set_all(self.rows.marks["entered"], slots, chunk.tag)
         self.rows.marks["tally"][slots] = 0
-        self._sieve.watch(codes)
+        self._filter.watch(codes)
         return counts
 
     def newest_chunk_size(self, turned: int) -> int:
@@ -169,9 +169,9 @@ class WaitingRoom:
         """The master rows of a load that somebody waits for, in pieces of bounded size."""
         if not len(self):
             return
-        if self._sieve.stale(len(self)):
-            self._sieve.refresh(self.rows.map.code[self.rows.live()])
-        yield from self._sieve.search(codes)
+        if self._filter.stale(len(self)):
+            self._filter.refresh(self.rows.map.code[self.rows.live()])
+        yield from self._filter.search(codes)
 
     def candidates(self, load: Load, on_match: OnMatch) -> Iterator[tuple[Slots, Indices]]:
         """Yield pairs of a waiting tuple and a row of the load with its code, in pieces of bounded size.
@@ -304,4 +304,4 @@ class WaitingRoom:
         starts = [chunk.start for chunk in self.chunks]
         assert starts == sorted(set(starts)), "chunks are out of order"
         codes = self.rows.map.code[self.rows.live()]
-        assert self._sieve.lets_through(codes), "the filter hides a waiting tuple"
+        assert self._filter.lets_through(codes), "the filter hides a waiting tuple"
