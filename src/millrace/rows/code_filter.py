@@ -20,7 +20,7 @@ _WORTH_A_THREAD = 100_000  # codes of a load below which waking a second thread 
 LEAST_MATCHES = multimap.LEAST_MATCHES
 
 
-class Met(NamedTuple):
+class FoundCodes(NamedTuple):
     """Codes of a load that are there: their positions in the load, and the newest slot of each."""
 
     positions: npt.NDArray[np.int32]
@@ -65,7 +65,7 @@ class CodeFilter:
         bitfilter.fill(self._bits, live)
         self._set_since = 0
 
-    def search(self, codes: Codes) -> Iterator[Met]:
+    def search(self, codes: Codes) -> Iterator[FoundCodes]:
         """The codes of a load that are there, in pieces of bounded size."""
         finders = self._finders if len(codes) >= _WORTH_A_THREAD else self._finders[:1]
         share = -(-len(codes) // len(finders))
@@ -74,8 +74,8 @@ class CodeFilter:
         while unfinished := [finder for finder in finders if not finder.done]:
             self._lanes.run([partial(f.find, self._rows.map, self._bits, codes) for f in unfinished])
             for finder in unfinished:
-                if len(finder.met.positions):
-                    yield finder.met
+                if len(finder.found.positions):
+                    yield finder.found
 
     def lets_through(self, codes: Codes) -> bool:
         """Whether all these codes pass; for tests."""
@@ -91,7 +91,7 @@ class _Finder:
         self._newest = np.empty(matches, np.int32)
         self._result = np.zeros(2, np.int64)
         self._at = self._stop = 0
-        self.met = Met(self._positions[:0], self._newest[:0])
+        self.found = FoundCodes(self._positions[:0], self._newest[:0])
 
     def aim(self, start: int, stop: int) -> None:
         self._at, self._stop = start, stop
@@ -101,8 +101,8 @@ class _Finder:
         return self._at >= self._stop
 
     def find(self, m: multimap.Multimap, bits: npt.NDArray[np.uint64], codes: Codes) -> None:
-        """Find the next matches; they are in ``met`` afterwards."""
+        """Find the next matches; they are in ``found`` afterwards."""
         part = codes[: self._stop]
         multimap.find_all(m, bits, part, self._at, self._positions, self._newest, self._result)
         made, self._at = int(self._result[0]), int(self._result[1])
-        self.met = Met(self._positions[:made], self._newest[:made])
+        self.found = FoundCodes(self._positions[:made], self._newest[:made])

@@ -24,12 +24,12 @@ _MAGIC = b"MILLSOFT"
 _MOST_HEAD = 1 << 20
 
 
-Place = Path | io.BytesIO
+PathOrBuffer = Path | io.BytesIO
 """A file by its name, or an open one in memory."""
 
 
-def write(path: Place, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
-    """Write rows to a file in place of what is there. ``more`` is given back by :func:`read`."""
+def write_rows(path: PathOrBuffer, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
+    """Write rows to a file in place of what is there. ``more`` is given back by :func:`read_rows`."""
     if isinstance(path, io.BytesIO):
         _dump(path, rows, identity, more)
         return
@@ -37,7 +37,7 @@ def write(path: Place, rows: KeyedRows, identity: str, more: dict[str, Any]) -> 
         _dump(file, rows, identity, more)
 
 
-def read(path: Place, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
+def read_rows(path: PathOrBuffer, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
     """Fill rows from a file. None, and no rows, if it is missing, torn, changed, of another identity or too large."""
     if isinstance(path, io.BytesIO):
         return _load(path, rows, identity)

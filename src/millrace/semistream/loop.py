@@ -22,7 +22,7 @@ from millrace.core.errors import BudgetExceededError
 from millrace.core.sizes import format_size
 from millrace.cost.plan import LOAD_ROW_BYTES
 from millrace.master.read.wheel import Load
-from millrace.rows.code_filter import Met
+from millrace.rows.code_filter import FoundCodes
 from millrace.semistream.output.output_columns import Batches
 from millrace.semistream.output.output_order import OutputOrder
 from millrace.semistream.output.parts import JoinParts
@@ -79,7 +79,7 @@ class JoinLoop:
             yield from order.leave(slots, self.steps)
         yield from order.end_step()
 
-    def _on_match(self, load: Load, met: Met) -> None:
+    def _on_match(self, load: Load, met: FoundCodes) -> None:
         self.access.on_match(load, met)
         self.cache.on_match(load, met)
 

@@ -28,12 +28,12 @@ from millrace.core.space import Space
 from millrace.kernels import groups, multimap
 from millrace.master.read.wheel import Load
 from millrace.rows.arena import Arena, Slots
-from millrace.rows.code_filter import CodeFilter, Met
+from millrace.rows.code_filter import CodeFilter, FoundCodes
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes, KeyedRows
 
 Positions = npt.NDArray[np.int32]
-OnMatch = Callable[[Load, Met], None]
+OnMatch = Callable[[Load, FoundCodes], None]
 
 MARKS = {"entered": np.int32, "tally": np.uint8}
 QUEUE_BYTES = 8  # a chunk's pointers: to a tuple that waits, and to one that has left before its chunk
@@ -165,7 +165,7 @@ class WaitingRoom:
 
     # meeting master rows
 
-    def meet(self, codes: Codes) -> Iterator[Met]:
+    def meet(self, codes: Codes) -> Iterator[FoundCodes]:
         """The master rows of a load that somebody waits for, in pieces of bounded size."""
         if not len(self):
             return
@@ -182,7 +182,7 @@ class WaitingRoom:
             on_match(load, met)
             yield from self.pairs(met)
 
-    def pairs(self, met: Met) -> Iterator[tuple[Slots, Indices]]:
+    def pairs(self, met: FoundCodes) -> Iterator[tuple[Slots, Indices]]:
         """Pairs of a waiting tuple's slot and a master row's position, in pieces of bounded size.
 
         Each pair adds one to the tuple's tally of master rows with its code.
