@@ -20,14 +20,14 @@ from millrace.cost import engine_cyclic, engine_direct, engine_paged
 from millrace.cost.engine_room import least_memory
 from millrace.cost.plan import rows_by_share
 from millrace.cost.prediction import Prediction
-from millrace.cost.workload import Situation
+from millrace.cost.workload import Workload
 
 PREDICTED = ("meshjoin", "r-meshjoin", "ssbj", "hybridjoin", "cachejoin", "sscj", "lookup")
 """Algorithms that have a model."""
 
 
 def predict(
-    situation: Situation,
+    workload: Workload,
     algorithm: str,
     memory: int,
     *,
@@ -46,18 +46,18 @@ def predict(
     """
     one_of("algorithm", algorithm, PREDICTED)
     asked = 1 if b is None or b <= rows_by_share(memory) else b  # the share of a load has room for it
-    least = least_memory(situation, min(asked, situation.rows))
+    least = least_memory(workload, min(asked, workload.rows))
     if memory < least:
         raise BudgetTooSmallError(
             f"memory: {format_size(memory)} is too little for {algorithm} with b={b or 1}; "
             f"the least is {least} bytes ({format_size(least)})",
             least,
         )
-    if algorithm in ("cachejoin", "sscj", "ssbj") and not situation.cached_bytes > 0:
+    if algorithm in ("cachejoin", "sscj", "ssbj") and not workload.cached_bytes > 0:
         raise ConfigError(f"cached_bytes: {algorithm} caches rows; expected what one takes; got 0")
     if algorithm == "lookup":
-        return engine_direct.predict(situation, memory)
+        return engine_direct.predict(workload, memory)
     if algorithm in ("hybridjoin", "cachejoin", "sscj"):
         share = None if algorithm == "hybridjoin" else cache_share
-        return engine_paged.predict(situation, algorithm, memory, b, share)
-    return engine_cyclic.predict(situation, algorithm, memory, b, l if algorithm == "r-meshjoin" else 1)
+        return engine_paged.predict(workload, algorithm, memory, b, share)
+    return engine_cyclic.predict(workload, algorithm, memory, b, l if algorithm == "r-meshjoin" else 1)

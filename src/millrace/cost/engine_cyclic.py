@@ -14,7 +14,7 @@ from millrace.cost.frequencies import Floats, Frequencies, at_least
 from millrace.cost.plan import Plan, plan
 from millrace.cost.prediction import Prediction
 from millrace.cost.symbols import UnitCosts
-from millrace.cost.workload import Situation
+from millrace.cost.workload import Workload
 
 _RESERVE = 0.01  # of the budget is kept free for the cache to grow into
 _SWITCHING = 16 * 8
@@ -22,16 +22,16 @@ _MOST_TUPLES = 46.0  # the logarithm of more than come in any turn
 _COUNTED_TURNS = 3  # hits are halved every turn: as good as counting for so long
 
 
-def predict(situation: Situation, algorithm: str, memory: int, b: int | None, loads_per_step: int) -> Prediction:
-    sizes = plan(memory, situation.rows, paged=False, b=b, threads=situation.threads)
-    costs = situation.unit_costs(memory)
-    turn = _Turn(situation, costs, sizes, loads_per_step, judges=algorithm == "ssbj")
+def predict(workload: Workload, algorithm: str, memory: int, b: int | None, loads_per_step: int) -> Prediction:
+    sizes = plan(memory, workload.rows, paged=False, b=b, threads=workload.threads)
+    costs = workload.unit_costs(memory)
+    turn = _Turn(workload, costs, sizes, loads_per_step, judges=algorithm == "ssbj")
     free = memory - sizes.load_bytes
     if algorithm != "ssbj":
-        return turn.prediction(algorithm, memory, turn.settled(free, situation.frequencies))
-    free -= situation.threads * _SWITCHING + 8
-    if situation.rows * situation.cached_bytes * 1.02 + 16 * situation.tuple_bytes + 65_536 <= free:
-        return _in_memory(situation, costs, memory, sizes)
+        return turn.prediction(algorithm, memory, turn.settled(free, workload.frequencies))
+    free -= workload.threads * _SWITCHING + 8
+    if workload.rows * workload.cached_bytes * 1.02 + 16 * workload.tuple_bytes + 65_536 <= free:
+        return _in_memory(workload, costs, memory, sizes)
 
     def short(log_tuples: float) -> float:
         """By how much more tuples come in a turn than the room lets in, if it is they who decide what is cached."""
@@ -60,13 +60,13 @@ class _Turn:
     """A turn of the wheel in loads of b rows."""
 
     def __init__(
-        self, situation: Situation, costs: UnitCosts, sizes: Plan, loads_per_step: int, judges: bool = False
+        self, workload: Workload, costs: UnitCosts, sizes: Plan, loads_per_step: int, judges: bool = False
     ) -> None:
-        self._situation, self._costs, self._sizes, self._judges = situation, costs, sizes, judges
-        self.loads = -(-situation.rows // sizes.b)
+        self._situation, self._costs, self._sizes, self._judges = workload, costs, sizes, judges
+        self.loads = -(-workload.rows // sizes.b)
         self.steps = -(-self.loads // loads_per_step)
         step_rows = sizes.b * loads_per_step
-        self._last = (situation.rows - (self.steps - 1) * step_rows) / step_rows
+        self._last = (workload.rows - (self.steps - 1) * step_rows) / step_rows
 
     def settled(self, free: float, frequencies: Frequencies) -> _Settled:
         """With ``free`` bytes for those who wait, whose keys have these frequencies."""
@@ -119,22 +119,22 @@ class _Turn:
         )
 
 
-def balanced(situation: Situation, tuples: float) -> tuple[Floats, Floats]:
+def balanced(workload: Workload, tuples: float) -> tuple[Floats, Floats]:
     """Of each bucket's keys the part that SSBJ has in its cache when so many tuples come in a turn, and who leaves.
 
     A key of n tuples a turn enters in a turn in which surely enough wait for it, and leaves when surely too few came
     over its last turns. Between always and never, it is inside for a part of the time: enters / (enters + leaves). The
     second array is how likely a key leaves in a turn; as many enter as leave.
     """
-    n = situation.frequencies.expected(tuples)
-    worth = situation.cached_bytes / (situation.tuple_bytes * situation.stay)
+    n = workload.frequencies.expected(tuples)
+    worth = workload.cached_bytes / (workload.tuple_bytes * workload.stay)
     enters = at_least(int(count_for(worth, MARGIN)) + 1, n)
     leaves = 1 - at_least(int(count_for(_COUNTED_TURNS * worth, -MARGIN)) + 1, _COUNTED_TURNS * n)
     return enters / np.maximum(enters + leaves, 1e-300), leaves
 
 
-def _in_memory(situation: Situation, costs: UnitCosts, memory: int, sizes: Plan) -> Prediction:
+def _in_memory(workload: Workload, costs: UnitCosts, memory: int, sizes: Plan) -> Prediction:
     """All of the master is in the cache."""
-    cached = situation.rows * situation.cached_bytes
+    cached = workload.rows * workload.cached_bytes
     parts = {"load": float(sizes.load_bytes), "cache": cached}
     return Prediction("ssbj", memory, sizes.b, None, costs.hit, 1.0, 1.0, 0.0, 0.0, 0.0, parts)

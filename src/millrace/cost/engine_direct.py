@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 
 from millrace.cost.prediction import Prediction
-from millrace.cost.workload import Situation
+from millrace.cost.workload import Workload
 
 _PAGE = 8192
 
 
-def predict(situation: Situation, memory: int) -> Prediction:
-    s, costs = situation, situation.unit_costs(memory)
+def predict(workload: Workload, memory: int) -> Prediction:
+    s, costs = workload, workload.unit_costs(memory)
     rows = s.frequencies.distinct(s.batch) * s.rows_per_key
     pages = max(1.0, s.rows * (s.read_row_bytes or s.read_bytes) / _PAGE)
     different = pages * -math.expm1(-rows / pages)

@@ -25,7 +25,7 @@ from millrace.cost.page_loads import PageLoads
 from millrace.cost.plan import plan
 from millrace.cost.prediction import Prediction
 from millrace.cost.symbols import Disk
-from millrace.cost.workload import Situation
+from millrace.cost.workload import Workload
 
 _PART_OF_ROOM = 40  # a step frees at most about this part of the room
 _ENTRY_BYTES, _INDEX_PAGE = 12, 8192
@@ -34,8 +34,8 @@ _BUSY = 0.01  # share of the cached keys that may change in a hundred loads befo
 _ROUNDS = 12
 
 
-def predict(situation: Situation, algorithm: str, memory: int, b: int | None, cache_share: float | None) -> Prediction:
-    s = situation
+def predict(workload: Workload, algorithm: str, memory: int, b: int | None, cache_share: float | None) -> Prediction:
+    s = workload
     if s.rows_per_key != 1:
         raise ConfigError(f"{algorithm}: its model knows one master row to a key; here a key has {s.rows_per_key:.2g}")
     sizes = plan(memory, s.rows, paged=True, b=b, threads=s.threads)

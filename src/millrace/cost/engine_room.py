@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from millrace.core.bisection import increasing_root
 from millrace.cost.plan import LEAST_MATCHES, LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, Plan
-from millrace.cost.workload import Situation
+from millrace.cost.workload import Workload
 
 CHUNK_BYTES = 256
 """What the queue takes for the tuples of one step."""
@@ -15,10 +15,10 @@ FILTER_BYTES = 2.0
 """What ``tuple_bytes`` counts for a tuple's bits in the filter."""
 
 
-def least_memory(situation: Situation, b: int = 1) -> int:
+def least_memory(workload: Workload, b: int = 1) -> int:
     """The least budget with which a join starts."""
-    room = int(4 * (situation.tuple_bytes - FILTER_BYTES)) + 64 + 4 * CHUNK_BYTES
-    filters = 3 * (situation.threads * 8 * LEAST_MATCHES + 8)
+    room = int(4 * (workload.tuple_bytes - FILTER_BYTES)) + 64 + 4 * CHUNK_BYTES
+    filters = 3 * (workload.threads * 8 * LEAST_MATCHES + 8)
     return b * LOAD_ROW_BYTES + LEAST_PAIRS * PAIR_BYTES + room + 1024 + filters
 
 
@@ -31,24 +31,24 @@ class Room:
     filter: float
 
     @classmethod
-    def fitting(cls, situation: Situation, plan: Plan, free: float, chunks: Callable[[float], float]) -> Room:
+    def fitting(cls, workload: Workload, plan: Plan, free: float, chunks: Callable[[float], float]) -> Room:
         """The room for as many tuples as fit into ``free`` bytes beside their queue and filter.
 
         ``chunks`` is how many steps the queue goes back when so many wait. Bits of the filter are counted twice, as the
         engine does: by what it holds, and in ``tuple_bytes``.
         """
-        finders = situation.threads * 8 * plan.matches
+        finders = workload.threads * 8 * plan.matches
 
         def used(tuples: float) -> float:
             beside = CHUNK_BYTES * chunks(tuples) + finders + filter_bytes(tuples)
-            return tuples * situation.tuple_bytes + beside
+            return tuples * workload.tuple_bytes + beside
 
-        fits = increasing_root(used, free, 1.0, max(1.0, free / situation.tuple_bytes), 1e-6, 1e-4 * max(free, 1.0))
+        fits = increasing_root(used, free, 1.0, max(1.0, free / workload.tuple_bytes), 1e-6, 1e-4 * max(free, 1.0))
         return cls(fits, CHUNK_BYTES * chunks(fits), finders + filter_bytes(fits))
 
-    def parts(self, situation: Situation) -> dict[str, float]:
+    def parts(self, workload: Workload) -> dict[str, float]:
         """Bytes by part of the budget."""
-        waiting = self.capacity * (situation.tuple_bytes - FILTER_BYTES)
+        waiting = self.capacity * (workload.tuple_bytes - FILTER_BYTES)
         return {"waiting": waiting, "queue": self.queue, "filter": self.filter}
 
 

@@ -11,7 +11,7 @@ from millrace.cost.symbols import Disk, UnitCosts
 
 
 @dataclass(frozen=True)
-class Situation:
+class Workload:
     """What a join is faced with."""
 
     rows: int

@@ -29,7 +29,7 @@ from millrace.rows.stream_statistics import LEAST_BYTES, StreamStatistics
 from millrace.semistream.arguments import JoinArguments
 from millrace.semistream.binding import Binding
 from millrace.semistream.choose.choice import choose
-from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.choose.join_workload import workload_of
 from millrace.semistream.choose.unit_costs import assumed
 from millrace.semistream.sizing.least_memory import least_bytes
 
@@ -180,9 +180,9 @@ def _on_the_wheel(
     if arguments.memory < least_bytes(cached, binding):
         return {}
     disk, costs, _ = assumed(arguments.store, arguments.device)
-    situation = situation_of(cached, binding, frequencies, disk=disk, costs=costs, batch=batch)
+    workload = workload_of(cached, binding, frequencies, disk=disk, costs=costs, batch=batch)
     try:
-        return {name: predict(situation, name, memory) for name in _WHEEL}
+        return {name: predict(workload, name, memory) for name in _WHEEL}
     except BudgetTooSmallError:
         return {}
 
