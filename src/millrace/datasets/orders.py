@@ -1,7 +1,7 @@
 """Orders of one share in one day, read from an exchange's messages: prices of those who buy and of those who sell.
 
 The papers' files (INET, CSCO and IPIX) are no longer to be had. Whoever has orders of any share can put them in their
-place; :func:`millrace.datasets.adaptive.stock_orders` makes some up in their size.
+place; :func:`millrace.datasets.adaptive_inputs.stock_orders` makes some up in their size.
 """
 
 from __future__ import annotations
