@@ -72,10 +72,11 @@ class KeyCoder:
             raise SchemaError(f"key: expected {len(types)} names, one per column; got {len(self.names)}")
         self.types = tuple(types)
         self._plain_types = tuple(_plain_type(type_) for type_ in types)
-        self._readers = tuple(
-            _reader(name, plain, given) for name, plain, given in zip(self.names, self._plain_types, types, strict=True)
+        self._encodings = tuple(
+            _key_encoding(name, plain, given)
+            for name, plain, given in zip(self.names, self._plain_types, types, strict=True)
         )
-        self.exact = len(types) == 1 and self._readers[0].exact
+        self.exact = len(types) == 1 and self._encodings[0].exact
         """Whether equal codes mean equal keys. If not, matches must be verified with :meth:`equal`."""
 
     def codes(self, columns: Sequence[pa.Array]) -> tuple[Int64s, Bools | None]:
@@ -90,7 +91,7 @@ class KeyCoder:
         given = self._read(columns)
         if self.exact:
             column = given[0]
-            codes = self._readers[0].codes(column.array)
+            codes = self._encodings[0].codes(column.array)
             valid = column.valid
         else:
             codes = self._hash(given)
@@ -154,9 +155,9 @@ class KeyCoder:
     def _hash(self, columns: Sequence[_Column]) -> Int64s:
         hashes = np.full(len(columns[0].array), SEED, dtype=np.int64)
         if hashes.size:
-            for reader, column in zip(self._readers, columns, strict=True):
+            for encoding, column in zip(self._encodings, columns, strict=True):
                 valid = _NO_NULLS if column.valid is None else column.valid.view(np.uint8)
-                reader.hash_into(column.array, valid, hashes)
+                encoding.hash_into(column.array, valid, hashes)
         return hashes
 
 
@@ -165,7 +166,7 @@ class _Column(NamedTuple):
     valid: Bools | None
 
 
-class _Reader(Protocol):
+class _KeyEncoding(Protocol):
     """How the values of one key column are laid out, and how Spark hashes them."""
 
     @property
@@ -285,7 +286,7 @@ class _VarBytes(_Hashed):
         hash_bytes(offsets, _frozen(text), valid, hashes)
 
 
-def _reader(name: str, plain: pa.DataType, given: pa.DataType) -> _Reader:
+def _key_encoding(name: str, plain: pa.DataType, given: pa.DataType) -> _KeyEncoding:
     if plain in _INT_TYPES:
         return _Ints()
     if plain in _LONG_TYPES:
