@@ -21,9 +21,9 @@ KEYS = st.lists(st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1), max_size=
 
 def indexed(codes: np.ndarray, directory: Path) -> ShardIndex:
     directory.mkdir(parents=True, exist_ok=True)
-    census = build_index(codes, directory)
+    found = build_index(codes, directory)
     uniques, counts = np.unique(codes, return_counts=True)
-    assert (census.keys, census.largest_group) == (len(uniques), counts.max(initial=0))
+    assert (found.keys, found.largest_group) == (len(uniques), counts.max(initial=0))
     assert tuple((directory / name).stat().st_size for name in (STARTS, ENTRIES)) == ShardIndex.nbytes_of(len(codes))
     return ShardIndex(directory, len(codes))
 

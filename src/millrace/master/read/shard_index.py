@@ -27,14 +27,14 @@ def bucket_bits(rows: int) -> int:
 
 
 @dataclass(frozen=True)
-class Census:
+class KeyCounts:
     """What sorting a shard's codes tells: distinct keys, and rows of the most frequent one."""
 
     keys: int
     largest_group: int
 
 
-def build_index(codes: npt.NDArray[np.int64], directory: Path | None) -> Census:
+def build_index(codes: npt.NDArray[np.int64], directory: Path | None) -> KeyCounts:
     """Count the keys of a shard and, given a directory, write its index there. Sorts at most 16 M codes at a time."""
     rows = len(codes)
     if directory is not None and rows > _MOST_ROWS:
@@ -68,7 +68,7 @@ def build_index(codes: npt.NDArray[np.int64], directory: Path | None) -> Census:
         for file in (starts, entries):
             if file is not None:
                 file.close()
-    return Census(keys, largest)
+    return KeyCounts(keys, largest)
 
 
 def _open(directory: Path | None, name: str) -> Any:

@@ -47,7 +47,7 @@ def build_store(
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f"{option}: expected a whole number of at least 1; got {value!r}")
     schema, batches = _open_source(source)
-    given = chosen(schema, key, columns)
+    given = store_schema(schema, key, columns)
     schema = plain_schema(given)
     coder = KeyCoder([schema.field(name).type for name in key], key)
     writers: list[ShardWriter] = []
@@ -105,7 +105,7 @@ def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     return first.schema, chained()
 
 
-def chosen(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) -> pa.Schema:
+def store_schema(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) -> pa.Schema:
     """The columns of the store: the key first, then the others in their order."""
     if not key or len(set(key)) != len(key) or not all(isinstance(name, str) for name in key):
         raise SchemaError(f"key: expected one column or several different ones; got {key!r}")
@@ -211,10 +211,10 @@ class ShardWriter:
         self._sink.close()
         self._codes.close()
         directory = self._building / self._name
-        census = build_index(map_codes(directory / "codes.i64", self.rows), directory if index else None)
+        counts = build_index(map_codes(directory / "codes.i64", self.rows), directory if index else None)
         files = ["codes.i64", "rows.arrow", *((STARTS, ENTRIES) if index else ())]
         codes, data, *indexes = (FileEntry.of(self._building, f"{self._name}/{file}") for file in files)
-        entry = ShardEntry(self.rows, census.keys, census.largest_group, self.data_bytes, codes, data, tuple(indexes))
+        entry = ShardEntry(self.rows, counts.keys, counts.largest_group, self.data_bytes, codes, data, tuple(indexes))
         if index and records:
             return with_records(entry, self._building, self._schema, self.longest, self.nulls)
         return entry

@@ -19,7 +19,7 @@ from millrace.core.errors import ConfigError, SchemaError, StoreError
 from millrace.master.manifest import Manifest, ShardEntry
 from millrace.master.store import MasterStore
 from millrace.master.store_files import FileEntry
-from millrace.master.write.build_store import ShardWriter, chosen
+from millrace.master.write.build_store import ShardWriter, store_schema
 from millrace.master.write.staging_directory import StagingDirectory
 from millrace.rows.columns import plain_schema
 from millrace.rows.key_codes import KeyCoder
@@ -71,7 +71,9 @@ def build_master(
     if not isinstance(shards, int) or shards < 1:
         raise ConfigError(f"shards: expected a whole number of at least 1; got {shards!r}")
     names = (key,) if isinstance(key, str) else tuple(key)
-    given = chosen(types.arrow_schema(df.schema, "build_master"), names, None if columns is None else list(columns))
+    given = store_schema(
+        types.arrow_schema(df.schema, "build_master"), names, None if columns is None else list(columns)
+    )
     schema = plain_schema(given)
     for name in names:
         types.check_collation(df.schema[name], "build_master")
