@@ -4,7 +4,7 @@ Two sketches see every tuple (:mod:`millrace.kernels.sketches`); the rank-freque
 
     hot keys    ──► measured, key by key ─────────────┐
                                                       ├──► frequencies(): probabilities of keys that add up to 1
-    key sample  ──► their spectrum ──► fitted tail ───┘
+    key sample  ──► keys by count  ──► fitted tail ───┘
         └─────────► distinct keys
 
 Figures are about the stream, not only about the tuples that came: :meth:`StreamStatistics.top_share` is what can be
