@@ -25,7 +25,7 @@ from millrace.semistream.access import oldest as indexed
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.choose.join_workload import workload_of
 from millrace.semistream.waiting import waiting_room as waiting
-from millrace_bench.benchmarks.cost import Setting, measured, workload
+from millrace_bench.benchmarks.cost import Setting, join_workload, measured
 
 pytestmark = pytest.mark.sampled(4)
 
@@ -88,7 +88,7 @@ def test_rates_and_steps_are_as_predicted(store: mr.MasterStore, algorithm: str,
     setting = Setting("hdd-2013", algorithm, skew)
     periods = (10, 8) if algorithm == "sscj" and skew else (5, 6)  # with so few pages the threshold takes its time
     found = measured(store, setting, "6%" if algorithm == "sscj" else "15%", seed=5, periods=periods)
-    expected = predict(workload(store, setting), algorithm, int(found["memory"]))
+    expected = predict(join_workload(store, setting), algorithm, int(found["memory"]))
     assert expected.rate == pytest.approx(found["rate"], rel=0.15)
     assert expected.c_loop == pytest.approx(found["c_loop"], rel=0.15)
     assert expected.hit_share == pytest.approx(found["hit_share"], abs=0.07)
@@ -97,7 +97,7 @@ def test_rates_and_steps_are_as_predicted(store: mr.MasterStore, algorithm: str,
 def test_tuples_that_stay_for_a_turn_are_as_predicted(store: mr.MasterStore) -> None:
     setting = Setting("hdd-2007", "meshjoin", 1.0, leave_early=False)
     found = measured(store, setting, "15%", seed=5, periods=(3, 3))
-    expected = predict(workload(store, setting), "meshjoin", int(found["memory"]))
+    expected = predict(join_workload(store, setting), "meshjoin", int(found["memory"]))
     assert expected.rate == pytest.approx(found["rate"], rel=0.03)
     assert expected.c_loop == pytest.approx(found["c_loop"], rel=0.01)
 
@@ -141,7 +141,7 @@ def test_a_look_up_reads_each_page_once() -> None:
 def test_pages_are_predicted_for_one_row_to_a_key() -> None:
     for algorithm in ("hybridjoin", "cachejoin", "sscj"):
         with pytest.raises(
-            ConfigError, match=f"{algorithm}: its model knows one master row to a key; here a key has 2.5"
+            ConfigError, match=f"{algorithm}: its model has one master row to a key; here a key has 2.5"
         ):
             predict(faced(rows_per_key=2.5), algorithm, 2_000_000)
     assert predict(faced(rows_per_key=2.5), "ssbj", 2_000_000).rate > 0

@@ -149,7 +149,7 @@ def test_what_appears_at_the_target_meanwhile_is_left_alone(target: Path) -> Non
         (target / "precious").write_text("x")
         yield TABLE.to_batches()[0]
 
-    with pytest.raises(StoreExistsError, match="made by somebody else meanwhile"):
+    with pytest.raises(StoreExistsError, match="made by another process meanwhile"):
         MasterStore.build(batches(), target, "k")
     assert [path.name for path in target.parent.iterdir()] == ["store"]
     assert (target / "precious").read_text() == "x"

@@ -19,10 +19,10 @@ AnyArray = npt.NDArray[np.generic]
 
 
 class Space(Protocol):
-    """A place to keep arrays in."""
+    """An allocator of arrays."""
 
     def array(self, name: str, dtype: npt.DTypeLike, length: int) -> npt.NDArray[np.generic]:
-        """A zeroed array of ``length`` items, none of which takes memory before it is written."""
+        """Return a zeroed array of ``length`` items, none of which takes memory before it is written."""
         ...
 
     def release(self, array: AnyArray, start: int) -> None:
@@ -60,7 +60,7 @@ class HeapSpace:
             if base <= begin < base + len(memory):
                 first = -(-(begin - base + start * array.itemsize) // mmap.PAGESIZE) * mmap.PAGESIZE
                 last = begin - base + array.nbytes
-                if last < len(memory):  # whole pages only: what follows belongs to somebody else
+                if last < len(memory):  # whole pages only: what follows belongs to another array
                     last = last // mmap.PAGESIZE * mmap.PAGESIZE
                 if first < last:
                     memory.madvise(mmap.MADV_DONTNEED, first, last - first)
@@ -87,4 +87,4 @@ class FileSpace:
         return made
 
     def release(self, array: AnyArray, start: int) -> None:
-        """Pages of a mapped file belong to the system's page cache, which takes them back when it needs them."""
+        """Do nothing: the system takes the pages of a mapped file back when it needs them."""

@@ -1,4 +1,4 @@
-"""What this engine's joins do with a budget: the papers' models with the engine's own sizes, reads and habits.
+"""What this engine's joins do with a budget: the papers' models with the engine's own sizes and reads.
 
 Where it differs from the papers' forms:
 
@@ -35,7 +35,7 @@ def predict(
     cache_share: float = 0.3,
     l: int = 4,  # noqa: E741
 ) -> Prediction:
-    """What ``memory`` bytes give.
+    """Predict what a join does with ``memory`` bytes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The engine's joins that let the whole master pass by: MESHJOIN, R-MESHJOIN and SSBJ."""
+"""The engine's joins that scan the whole master: MESHJOIN, R-MESHJOIN and SSBJ."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, load
         return _in_memory(workload, costs, memory, sizes)
 
     def short(log_tuples: float) -> float:
-        """By how much more tuples come in a turn than the room lets in, if it is they who decide what is cached."""
+        """Return by how much more tuples come in a turn than fit, where their number decides what is cached."""
         return log_tuples - math.log(turn.balanced(free, memory, math.exp(log_tuples)).tuples)
 
     tuples = math.exp(increasing_root(short, 0.0, 0.0, _MOST_TUPLES, 1e-6, 1e-4))
@@ -42,7 +42,7 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, load
 
 
 class _Settled:
-    """What happens in a turn of the wheel."""
+    """Tuples, matches and the cache of one turn of the wheel."""
 
     def __init__(self, misses: float, met: float, room: Room) -> None:
         self.misses, self.met, self.room = misses, met, room
@@ -50,7 +50,7 @@ class _Settled:
         self.hit_share = self.cached = self.switched = 0.0
 
     def with_cache(self, hit_share: float, cached: float, switched: float) -> _Settled:
-        """The same beside a cache of so many bytes, into which so many keys are switched."""
+        """Add a cache of so many bytes, into which so many keys are switched."""
         self.hit_share, self.cached, self.switched = hit_share, cached, switched
         self.tuples = self.misses / (1 - hit_share)
         return self
@@ -69,7 +69,7 @@ class _Turn:
         self._last = (workload.rows - (self.steps - 1) * step_rows) / step_rows
 
     def settled(self, free: float, frequencies: Frequencies) -> _Settled:
-        """With ``free`` bytes for those who wait, whose keys have these frequencies."""
+        """Return the turn with ``free`` bytes for waiting tuples, whose keys have these frequencies."""
         s, k = self._situation, self.steps
         room = Room.fitting(s, self._sizes, free, lambda capacity: min(k + 1, capacity / s.stay))
         quota = room.capacity / s.stay / (k + 1)
@@ -79,7 +79,7 @@ class _Turn:
         return _Settled(misses, frequencies.distinct(misses), room)
 
     def balanced(self, free: float, memory: int, tuples: float) -> _Settled:
-        """With the cache that SSBJ has if so many tuples come in a turn."""
+        """Return the turn with the cache that SSBJ has if so many tuples come in it."""
         s = self._situation
         kept, leaves = balanced(s, tuples)
         share = min(s.frequencies.share(kept), 1 - 1e-9)
@@ -90,7 +90,7 @@ class _Turn:
         return beside.with_cache(share, cached, float(inside @ leaves))
 
     def seconds(self, settled: _Settled) -> float:
-        """Seconds of the turn."""
+        """Return the seconds of the turn."""
         s, costs = self._situation, self._costs
         reading = s.disk.transfer(s.rows * s.read_bytes) + s.disk.seek * (self.loads if s.every_load_seeks else 1)
         met = settled.met * s.rows_per_key
@@ -120,7 +120,7 @@ class _Turn:
 
 
 def balanced(workload: Workload, tuples: float) -> tuple[Floats, Floats]:
-    """Of each bucket's keys the part that SSBJ has in its cache when so many tuples come in a turn, and who leaves.
+    """Return the part of each bucket's keys in SSBJ's cache when so many tuples come in a turn, and which leave.
 
     A key of n tuples a turn enters in a turn in which surely enough wait for it, and leaves when surely too few came
     over its last turns. Between always and never, it is inside for a part of the time: enters / (enters + leaves). The
@@ -134,7 +134,7 @@ def balanced(workload: Workload, tuples: float) -> tuple[Floats, Floats]:
 
 
 def _in_memory(workload: Workload, costs: UnitCosts, memory: int, sizes: Plan) -> Prediction:
-    """All of the master is in the cache."""
+    """Predict a join that has all of the master in its cache."""
     cached = workload.rows * workload.cached_bytes
     parts = {"load": float(sizes.load_bytes), "cache": cached}
     return Prediction("ssbj", memory, sizes.b, None, costs.hit, 1.0, 1.0, 0.0, 0.0, 0.0, parts)

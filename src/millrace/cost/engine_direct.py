@@ -1,4 +1,4 @@
-"""The engine's look-up: the rows of a batch are found through the index and read in one sweep; nobody waits.
+"""The engine's look-up: the rows of a batch are found through the index and read in one sweep; no tuple waits.
 
 Of n tuples D have different keys, whose rows are scattered over the pages; each of these is read once. A tuple whose
 key came before in the batch costs as much as one that a cache answers.

@@ -1,4 +1,4 @@
-"""What the models of this engine's joins result in."""
+"""The result of a model of this engine's joins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is to be expected of a join that has settled."""
+    """What a join does once it has settled."""
 
     algorithm: str
     memory: int
@@ -23,7 +23,7 @@ class Prediction:
     mean_wait: float
     """Seconds that a tuple waits on average, if it has to wait."""
     worst_wait: float
-    """Seconds that none waits longer than."""
+    """Seconds that no tuple waits longer than."""
     waiting: float
     """Tuples that wait just before a load."""
     parts: dict[str, float]

@@ -1,4 +1,4 @@
-"""Which b, which share for the cache, how much memory: searched for in the engine's model, in milliseconds.
+"""The best b, share for the cache and memory, searched for in the engine's model within milliseconds.
 
 Where the papers give a closed form it is in :mod:`meshjoin <millrace.cost.meshjoin>`; the model of the engine has steps
 (whole loads, filters of a power of two), so it is searched.
@@ -18,7 +18,7 @@ from millrace.cost.prediction import Prediction
 from millrace.cost.workload import Workload
 
 WITHIN = 0.05
-"""How much less than the best is as good as the best."""
+"""Share of the best rate that a flat region may lose."""
 
 _CACHED = ("cachejoin", "sscj")
 _SHARES = (0.1, 0.2, 0.45, 0.6, 0.8)
@@ -29,7 +29,7 @@ _COARSE, _FINE = (7, 5, 5), (5, 4)  # places that are tried, ever closer around 
 
 
 def for_memory(workload: Workload, algorithm: str, memory: int) -> Prediction:
-    """The setting with which ``memory`` bytes give the highest service rate."""
+    """Return the setting with which ``memory`` bytes give the highest service rate."""
     own = predict(workload, algorithm, memory)
     if not own.b:
         return own
@@ -41,9 +41,9 @@ def for_memory(workload: Workload, algorithm: str, memory: int) -> Prediction:
 
 
 def for_rate(workload: Workload, algorithm: str, rate: float, *, most: int | None = None) -> Prediction:
-    """The setting with which ``rate`` tuples per second take the least memory.
+    """Return the setting with which ``rate`` tuples per second take the least memory.
 
-    ``most`` is the largest budget to think of; by default twice the master, where a join in memory would do.
+    ``most`` is the largest budget to consider; by default twice the master, where a join in memory would do.
     """
     found = memory_for(workload, algorithm, rate, most=most)
     best = for_memory(workload, algorithm, found.memory)
@@ -61,7 +61,7 @@ def for_rate(workload: Workload, algorithm: str, rate: float, *, most: int | Non
 
 
 def flat_region(workload: Workload, best: Prediction) -> tuple[int, int]:
-    """The least and the greatest b around the best whose rate is within 5 % of its, with all else the same."""
+    """Return the least and the greatest b around the best with a rate within 5 % of its, all else the same."""
     if not best.b:
         return 0, 0
     good = (1 - WITHIN) * best.rate
@@ -81,7 +81,7 @@ def memory_for(
     b: int | None = None,
     cache_share: float = _SHARE,
 ) -> Prediction:
-    """The least memory for a rate with these options; the join's own defaults if none are given."""
+    """Return the least memory for a rate with these options; the join's own defaults if none are given."""
     least = least_memory(workload, b or 1)
     most = most or max(
         2 * least, int(2 * workload.rows * max(workload.read_bytes, workload.cached_bytes, workload.tuple_bytes))
@@ -97,7 +97,7 @@ def memory_for(
         raise OutOfReachError(_too_fast(workload, algorithm, rate, math.exp(highest), most), math.exp(highest))
     if log_rate(math.log(least)) >= math.log(rate):
         return predict(workload, algorithm, least, b=b, cache_share=cache_share)
-    low = math.log(most) - 1  # rates grow about as memory does, so what is asked for is seldom far below
+    low = math.log(most) - 1  # rates grow about as memory does, so the memory for a lower rate is seldom far below
     while low > math.log(least) and log_rate(low) > math.log(rate):
         low -= 2
     low = max(low, math.log(least))
@@ -122,7 +122,7 @@ def _too_fast(workload: Workload, algorithm: str, rate: float, highest: float, m
 
 
 def _rate(workload: Workload, algorithm: str, memory: int, b: int | None, cache_share: float) -> float:
-    """The rate, and next to nothing where the join does not start."""
+    """Return the rate; next to nothing where the join does not start."""
     try:
         found = predict(workload, algorithm, memory, b=b, cache_share=cache_share)
     except BudgetTooSmallError:
@@ -131,7 +131,7 @@ def _rate(workload: Workload, algorithm: str, memory: int, b: int | None, cache_
 
 
 def _best_b(workload: Workload, start: Prediction, low: int, high: int, grids: tuple[int, ...]) -> Prediction:
-    """The best of a grid of b between two, and of finer ones around the best so far; all else as at the start."""
+    """Return the best of a grid of b between two, and of finer ones around the best; the rest as in ``start``."""
     share, most = start.cache_share or _SHARE, _most_b(workload, start.memory)
     low, high = max(1, low), min(high, most)
     tried = {start.b: start.rate}
@@ -148,12 +148,12 @@ def _best_b(workload: Workload, start: Prediction, low: int, high: int, grids: t
 
 
 def _most_b(workload: Workload, memory: int) -> int:
-    """No load has more rows: its buffer would take all of the memory."""
+    """Return the rows of the largest load: its buffer takes all of the memory."""
     return max(1, min(workload.rows, (memory - least_memory(workload, 0)) // 8))
 
 
 def _edge(rate: Callable[[int], float], good: float, inside: int, end: int) -> int:
-    """The b farthest from ``inside`` towards ``end`` up to which the rate is good, found by halving ratios."""
+    """Return the b farthest from ``inside`` towards ``end`` up to which the rate is good, found by halving ratios."""
     if rate(end) >= good:
         return end
     outside = end

@@ -12,18 +12,18 @@ from millrace.cost.symbols import Disk, UnitCosts
 
 @dataclass(frozen=True)
 class Workload:
-    """What a join is faced with."""
+    """A join, its master, its stream and the disk, in the terms of the cost models."""
 
     rows: int
     """Master rows."""
     read_bytes: float
     """Bytes that a scan reads of each: the whole row, or the key column alone."""
     tuple_bytes: float
-    """What a waiting tuple takes in memory, everything included."""
+    """Bytes that a waiting tuple takes in memory, everything included."""
     disk: Disk
     frequencies: Frequencies
     cached_bytes: float = 0.0
-    """What the master rows of a key take in the cache."""
+    """Bytes that the master rows of a key take in the cache."""
     costs: UnitCosts | MeasuredCosts = field(default_factory=UnitCosts)
     leave_early: bool = True
     """Whether a tuple leaves with its match."""
@@ -31,9 +31,9 @@ class Workload:
     """Whether the disk has to go back to the wheel's place at every load, as in the papers' models."""
     threads: int = 2
     rows_per_key: float = 1.0
-    """Master rows of a key, on average; the models of joins that load pages know one only."""
+    """Master rows of a key, on average; the models of joins that load pages take it as 1."""
     read_row_bytes: float = 0.0
-    """Bytes that are read of a row that is looked up; all that are read of it by a scan, if 0."""
+    """Bytes that are read of a row that is looked up; 0 if as many as a scan reads."""
     batch: int = 10_000
     """Stream tuples that come together."""
 
@@ -43,10 +43,10 @@ class Workload:
                 raise ConfigError(f"{name}: expected a number above 0; got {getattr(self, name)!r}")
 
     def unit_costs(self, memory: int) -> UnitCosts:
-        """Unit costs of a join with this budget."""
+        """Return the unit costs of a join with this budget."""
         return self.costs.at(memory)
 
     @property
     def stay(self) -> float:
-        """How much of a turn a tuple stays on average."""
+        """Part of a turn that a tuple stays on average."""
         return 0.5 if self.leave_early else 1.0

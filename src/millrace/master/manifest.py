@@ -34,16 +34,16 @@ class ShardEntry:
     index: tuple[FileEntry, ...] = ()
     """The two files of the index, if there is one."""
     records: FileEntry | None = None
-    """The rows each in one piece, if the shard has them so too."""
+    """The file with each row in one piece, if there is one."""
     layout: RecordLayout | None = None
-    """Where such a record has its values."""
+    """The fields of such a record."""
 
     @property
     def files(self) -> tuple[FileEntry, ...]:
         return (self.codes, self.data, *self.index, *((self.records,) if self.records else ()))
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         files = {"codes": vars(self.codes), "data": vars(self.data), "index": [vars(entry) for entry in self.index]}
         records = {
             "records": self.records and vars(self.records),
@@ -53,7 +53,7 @@ class ShardEntry:
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> ShardEntry:
-        """What :meth:`as_json` gave; a store without an index or records may say nothing of them."""
+        """Make an entry from what :meth:`as_json` gave; a store without an index or records may lack their fields."""
         records, layout = body.get("records"), body.get("layout")
         return ShardEntry(
             **{name: int(body[name]) for name in ("rows", "keys", "largest_group", "data_bytes")},
@@ -179,7 +179,7 @@ class Manifest:
 
 
 def is_store(directory: Path) -> bool:
-    """Whether a directory holds a store of any version, perhaps a damaged one."""
+    """Return whether a directory holds a store of any version, perhaps a damaged one."""
     try:
         return re.search(r'"written_by":\s*"millrace"', (directory / MANIFEST).read_text(errors="replace")) is not None
     except OSError:

@@ -32,7 +32,7 @@ class RecordLayout:
 
     @staticmethod
     def of(schema: pa.Schema, longest: Mapping[str, int], nulls: Mapping[str, int]) -> RecordLayout | None:
-        """The record of rows with such columns; None if none of them can be in it.
+        """Return the layout of a record of rows with such columns; None if none of them can be in it.
 
         >>> schema = pa.schema([("key", pa.int64()), ("name", pa.string()), ("day", pa.date32())])
         >>> RecordLayout.of(schema, {"name": 10}, {"key": 0, "name": 0, "day": 0})
@@ -60,11 +60,11 @@ class RecordLayout:
         return RecordLayout(-(-at // 8) * 8, fields) if fields else None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {"width": self.width, "fields": {name: list(place) for name, place in self.fields.items()}}
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> RecordLayout:
-        """What :meth:`as_json` gave."""
+        """Make a layout from what :meth:`as_json` gave."""
         fields = {str(name): (int(at), int(size)) for name, (at, size) in body["fields"].items()}
         return RecordLayout(int(body["width"]), fields)

@@ -1,4 +1,4 @@
-"""``MasterStore``: master data in a directory, opened in no time and read through memory maps."""
+"""``MasterStore``: master data in a directory, opened without reading and read through memory maps."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class MasterStore:
 
     @staticmethod
     def add_index(path: str | os.PathLike[str], *, records: bool = True) -> MasterStore:
-        """Write the index of a store that was built without one, and open it; stores opened before do not know it.
+        """Write the index of a store that was built without one, and open it; stores opened before go on without it.
 
         Records, if wanted, are written with it.
         """
@@ -123,7 +123,7 @@ class MasterStore:
         """Open a store. Every file is checked to be there in its full length; :meth:`verify` looks inside."""
         path = Path(path)
         manifest = Manifest.read(path)
-        while True:  # until nobody has put another store in its place while this one was being mapped
+        while True:  # until no other store has taken its place while this one was mapped
             try:
                 store = MasterStore._mapped(path, manifest)
             except (StoreError, OSError) as error:
@@ -140,7 +140,7 @@ class MasterStore:
 
     @staticmethod
     def _mapped(path: Path, manifest: Manifest) -> MasterStore:
-        """The store with all of its files mapped: it stays what it is if another takes its place."""
+        """Return the store with all of its files mapped: it stays what it is if another takes its place."""
         for shard in manifest.shards:
             for entry in shard.files:
                 entry.check_size(path)
@@ -194,7 +194,7 @@ class MasterStore:
         return self.nbytes / self.rows if self.rows else 0.0
 
     def complete(self, column: str) -> bool:
-        """Whether every row surely has a value in this column."""
+        """Return whether every row surely has a value in this column."""
         return self.manifest.nulls.get(column) == 0
 
     @property
@@ -203,14 +203,14 @@ class MasterStore:
         return self.manifest.indexed
 
     def codes(self, shard: int) -> npt.NDArray[np.int64]:
-        """The key codes of a shard's rows, in row order, mapped."""
+        """Return the key codes of a shard's rows, in row order, mapped."""
         if shard not in self._codes:
             entry = self.manifest.shards[shard]
             self._codes[shard] = map_codes(self.path / entry.codes.path, entry.rows)
         return self._codes[shard]
 
     def index(self, shard: int) -> ShardIndex:
-        """The index of a shard, mapped."""
+        """Return the index of a shard, mapped."""
         if shard not in self._indexes:
             entry = self.manifest.shards[shard]
             if not entry.index:
@@ -219,7 +219,7 @@ class MasterStore:
         return self._indexes[shard]
 
     def mapped(self, shard: int) -> MappedRows:
-        """The rows of a shard, mapped."""
+        """Return the rows of a shard, mapped."""
         if shard not in self._rows:
             entry = self.manifest.shards[shard]
             path = self.path / entry.data.path
@@ -230,7 +230,7 @@ class MasterStore:
         return self._rows[shard]
 
     def shard(self, number: int) -> MasterStore:
-        """One shard alone, as a store that joins like any other."""
+        """Return one shard alone, as a store that joins like any other."""
         part = MasterStore(self.path, replace(self.manifest, shards=[self.manifest.shards[number]]))
         part._codes, part._rows = {0: self.codes(number)}, {0: self.mapped(number)}
         if self.indexed:
@@ -238,7 +238,7 @@ class MasterStore:
         return part
 
     def to_table(self) -> pa.Table:
-        """All rows, mapped rather than read; pages in shard order."""
+        """Return all rows, mapped rather than read; pages in shard order."""
         batches = []
         for shard in range(self.shards):
             rows = self.mapped(shard)
@@ -273,7 +273,7 @@ class MasterStore:
                     progress(done)
 
     def info(self) -> dict[str, Any]:
-        """What there is to know about the store, for people and programs."""
+        """Return all facts about the store as plain values."""
         m = self.manifest
         return {
             "path": str(self.path),

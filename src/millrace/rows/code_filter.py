@@ -1,4 +1,4 @@
-"""A bit filter in front of keyed rows: which of many codes are there, asked load after load."""
+"""A bit filter in front of keyed rows: finds which codes of a load are among them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class FoundCodes(NamedTuple):
 class CodeFilter:
     """Finds the codes of a load among the watched codes of keyed rows.
 
-    Codes are let through from :meth:`watch` on. When they go nobody says so; the filter is made anew from time to time
-    with :meth:`refresh`.
+    Codes are let through from :meth:`watch` on. They cannot be taken out one by one; :meth:`refresh` makes the filter
+    anew from time to time.
     """
 
     def __init__(self, name: str, rows: KeyedRows, budget: MemoryBudget, lanes: Lanes, matches: int) -> None:
@@ -51,7 +51,7 @@ class CodeFilter:
         self._set_since += len(codes)
 
     def stale(self, live: int) -> bool:
-        """Whether enough codes have come and gone to make the filter anew, for so many live ones."""
+        """Return whether enough codes have come and gone to make the filter anew, for so many live ones."""
         return self._set_since > live // 4 + 64
 
     def refresh(self, live: Codes) -> None:
@@ -66,7 +66,7 @@ class CodeFilter:
         self._set_since = 0
 
     def search(self, codes: Codes) -> Iterator[FoundCodes]:
-        """The codes of a load that are there, in pieces of bounded size."""
+        """Yield the codes of a load that are there, in pieces of bounded size."""
         finders = self._finders if len(codes) >= _WORTH_A_THREAD else self._finders[:1]
         share = -(-len(codes) // len(finders))
         for number, finder in enumerate(finders):
@@ -78,7 +78,7 @@ class CodeFilter:
                     yield finder.found
 
     def lets_through(self, codes: Codes) -> bool:
-        """Whether all these codes pass; for tests."""
+        """Return whether all these codes pass; for tests."""
         out = np.empty(max(1, len(codes)), np.int32)
         return bool(bitfilter.candidates(self._bits, codes, out) == len(codes))
 

@@ -47,7 +47,7 @@ _EDGES = EXACT * 2.0 ** np.arange(1, _CELLS)
 
 
 def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[Floats, Floats]:
-    """Numbers of keys and the rate of each, in buckets.
+    """Return numbers of keys and the rate of each, in buckets.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[F
 
 
 def _keys_by_count(counts: Counts) -> Floats:
-    """Keys that came once, twice, …, then those with counts in cells that double in width."""
+    """Return how many keys came once, twice, …, then how many have counts in cells that double in width."""
     low = np.bincount(counts[counts < EXACT], minlength=EXACT)[1:]
     cells = np.searchsorted(_EDGES, counts[counts >= EXACT], side="right")
     return np.concatenate([low, np.bincount(cells, minlength=_CELLS)]).astype(np.float64)
@@ -110,7 +110,7 @@ class _ZipfTail:
         self._keys_by_count, self._share, self._above, self._tuples = keys_by_count, share, above, tuples
 
     def best_skew(self) -> float:
-        """The most likely exponent; 0 if that is hardly less likely."""
+        """Return the most likely exponent; 0 if that is hardly less likely."""
         likely = [self.likelihood(float(skew)) for skew in _SKEWS]
         best = float(_SKEWS[int(np.argmax(likely))])
         step = float(_SKEWS[1])
@@ -124,7 +124,7 @@ class _ZipfTail:
         return _likelihood(self._keys_by_count, self._share * _expected(keys, rates))
 
     def rates(self, skew: float) -> tuple[Floats, Floats]:
-        """The tail with this exponent and the most likely number of keys."""
+        """Return the tail with this exponent and the most likely number of keys."""
         sampled = float(self._keys_by_count.sum())
         least, most = max(sampled, 0.9 * sampled / self._share), UNSEEN * sampled / self._share
         keys = lowest(
@@ -142,7 +142,7 @@ class _ZipfTail:
 
 
 def _free(counts: Counts, keys_by_count: Floats, share: float) -> tuple[Floats, Floats]:
-    """Rates of a grid, mixed as the counts below :data:`EXACT` are most likely to tell; the others as counted."""
+    """Return the mixture of rates that most likely gives the counts below :data:`EXACT`; higher counts are rates."""
     values, numbers = np.unique(counts[counts >= EXACT], return_counts=True)
     low = keys_by_count[: EXACT - 1]
     if low.sum() == 0:

@@ -1,7 +1,7 @@
-"""Keyed rows in a file, or as bytes, to go on with in another process.
+"""Keyed rows in a file, or as bytes, for another process to go on with.
 
-The file is written aside and renamed, so a name always stands for something whole. It is read into memory of the
-reader's own and checked there: whatever happens to the file afterwards, the reader has what it has checked::
+The file is written aside and renamed, so that it is whole under its name. A reader copies it into memory and checks the
+copy, which later changes of the file do not reach::
 
     "MILLSOFT" | checksum of what follows | length of the head | head (JSON: identity, facts) | arrays
 """

@@ -13,11 +13,11 @@ from millrace.master.read.shard_index import ShardIndex
 
 
 class ReadableStore(Protocol):
-    """A store that is open: :class:`~millrace.master.store.MasterStore`, seen from below."""
+    """A store that is open: :class:`~millrace.master.store.MasterStore`, as its scan and its statistics use it."""
 
     @property
     def manifest(self) -> Manifest:
-        """What the store holds."""
+        """The manifest: schema, key, shards and their counts."""
 
     @property
     def rows(self) -> int:

@@ -1,6 +1,6 @@
-"""The record file of a shard: its rows once more, each in one piece, so that a look-up reads one place of the disk.
+"""The record file of a shard: its rows once more, each in one piece, so that a look-up reads one place.
 
-See :mod:`millrace.master.record_layout` for what a record has, and where.
+See :mod:`millrace.master.record_layout` for the fields of a record.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write_records(pages: Iterator[pa.RecordBatch], layout: RecordLayout, path: P
 
 
 def packed(page: pa.RecordBatch, layout: RecordLayout) -> npt.NDArray[np.uint8]:
-    """The records of a page, one a row."""
+    """Return the records of a page, one a row."""
     block = np.zeros((len(page), layout.width), np.uint8)
     for name, (at, size) in layout.fields.items():
         column = page.column(page.schema.get_field_index(name))
@@ -69,11 +69,11 @@ class Records:
 
     @staticmethod
     def nbytes_of(rows: int, layout: RecordLayout) -> int:
-        """Length of the file."""
+        """Return the length of the file in bytes."""
         return rows * layout.width
 
     def has(self, column: int) -> bool:
-        """Whether a column, by its place in the schema, is in the records."""
+        """Return whether a column, by its place in the schema, is in the records."""
         return column in self._places
 
     def gather(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> None:
@@ -107,7 +107,7 @@ class Records:
                 output.pieces(self._raw, rows * width + at, None)
 
     def check(self, page: pa.RecordBatch, first: int) -> bool:
-        """Whether the records of a page, which begins at row ``first``, are those of its rows."""
+        """Return whether the records of a page, which begins at row ``first``, are those of its rows."""
         width, step = self._layout.width, max(1, _WRITTEN // self._layout.width)
         return all(
             np.array_equal(

@@ -1,4 +1,4 @@
-"""Writing a store: rows go to their shards, shards to pages."""
+"""How a store is written: rows go to their shards, shards to pages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def build_store(
     overwrite: bool,
     progress: Callable[[int], None] | None,
 ) -> None:
-    """See :meth:`MasterStore.build`."""
+    """Write a store; see :meth:`MasterStore.build`."""
     for option, value in (("shards", shards), ("page_rows", page_rows)):
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f"{option}: expected a whole number of at least 1; got {value!r}")
@@ -67,7 +67,7 @@ def build_store(
 
 
 def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and the batches of whatever a caller may have."""
+    """Return the schema and the batches of a source of any kind."""
     import pyarrow.dataset as ds  # opening a store does not need it, and it takes time to load
 
     if isinstance(source, str | os.PathLike):
@@ -106,7 +106,7 @@ def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
 
 def store_schema(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) -> pa.Schema:
-    """The columns of the store: the key first, then the others in their order."""
+    """Return the columns of the store: the key first, then the others in their order."""
     if not key or len(set(key)) != len(key) or not all(isinstance(name, str) for name in key):
         raise SchemaError(f"key: expected one column or several different ones; got {key!r}")
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
@@ -150,7 +150,7 @@ def _distribute(
 
 
 def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The store's columns of a batch, or an error that names the one that is not as in the first batch."""
+    """Return the store's columns of a batch; raise an error that names a column not as in the first batch."""
     if not isinstance(batch, pa.RecordBatch):
         raise SchemaError(f"source: expected record batches; got {type(batch).__name__}")
     arrays = []
@@ -231,7 +231,7 @@ class ShardWriter:
 def with_records(
     shard: ShardEntry, directory: Path, schema: pa.Schema, longest: Mapping[str, int], nulls: Mapping[str, int]
 ) -> ShardEntry:
-    """Write a shard's rows each in one piece too, if any of the columns can be; the entry that knows of it."""
+    """Write a shard's rows each in one piece too, if any column can be; return the entry with that file."""
     layout = RecordLayout.of(schema, longest, nulls)
     if layout is None or not shard.rows:
         return shard
@@ -243,7 +243,7 @@ def with_records(
 
 
 def write_index(path: Path, store: ReadableStore, records: bool) -> None:
-    """Give the store at a path the index and the records that it has not got, and count its nulls.
+    """Write the index and the records that the store at a path lacks, and count its nulls.
 
     Readers see the store as it was or with all of it. Files that are there may be mapped by others and stay.
     """

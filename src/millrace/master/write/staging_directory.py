@@ -64,7 +64,7 @@ class StagingDirectory:
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                 raise
-            raise StoreExistsError(f"{self.target}: was made by somebody else meanwhile; it was left alone") from None
+            raise StoreExistsError(f"{self.target}: was made by another process meanwhile; it was left alone") from None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
