@@ -25,7 +25,7 @@ class BudgetTooSmallError(ConfigError):
         self.minimum = minimum
 
     def __reduce__(self) -> tuple[type[BudgetTooSmallError], tuple[str, int]]:
-        return type(self), (str(self), self.minimum)  # it may come from another process
+        return type(self), (str(self), self.minimum)  # as another process may send it
 
 
 class OutOfReachError(ConfigError):

@@ -46,7 +46,7 @@ class HeapSpace:
         try:
             memory = mmap.mmap(-1, nbytes, flags=flags)
         except (OSError, OverflowError) as error:
-            raise BudgetExceededError(f"{name}: this machine cannot set {nbytes} bytes aside: {error}") from None
+            raise BudgetExceededError(f"{name}: this machine cannot reserve {nbytes} bytes: {error}") from None
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             memory.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page would take 2 MB for the first byte
         made: npt.NDArray[np.generic] = np.frombuffer(memory, dtype=item, count=length)

@@ -87,7 +87,7 @@ def memory_for(
         2 * least, int(2 * workload.rows * max(workload.read_bytes, workload.cached_bytes, workload.tuple_bytes))
     )
     if most < least:
-        predict(workload, algorithm, most, b=b, cache_share=cache_share)  # says so
+        predict(workload, algorithm, most, b=b, cache_share=cache_share)  # raises an error that names the least
 
     def log_rate(log_memory: float) -> float:
         return math.log(_rate(workload, algorithm, int(math.exp(log_memory)), b, cache_share))

@@ -160,7 +160,7 @@ class MasterStore:
                 store.index(number)
         return store
 
-    # what it holds
+    # contents
 
     @property
     def schema(self) -> pa.Schema:

@@ -313,7 +313,7 @@ class KeyedRows:
             task()
         return [output.finish() for output in outputs]
 
-    # kept elsewhere
+    # saving and restoring
 
     @property
     def keepable(self) -> bool:

@@ -116,7 +116,7 @@ class StreamStatistics:
             given = given[len(part) :]
         self._curve = None
 
-    # what it is like
+    # statistics
 
     @property
     def distinct(self) -> float:
@@ -213,7 +213,7 @@ class StreamStatistics:
         weights = np.concatenate([shares, counts * (rest / counts.sum()) if len(counts) else counts])
         return np.concatenate([codes, held["code"]]), weights / weights.sum() if weights.any() else weights
 
-    # streams that are many, and streams that change
+    # several streams, and streams that change
 
     def merge(self, other: StreamStatistics) -> None:
         """Take in all that another has seen, such as that of another shard."""

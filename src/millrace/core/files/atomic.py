@@ -40,7 +40,7 @@ def temporary_name(path: Path) -> Path:
 
 
 def take_name(temporary: Path, path: Path) -> None:
-    """Give a complete file its name, in place of the file that has it, and see to it that both are on the disk."""
+    """Give a complete file its name, in place of a file that has it; flush both the file and the name to the disk."""
     flush(temporary)
     os.replace(temporary, path)
     flush(path.parent)
@@ -84,7 +84,7 @@ def write_file(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def take_new_name(temporary: Path, path: Path) -> None:
-    """Give a directory its name; an ``OSError`` if something has that name already, be it made a moment ago."""
+    """Give a directory its name; raise an ``OSError`` if the name is taken by then."""
     _rename(temporary, path, _NO_REPLACE)
     flush(path.parent)
 

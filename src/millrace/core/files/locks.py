@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def lock_at_once(descriptor: int) -> None:
-    """Lock an open file; a ``BlockingIOError`` if another process holds the lock."""
+    """Lock an open file; raise a ``BlockingIOError`` if another process holds the lock."""
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
