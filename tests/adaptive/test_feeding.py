@@ -24,7 +24,7 @@ from millrace.adaptive.arrivals.feeding import Costs
 from millrace.adaptive.arrivals.live import LiveArrivals
 from millrace.adaptive.pair.pair_algorithms import ALGORITHMS
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, SourceError, SpillError
-from millrace.datasets.adaptive import zipf_values
+from millrace.datasets.adaptive_inputs import zipf_values
 from millrace.datasets.arrival_times import exponential, steady, with_stalls
 from millrace.testing.faults import failing, spill_room
 from millrace.testing.oracle import assert_same_rows

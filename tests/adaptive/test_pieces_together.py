@@ -8,7 +8,7 @@ import pytest
 from millrace.adaptive.arrivals.events import Arrivals, Arrived, Ended, ScheduledArrivals, Silent
 from millrace.adaptive.arrivals.live import LiveArrivals
 from millrace.adaptive.disk.spill_files import SpillArea
-from millrace.datasets.adaptive import chain_inputs, stock_orders, wide_tuples, zipf_values
+from millrace.datasets.adaptive_inputs import chain_inputs, stock_orders, wide_tuples, zipf_values
 from millrace.datasets.arrival_times import bursts, exponential, with_stalls
 from millrace.testing.oracle import assert_same_rows
 from millrace.testing.pair_oracle import Equal, Link, Near, equal_keys, oracle_multi, oracle_pair

@@ -13,7 +13,7 @@ from millrace.core.errors import BudgetExceededError, ConfigError
 def test_a_refusal_changes_nothing_and_names_the_part() -> None:
     budget = MemoryBudget(1000)
     cache = budget.reserve("cache", 900)
-    with pytest.raises(BudgetExceededError, match=r"queue: asked for 200 B more, but only 100 B of 1\.0 kB are left"):
+    with pytest.raises(BudgetExceededError, match=r"queue: needs 200 B more, but only 100 B of 1\.0 kB are left"):
         budget.reserve("queue", 200)
     assert budget.parts() == {"cache": 900}
     assert not cache.try_resize(1001)

@@ -9,11 +9,13 @@ import pytest
 
 import millrace as mr
 from millrace.core.errors import BudgetTooSmallError, ConfigError
-from millrace.cost import engine, engine_paged, plan
-from millrace.cost.engine import PREDICTED, Situation, filter_bytes, least_memory, predict
+from millrace.cost import engine_paged, engine_room, plan
+from millrace.cost.engine import PREDICTED, predict
+from millrace.cost.engine_room import filter_bytes, least_memory
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import MeasuredCosts
 from millrace.cost.symbols import Disk, UnitCosts
+from millrace.cost.workload import Workload
 from millrace.datasets import STREAM_SCHEMA, synthetic_master
 from millrace.kernels import code_index as index
 from millrace.kernels.bitfilter import filter_words
@@ -21,9 +23,9 @@ from millrace.master.device import Device
 from millrace.rows.code_filter import LEAST_MATCHES
 from millrace.semistream.access import oldest as indexed
 from millrace.semistream.algorithms import ALGORITHMS
-from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.choose.join_workload import workload_of
 from millrace.semistream.waiting import waiting_room as waiting
-from millrace_bench.benchmarks.cost import Setting, measured, situation
+from millrace_bench.benchmarks.cost import Setting, join_workload, measured
 
 pytestmark = pytest.mark.sampled(4)
 
@@ -36,9 +38,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> mr.MasterStore:
     return mr.MasterStore.build(synthetic_master(ROWS), tmp_path_factory.mktemp("cost") / "s", "key")
 
 
-def faced(rows: int = 1_000_000, skew: float = 1.0, **changes: Any) -> Situation:
+def faced(rows: int = 1_000_000, skew: float = 1.0, **changes: Any) -> Workload:
     frequencies = Frequencies.zipf(skew, rows)
-    return Situation(rows, 120.0, 52.0, DISK, frequencies, 155.0, **changes)
+    return Workload(rows, 120.0, 52.0, DISK, frequencies, 155.0, **changes)
 
 
 def bound(store: mr.MasterStore, algorithm: str, memory: int, **options: Any) -> mr.SemiStreamJoin:
@@ -47,12 +49,12 @@ def bound(store: mr.MasterStore, algorithm: str, memory: int, **options: Any) ->
     return join
 
 
-def uniform(join: mr.SemiStreamJoin) -> engine.Situation:
-    return situation_of(join.arguments, join.loop.parts.binding, Frequencies.uniform(ROWS))
+def uniform(join: mr.SemiStreamJoin) -> Workload:
+    return workload_of(join.arguments, join.loop.parts.binding, Frequencies.uniform(ROWS))
 
 
 def test_what_is_written_twice_is_the_same() -> None:
-    assert engine.CHUNK_BYTES == waiting.CHUNK_BYTES
+    assert engine_room.CHUNK_BYTES == waiting.CHUNK_BYTES
     assert index.ENTRY.itemsize == engine_paged._ENTRY_BYTES
     assert engine_paged._PART_OF_ROOM == indexed._PART_OF_ROOM
     assert plan.LEAST_MATCHES == LEAST_MATCHES
@@ -86,7 +88,7 @@ def test_rates_and_steps_are_as_predicted(store: mr.MasterStore, algorithm: str,
     setting = Setting("hdd-2013", algorithm, skew)
     periods = (10, 8) if algorithm == "sscj" and skew else (5, 6)  # with so few pages the threshold takes its time
     found = measured(store, setting, "6%" if algorithm == "sscj" else "15%", seed=5, periods=periods)
-    expected = predict(situation(store, setting), algorithm, int(found["memory"]))
+    expected = predict(join_workload(store, setting), algorithm, int(found["memory"]))
     assert expected.rate == pytest.approx(found["rate"], rel=0.15)
     assert expected.c_loop == pytest.approx(found["c_loop"], rel=0.15)
     assert expected.hit_share == pytest.approx(found["hit_share"], abs=0.07)
@@ -95,7 +97,7 @@ def test_rates_and_steps_are_as_predicted(store: mr.MasterStore, algorithm: str,
 def test_tuples_that_stay_for_a_turn_are_as_predicted(store: mr.MasterStore) -> None:
     setting = Setting("hdd-2007", "meshjoin", 1.0, leave_early=False)
     found = measured(store, setting, "15%", seed=5, periods=(3, 3))
-    expected = predict(situation(store, setting), "meshjoin", int(found["memory"]))
+    expected = predict(join_workload(store, setting), "meshjoin", int(found["memory"]))
     assert expected.rate == pytest.approx(found["rate"], rel=0.03)
     assert expected.c_loop == pytest.approx(found["c_loop"], rel=0.01)
 
@@ -139,7 +141,7 @@ def test_a_look_up_reads_each_page_once() -> None:
 def test_pages_are_predicted_for_one_row_to_a_key() -> None:
     for algorithm in ("hybridjoin", "cachejoin", "sscj"):
         with pytest.raises(
-            ConfigError, match=f"{algorithm}: its model knows one master row to a key; here a key has 2.5"
+            ConfigError, match=f"{algorithm}: its model has one master row to a key; here a key has 2.5"
         ):
             predict(faced(rows_per_key=2.5), algorithm, 2_000_000)
     assert predict(faced(rows_per_key=2.5), "ssbj", 2_000_000).rate > 0
@@ -178,9 +180,9 @@ def test_nonsense_is_refused(store: mr.MasterStore) -> None:
     with pytest.raises(BudgetTooSmallError, match=r"1\.0 kB is too little for sscj with b=1; the least is"):
         predict(faced(), "sscj", 1_000)
     with pytest.raises(ConfigError, match="cached_bytes: ssbj caches rows"):
-        predict(Situation(1_000, 100, 50, DISK, Frequencies.uniform(1_000)), "ssbj", 1_000_000)
+        predict(Workload(1_000, 100, 50, DISK, Frequencies.uniform(1_000)), "ssbj", 1_000_000)
     with pytest.raises(ConfigError, match="rows: expected a number above 0; got 0"):
-        Situation(0, 100, 50, DISK, Frequencies.uniform(1_000))
+        Workload(0, 100, 50, DISK, Frequencies.uniform(1_000))
     join = mr.SemiStreamJoin(store, "key", memory=1_000_000)
     join.bind(STREAM_SCHEMA)
     with pytest.raises(ConfigError, match="the join's device models none"):

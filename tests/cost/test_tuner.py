@@ -9,20 +9,22 @@ from hypothesis import strategies as st
 
 from millrace.core.errors import BudgetTooSmallError, OutOfReachError
 from millrace.cost import meshjoin
-from millrace.cost.engine import PREDICTED, Situation, least_memory, predict
+from millrace.cost.engine import PREDICTED, predict
+from millrace.cost.engine_room import least_memory
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.symbols import Disk, Sizes, UnitCosts
 from millrace.cost.tuner import flat_region, for_memory, for_rate, memory_for
+from millrace.cost.workload import Workload
 
 ZIPF = Frequencies.zipf(1.0, 1_000_000)
-FACED = Situation(1_000_000, 120.0, 52.0, Disk(0.006, 120e6), ZIPF, 155.0)
+FACED = Workload(1_000_000, 120.0, 52.0, Disk(0.006, 120e6), ZIPF, 155.0)
 
 
-def rates(situation: Situation, algorithm: str, memory: int, places: int = 80) -> dict[int, float]:
+def rates(workload: Workload, algorithm: str, memory: int, places: int = 80) -> dict[int, float]:
     found = {}
     for b in np.unique(np.geomspace(1, memory // 9, places).astype(int)).tolist():
-        if least_memory(situation, b) <= memory:
-            found[b] = predict(situation, algorithm, memory, b=b).rate
+        if least_memory(workload, b) <= memory:
+            found[b] = predict(workload, algorithm, memory, b=b).rate
     return found
 
 
@@ -74,11 +76,11 @@ def test_the_papers_closed_form_is_near_where_every_load_seeks(seek: float, memo
     The engine keeps a record of each step in the queue too, which the paper leaves out; it counts if loads are short.
     """
     disk, even = Disk(seek, 120e6), Frequencies.uniform(10_000_000)
-    situation = Situation(10_000_000, 120.0, 52.0, disk, even, leave_early=False, every_load_seeks=True)
+    workload = Workload(10_000_000, 120.0, 52.0, disk, even, leave_early=False, every_load_seeks=True)
     sizes = Sizes(R_t=10_000_000, v_R=8, v_P=8, v_S=42, v_Q=8)
     closed = meshjoin.b_for_highest_rate(sizes, UnitCosts(), Disk(seek, 120e6 * 8 / 120), memory)
-    at_closed = predict(situation, "meshjoin", memory, b=int(closed)).rate
-    assert for_memory(situation, "meshjoin", memory).rate == pytest.approx(at_closed, rel=0.08)
+    at_closed = predict(workload, "meshjoin", memory, b=int(closed)).rate
+    assert for_memory(workload, "meshjoin", memory).rate == pytest.approx(at_closed, rel=0.08)
 
 
 def test_too_little_memory_says_the_least() -> None:
@@ -93,7 +95,7 @@ def test_too_high_a_rate_says_the_nearest_and_why() -> None:
     with pytest.raises(OutOfReachError, match=r"up to 1\.0 MB; the nearest is .* the disk gives no more") as error:
         for_rate(FACED, "meshjoin", 1e9, most=1_000_000)
     assert error.value.nearest == pytest.approx(predict(FACED, "meshjoin", 1_000_000).rate, rel=0.01)
-    slow = Situation(1_000_000, 120.0, 52.0, FACED.disk, ZIPF, 155.0, UnitCosts(c_A=1e-5))
+    slow = Workload(1_000_000, 120.0, 52.0, FACED.disk, ZIPF, 155.0, UnitCosts(c_A=1e-5))
     with pytest.raises(OutOfReachError, match="a tuple takes at least 1e-05 s beside the disk") as error:
         for_rate(slow, "meshjoin", 150_000)
     assert error.value.nearest < 100_000

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from millrace.core.errors import ConfigError
-from millrace.datasets.adaptive import (
+from millrace.datasets.adaptive_inputs import (
     chain_inputs,
     drifting_normal,
     normal_values,

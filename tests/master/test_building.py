@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from millrace.core.errors import CorruptStoreError, StoreError, StoreExistsError
+from millrace.core.files import atomic
 from millrace.master.store import MasterStore
-from millrace.master.write import staging_directory as building
 from millrace.testing.faults import Interrupting, failing, files_of, full_disk, in_child, largest_file
 
 TABLE = pa.table({"k": [i % 40 for i in range(100)], "s": [f"text {i}" for i in range(100)]})
@@ -118,14 +118,14 @@ def test_a_killed_builder_leaves_nothing_visible_and_the_next_build_tidies_up(ol
 
 def replace_and_die(target: Path, after: bool) -> None:
     """Replace a store, killed just before the new one takes the old one's place, or just after."""
-    swap = building._rename
+    swap = atomic._rename
 
     def deadly(one: Path, other: Path, flag: int) -> None:
         if after:
             swap(one, other, flag)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    building._rename = deadly  # type: ignore[assignment]
+    atomic._rename = deadly  # type: ignore[assignment]
     MasterStore.build(TABLE.slice(0, 7), target, "k", overwrite=True)
 
 
@@ -150,14 +150,14 @@ def test_a_power_cut_leaves_the_whole_new_store_once_its_name_is_there(
     """Every file and folder is flushed before the rename, and the rename itself before the build returns."""
     if old:
         built_at(target)
-    swap = building._rename
+    swap = atomic._rename
     kept = []
 
     def watched(source: Path, place: Path, flag: int) -> None:
         swap(source, place, flag)
         kept.append(power_cut(target.parent, tmp_path / "early", renamed=True) / "store")
 
-    monkeypatch.setattr(building, "_rename", watched)
+    monkeypatch.setattr(atomic, "_rename", watched)
     MasterStore.build(TABLE.slice(0, 50), target, "k", page_rows=16, shards=2, overwrite=True)
     kept.append(power_cut(target.parent, tmp_path / "late") / "store")
     assert len(kept) == 2
@@ -186,7 +186,7 @@ def test_of_two_builds_of_one_store_that_which_began_first_may_end_last(target: 
         built_at(target)
         yield TABLE.to_batches()[0]
 
-    with pytest.raises(StoreExistsError, match="made by somebody else meanwhile; it was left alone"):
+    with pytest.raises(StoreExistsError, match="made by another process meanwhile; it was left alone"):
         MasterStore.build(batches(), target, "k")
     left_whole(target, 100)
 
@@ -220,7 +220,7 @@ def test_of_two_builds_of_one_store_that_which_began_first_may_end_first(target:
         first_ended.set()
         thread.join()
     assert [type(error) for error in errors] == [StoreExistsError]
-    assert "made by somebody else meanwhile; it was left alone" in str(errors[0])
+    assert "made by another process meanwhile; it was left alone" in str(errors[0])
     left_whole(target, 100)
 
 
@@ -288,7 +288,7 @@ def test_a_system_without_swapping_leaves_an_empty_folder_made_meanwhile_alone(
         yield TABLE.to_batches()[0]
         target.mkdir()
 
-    with pytest.raises(StoreExistsError, match="made by somebody else meanwhile"):
+    with pytest.raises(StoreExistsError, match="made by another process meanwhile"):
         MasterStore.build(batches(), target, "k")
     assert list(target.iterdir()) == []
     assert [path.name for path in target.parent.iterdir()] == ["store"]
@@ -320,7 +320,7 @@ def test_what_appears_at_the_target_meanwhile_is_left_alone(target: Path) -> Non
         (target / "precious").write_text("x")
         yield TABLE.to_batches()[0]
 
-    with pytest.raises(StoreExistsError, match="made by somebody else meanwhile"):
+    with pytest.raises(StoreExistsError, match="made by another process meanwhile"):
         MasterStore.build(batches(), target, "k")
     assert [path.name for path in target.parent.iterdir()] == ["store"]
     assert (target / "precious").read_text() == "x"

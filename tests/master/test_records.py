@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import millrace as mr
 from millrace.core.errors import CorruptStoreError
 from millrace.master.read import record_file as records
-from millrace.master.read.record_file import FILE, Layout
+from millrace.master.read.record_file import FILE
+from millrace.master.record_layout import RecordLayout
 from millrace.master.store import MasterStore
 from millrace.rows.columns import output_columns
 from millrace.testing.oracle import assert_same_rows
@@ -107,9 +108,9 @@ def test_damaged_records_are_named(tmp_path: Path) -> None:
 
 def test_only_columns_that_fit_are_in_the_record() -> None:
     schema = pa.schema([("k", pa.int64()), ("flag", pa.bool_()), ("long", pa.string()), ("some", pa.int8())])
-    layout = Layout.of(schema, {"long": 65}, {"k": 0, "flag": 0, "long": 0, "some": 1})
-    assert layout == Layout(8, {"k": (0, 8)})
-    assert Layout.of(schema, {"long": 65}, {}) is None
+    layout = RecordLayout.of(schema, {"long": 65}, {"k": 0, "flag": 0, "long": 0, "some": 1})
+    assert layout == RecordLayout(8, {"k": (0, 8)})
+    assert RecordLayout.of(schema, {"long": 65}, {}) is None
 
 
 @pytest.mark.parametrize("longest", [0, 1, 63, 64, 65])

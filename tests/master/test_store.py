@@ -26,9 +26,10 @@ from millrace.core.errors import (
     StoreNotFoundError,
     StoreVersionError,
 )
-from millrace.master.manifest import FileEntry, Manifest
+from millrace.master.manifest import Manifest
 from millrace.master.read import record_file as records
-from millrace.master.store import MasterStore, checksum
+from millrace.master.store import MasterStore
+from millrace.master.store_files import FileEntry, crc32_of_file
 from millrace.rows.key_codes import KeyCoder
 from millrace.testing.cases import KEY_KINDS, PAYLOADS, JoinCase, KeyKind
 from millrace.testing.conformance import built
@@ -355,7 +356,7 @@ def sealed(target: Path) -> None:
     manifest = Manifest.read(target)
 
     def of_now(entry: FileEntry) -> FileEntry:
-        return FileEntry(entry.path, (target / entry.path).stat().st_size, checksum(target / entry.path))
+        return FileEntry(entry.path, (target / entry.path).stat().st_size, crc32_of_file(target / entry.path))
 
     shards = [
         replace(

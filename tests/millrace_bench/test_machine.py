@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from millrace_bench.benchmarks import claims, disk, drift, family
-from millrace_bench.benchmarks.checksum import RowChecksum
 from millrace_bench.benchmarks.join_worker import Setting, measure
 from millrace_bench.benchmarks.memory import anonymous_bytes
 from millrace_bench.benchmarks.plots import draw
+from millrace_bench.benchmarks.row_checksum import RowChecksum
 
 
 @pytest.fixture(scope="module")

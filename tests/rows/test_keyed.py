@@ -12,7 +12,7 @@ import pytest
 
 from millrace.core.budget import MemoryBudget
 from millrace.core.space import HeapSpace
-from millrace.rows import keyed_rows_file as keepsake
+from millrace.rows import keyed_rows_file
 from millrace.rows.arena import Arena
 from millrace.rows.keyed_rows import KeyedRows
 
@@ -213,11 +213,11 @@ def some_rows() -> tuple[KeyedRows, pa.Schema]:
 def test_rows_come_back_from_a_file_with_all_that_is_known_of_them(where: str, tmp_path: Path) -> None:
     rows, schema = some_rows()
     place: Any = io.BytesIO() if where == "memory" else tmp_path / "kept"
-    keepsake.write(place, rows, "mine", {"more": [1]})
+    keyed_rows_file.write_rows(place, rows, "mine", {"more": [1]})
     if where == "memory":
         place.seek(0)
     other = keyed(schema)
-    assert keepsake.read(place, other, "mine") == {"more": [1]}
+    assert keyed_rows_file.read_rows(place, other, "mine") == {"more": [1]}
     other.check_invariants()
     live = other.live()
     assert live.tolist() == rows.live().tolist()
@@ -232,9 +232,9 @@ def test_rows_come_back_from_a_file_with_all_that_is_known_of_them(where: str, t
 
 def test_rows_of_another_identity_or_size_are_not_taken(tmp_path: Path) -> None:
     rows, schema = some_rows()
-    keepsake.write(tmp_path / "kept", rows, "mine", {})
+    keyed_rows_file.write_rows(tmp_path / "kept", rows, "mine", {})
     for other, identity in ((keyed(schema), "yours"), (keyed(schema, total=rows.nbytes - 1), "mine")):
-        assert keepsake.read(tmp_path / "kept", other, identity) is None
+        assert keyed_rows_file.read_rows(tmp_path / "kept", other, identity) is None
         assert len(other) == 0
         other.check_invariants()
     facts = rows.facts()
@@ -247,20 +247,20 @@ def test_two_who_write_one_file_leave_one_of_both_whole(tmp_path: Path, monkeypa
     rows, schema = some_rows()
     few = keyed(schema)
     put(few, [pa.array(["few"]), pa.array([1], pa.int32())])
-    dump = keepsake._dump
+    dump = keyed_rows_file._dump
     wrote: list[int] = []
 
     def interrupted(file: Any, what: KeyedRows, identity: str, more: dict[str, Any]) -> None:
         if not wrote:
             wrote.append(1)
-            keepsake.write(tmp_path / "kept", few, "mine", {})
+            keyed_rows_file.write_rows(tmp_path / "kept", few, "mine", {})
             wrote.append(2)
         dump(file, what, identity, more)
 
-    monkeypatch.setattr(keepsake, "_dump", interrupted)
-    keepsake.write(tmp_path / "kept", rows, "mine", {})
+    monkeypatch.setattr(keyed_rows_file, "_dump", interrupted)
+    keyed_rows_file.write_rows(tmp_path / "kept", rows, "mine", {})
     assert wrote == [1, 2]
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     other = keyed(schema)
-    assert keepsake.read(tmp_path / "kept", other, "mine") == {}
+    assert keyed_rows_file.read_rows(tmp_path / "kept", other, "mine") == {}
     assert len(other) == len(rows)

@@ -19,7 +19,7 @@ from millrace.semistream.calibrate.calibration import calibrated
 from millrace.semistream.choose import auto
 from millrace.semistream.choose.auto import ASSUMED_SKEW
 from millrace.semistream.choose.choice import in_seconds, per_second
-from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.choose.join_workload import workload_of
 
 ROWS = 20_000
 BATCH = next(iter(zipf_stream(ROWS, 1.0, batch_rows=2_000, batches=1)))
@@ -69,8 +69,8 @@ def test_every_algorithm_tells_all_it_can(store: mr.MasterStore, algorithm: str)
 
 def test_the_figures_are_those_of_the_model(store: mr.MasterStore) -> None:
     join, text = told(store, algorithm="sscj", cache_share=0.4, b=100, device=mr.Device("hdd-2013"))
-    situation = situation_of(join.arguments, join.loop.parts.binding, Frequencies.zipf(ASSUMED_SKEW, ROWS))
-    expected = predict(situation, "sscj", 200_000, b=100, cache_share=0.4)
+    workload = workload_of(join.arguments, join.loop.parts.binding, Frequencies.zipf(ASSUMED_SKEW, ROWS))
+    expected = predict(workload, "sscj", 200_000, b=100, cache_share=0.4)
     assert f"rate        {per_second(expected.rate)}, {expected.hit_share:.0%}" in text
     assert f"wait        {in_seconds(expected.mean_wait)} on average" in text
     assert rows_of(text, "budget")["cache"].endswith("80.0 kB  40.0%")

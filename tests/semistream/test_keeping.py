@@ -13,7 +13,7 @@ import pytest
 from millrace.core.spec import JoinSpec
 from millrace.datasets import synthetic_master, zipf_stream
 from millrace.master.store import MasterStore
-from millrace.rows import keyed_rows_file as keepsake
+from millrace.rows import keyed_rows_file
 from millrace.semistream.join import SemiStreamJoin
 from millrace.testing.oracle import assert_same_rows, oracle_join
 
@@ -131,7 +131,7 @@ def test_a_failed_write_leaves_the_old_file(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(keepsake, "_write_all", full)
+    monkeypatch.setattr(keyed_rows_file, "_write_all", full)
     with pytest.raises(OSError, match="No space"):
         _warm(store, tmp_path / "soft")
     assert (tmp_path / "soft").read_bytes() == before

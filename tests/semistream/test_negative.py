@@ -13,7 +13,7 @@ import pytest
 
 from millrace.kernels.groups import ABSENT, COLLECTING, EMPTY, MISS
 from millrace.master.read.wheel import Load
-from millrace.rows.code_filter import Sieve
+from millrace.rows.code_filter import CodeFilter
 from millrace.rows.key_codes import KeyCoder
 from millrace.rows.keyed_rows import Codes
 from millrace.semistream.cache.balanced import BalancedCache
@@ -85,9 +85,9 @@ def test_empty_batches_change_nothing() -> None:
 
 
 def test_a_filter_that_hides_waiting_tuples(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch, refresh = Sieve.watch, Sieve.refresh
-    monkeypatch.setattr(Sieve, "watch", lambda self, codes: watch(self, codes[codes % 3 != 0]))
-    monkeypatch.setattr(Sieve, "refresh", lambda self, live: refresh(self, live[live % 3 != 0]))
+    watch, refresh = CodeFilter.watch, CodeFilter.refresh
+    monkeypatch.setattr(CodeFilter, "watch", lambda self, codes: watch(self, codes[codes % 3 != 0]))
+    monkeypatch.setattr(CodeFilter, "refresh", lambda self, live: refresh(self, live[live % 3 != 0]))
     assert noticed(MESHJOIN, domain=40) >= 6
 
 

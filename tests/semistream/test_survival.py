@@ -138,7 +138,7 @@ def test_a_join_that_was_left_in_the_middle_says_so(store: MasterStore) -> None:
     join = _join(store)
     for _ in join.run([BATCH]):
         break
-    with pytest.raises(StateError, match="somebody stopped reading"):
+    with pytest.raises(StateError, match="its output was not read to the end"):
         list(join.finish())
 
 

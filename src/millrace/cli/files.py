@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from millrace.core.errors import ConfigError, MillraceError
+from millrace.core.files.atomic import take_name, temporary_name
 
 ARROW = (".arrow", ".ipc", ".feather")
 PARQUET = (".parquet",)
@@ -116,7 +116,7 @@ class TableWriter:
         self.path = checked_target(path, overwrite)
         self.rows = self.nbytes = 0
         self._schema = schema
-        self._unfinished = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        self._unfinished = temporary_name(path)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
         self._sink: Any = None
@@ -166,9 +166,8 @@ class TableWriter:
                 with self._writing():
                     self._writer.close()
                     self._sink.close()
-                    _flush_to_disk(self._unfinished)
                     self.nbytes = self._unfinished.stat().st_size
-                    self._unfinished.replace(self.path)
+                    take_name(self._unfinished, self.path)
         finally:
             self._abandon()
 
@@ -199,11 +198,3 @@ def checked_target(path: Path, overwrite: bool) -> Path:
         raise FileError(f"{path}: is a folder; expected the name of a file to write to")
     refuse_existing(path, overwrite)
     return path
-
-
-def _flush_to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

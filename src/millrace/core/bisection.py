@@ -1,4 +1,4 @@
-"""Searches along a line."""
+"""Searches along a line: the lowest point of a valley, and where an increasing function has a value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def lowest(f: Callable[[float], float], low: float, high: float, steps: int) -> float:
-    """Where a function with one valley is lowest, by golden sections; each step leaves 62 % of the interval.
+    """Return where a function with one valley is lowest, by golden sections; each step leaves 62 % of the interval.
 
     >>> round(lowest(lambda x: (x - 0.3) ** 2, 0, 1, 30), 5)
     0.3
@@ -31,10 +31,11 @@ def lowest(f: Callable[[float], float], low: float, high: float, steps: int) -> 
 def increasing_root(
     function: Callable[[float], float], value: float, low: float, high: float, within: float = 1e-9, close: float = 0.0
 ) -> float:
-    """The x between ``low`` and ``high`` where an increasing function has this value; an end if it never has.
+    """Return the x from ``low`` to ``high`` where an increasing function has this value; an end if it never has.
 
-    It is found to within this part of it, or where the function is this close to the value. By the Illinois rule: a
-    secant that gives the end that stays behind half its weight; every fourth time the middle, for functions with steps.
+    The search ends when x is known to within the part ``within`` of it, or the function is ``close`` to the value. Each
+    step is a secant that gives the end that stays behind half its weight (the Illinois rule), and every fourth the
+    middle, for functions with steps.
 
     >>> round(increasing_root(lambda x: x * x, 2.0, 0.0, 10.0), 6)
     1.414214

@@ -7,7 +7,7 @@ from millrace.core.sizes import format_size
 
 
 class MemoryBudget:
-    """A ledger of bytes. Parts reserve what they are about to use; nobody can reserve more than there is.
+    """A ledger of bytes. Parts reserve what they are about to use, and never more than there is.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class MemoryBudget:
         return reservation
 
     def parts(self) -> dict[str, int]:
-        """Bytes reserved now, by part."""
+        """Return the bytes reserved now, by part."""
         split: dict[str, int] = {}
         for reservation in self._parts:
             split[reservation.part] = split.get(reservation.part, 0) + reservation.nbytes
@@ -75,11 +75,11 @@ class Reservation:
         return True
 
     def resize(self, nbytes: int) -> None:
-        """As :meth:`try_resize`, but a refusal is an error."""
+        """Hold ``nbytes`` from now on; raise if the budget cannot give them."""
         if not self.try_resize(nbytes):
             more = nbytes - self.nbytes
             raise BudgetExceededError(
-                f"{self.part}: asked for {format_size(more)} more, "
+                f"{self.part}: needs {format_size(more)} more, "
                 f"but only {format_size(self._budget.available)} of {format_size(self._budget.total)} are left"
             )
 

@@ -20,7 +20,7 @@ class RealClock:
 
 
 class VirtualClock:
-    """A clock that moves only when told to.
+    """A clock that moves only by :meth:`advance`.
 
     >>> clock = VirtualClock(); clock.advance(1.5); clock.now()
     1.5

@@ -1,7 +1,7 @@
 """Every error Millrace raises on purpose.
 
-All inherit from :class:`MillraceError` and from the builtin a caller would think of catching. A message names the
-subject, where it was found, what was expected and what came.
+All inherit from :class:`MillraceError` and from the builtin error that a caller would catch. A message names the
+subject, where it was found, what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class BudgetTooSmallError(ConfigError):
         self.minimum = minimum
 
     def __reduce__(self) -> tuple[type[BudgetTooSmallError], tuple[str, int]]:
-        return type(self), (str(self), self.minimum)  # it may come from another process
+        return type(self), (str(self), self.minimum)  # as another process may send it
 
 
 class OutOfReachError(ConfigError):
-    """What is asked for cannot be had in any way; ``nearest`` is the nearest that can."""
+    """No setting gives what is required; ``nearest`` is the nearest value that one gives."""
 
     def __init__(self, message: str, nearest: float) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class OutOfReachError(ConfigError):
 
 
 class BudgetExceededError(MillraceError, MemoryError):
-    """A reservation was asked for that the budget cannot give. Nothing was allocated."""
+    """A reservation is larger than what is left of the budget. Nothing was allocated."""
 
 
 class SchemaError(MillraceError, TypeError):
@@ -72,11 +72,11 @@ class StoreVersionError(StoreError):
 
 
 class SpillError(MillraceError, OSError):
-    """What a join had put aside on disk could not be written, or does not come back as it was."""
+    """Blocks of a join could not be written to disk, or are not read as they were written."""
 
 
 class SourceError(MillraceError, OSError):
-    """An input of a join broke off; ``source``, ``tuples`` and ``batches`` say which one and how far it had got."""
+    """An input of a join broke off; ``source``, ``tuples`` and ``batches`` say which one and after how much."""
 
     def __init__(self, message: str, source: str = "", tuples: int = 0, batches: int = 0) -> None:
         super().__init__(message)

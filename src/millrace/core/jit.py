@@ -21,7 +21,7 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """A piece of a kernel, compiled into its callers."""
+    """Compile a piece of a kernel into its callers."""
     return _compiled(function, inline="always")
 
 

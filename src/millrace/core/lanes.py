@@ -1,4 +1,4 @@
-"""A second thread for work that runs outside the interpreter lock: kernels on arrays that nobody else changes."""
+"""A second thread for work that runs outside the interpreter lock: kernels on arrays that no other thread changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Lanes:
         try:
             _work_off(left)
         finally:
-            if not other.cancel():  # it was too busy to begin: nothing is left for it
+            if not other.cancel():  # it has not begun: nothing is left for it
                 other.result()
 
     def submit(self, task: Task) -> None:

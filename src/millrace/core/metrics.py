@@ -1,4 +1,4 @@
-"""What an operator tells about itself: counts that add up, and how long tuples waited."""
+"""Metrics of an operator: counts that add up, and how long tuples waited."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WaitHistogram:
         return int(self._counts.sum())
 
     def quantile(self, share: float) -> int:
-        """The wait that this share of the tuples did not exceed."""
+        """Return the wait that this share of the tuples did not exceed."""
         if self.total == 0:
             return 0
         return int(np.searchsorted(np.cumsum(self._counts), share * self.total))
@@ -73,9 +73,9 @@ class JoinMetrics:
     unmatched: int = 0
     waiting: int = 0
     held_back: int = 0
-    """Of the waiting, those whose rows are known and only wait for earlier tuples: with ordered output."""
+    """Waiting tuples that have their rows and only wait for earlier tuples, with ordered output."""
     most_waiting: int = 0
-    """Most tuples that waited at a time."""
+    """Largest number of tuples that waited at a time."""
     shed: int = 0
     """Tuples dropped without being joined."""
     cache_hits: int = 0
@@ -120,7 +120,7 @@ class JoinMetrics:
                 setattr(self, name, count)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         plain = {name: value for name, value in vars(self).items() if name != "waits"}
         plain |= {
             "hit_rate": round(self.hit_rate, 4),

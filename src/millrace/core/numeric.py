@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether it is a real number; it may be infinite or not a number at all, as floats may.
+    """Return whether a value is a real number; infinities and NaN are, as floats.
 
     >>> is_number(2), is_number(2.5), is_number(True), is_number("2")
     (True, True, False, False)
@@ -16,7 +16,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
-    """Whether it is a whole number, by its type.
+    """Return whether a value is a whole number, by its type.
 
     >>> is_whole(2), is_whole(2.0), is_whole(False)
     (True, False, False)

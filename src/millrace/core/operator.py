@@ -12,7 +12,7 @@ from millrace.core.metrics import JoinMetrics
 
 
 class OneCallAtATime:
-    """Calls do their work while their batches are read; the next call has to wait for that."""
+    """Lets one call work at a time: a call works while its batches are read, and the next has to wait for its end."""
 
     _called = "join"
     """What its errors call it."""
@@ -37,7 +37,7 @@ class OneCallAtATime:
             self._busy = False  # everything taken in so far is sound
             raise
         except GeneratorExit:
-            self._broken = "somebody stopped reading its output in the middle of a call"
+            self._broken = "its output was not read to the end of a call"
             raise
         except BaseException as error:
             self._broken = f"a call of it failed with {type(error).__name__}"
@@ -53,21 +53,21 @@ class OneCallAtATime:
         self._broken = why
 
     def _check_between_calls(self, doing: str) -> None:
-        """Something is asked for that has to wait for the end of a call."""
+        """Raise if a call is still running: what follows has to wait for its end."""
         self._check_sound()
         if self._busy:
             raise StateError(f"{doing} in the middle of a call: read its batches to the end first")
 
 
 class StreamOperator(OneCallAtATime, ABC):
-    """An operator that is fed record batches and yields record batches.
+    """An operator that takes in record batches and yields record batches.
 
     The order of calls is ``push`` and ``step`` and ``idle`` as often as wanted, then ``finish`` once::
 
         push(batch)*  step()*  idle()*  …  finish()
 
     Each returns an iterator of output batches of bounded size, which must be read to its end before the next call.
-    Between calls ``snapshot`` gives all that has to survive; ``restore`` on a fresh operator with the same arguments
+    Between calls ``snapshot`` returns all that has to survive; ``restore`` on a fresh operator with the same arguments
     goes on as if nothing had happened.
     """
 
@@ -77,19 +77,19 @@ class StreamOperator(OneCallAtATime, ABC):
 
     @abstractmethod
     def step(self) -> Iterator[pa.RecordBatch]:
-        """One disk phase."""
+        """Run one disk phase."""
 
     @abstractmethod
     def idle(self) -> Iterator[pa.RecordBatch]:
-        """No input is there: do something useful for who is waiting, or nothing."""
+        """Work on tuples that wait while no input is there, or do nothing."""
 
     @abstractmethod
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The stream has ended: answer everyone who still waits."""
+        """End the stream: answer all tuples that still wait."""
 
     @abstractmethod
     def snapshot(self) -> bytes:
-        """All state that has to survive."""
+        """Return all state that has to survive."""
 
     @abstractmethod
     def restore(self, state: bytes) -> None:

@@ -10,7 +10,7 @@ from millrace.core.errors import ConfigError
 
 
 def options_of(policy: Callable[..., Any]) -> list[str]:
-    """Names of a policy's options.
+    """Return the names of a policy's options.
 
     >>> def policy(around, *, fan_in=8): ...
     >>> options_of(policy)
@@ -20,7 +20,7 @@ def options_of(policy: Callable[..., Any]) -> list[str]:
 
 
 def check_known(subject: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Whether all options that are given are known, or an error that names those that are."""
+    """Raise an error that names the known options if one of those given is not among them."""
     unknown = [name for name in given if name not in known]
     if unknown:
         raise ConfigError(f"{subject}: unknown option {', '.join(unknown)}; it has {', '.join(known) or 'no options'}")

@@ -1,7 +1,7 @@
 """What a count says about the number that was to be expected: a count n is off by about √n.
 
-Whoever acts on bare counts acts on luck. Of many rare things some are always seen often, and a decision taken again
-and again by such a count goes back and forth. A *margin* is how many standard deviations a count must be on one side.
+A decision by a bare count is a decision by chance. Of many rare things some are always seen often, and a decision that
+is repeated goes back and forth. A *margin* is how many standard deviations a count must be on one side.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def surely(counts: npt.NDArray[np.generic], margin: float) -> Floats:
-    """The number that was surely to be expected where so many came.
+    """Return a lower bound of the expected number where so many came.
 
     >>> surely(np.array([1, 4, 100]), 1.5).tolist()
     [-0.5, 1.0, 85.0]
@@ -27,7 +27,7 @@ def surely(counts: npt.NDArray[np.generic], margin: float) -> Floats:
 
 
 def at_most(counts: npt.NDArray[np.generic], margin: float) -> Floats:
-    """The number that surely was not exceeded where so many came.
+    """Return an upper bound of the expected number where so many came.
 
     >>> at_most(np.array([0, 4, 100]), 1.5).tolist()
     [0.0, 7.0, 115.0]
@@ -37,7 +37,7 @@ def at_most(counts: npt.NDArray[np.generic], margin: float) -> Floats:
 
 
 def count_for(expected: float, margin: float) -> float:
-    """The count from which on so many were surely to be expected, or, with a negative margin, may have been.
+    """Return the count with this lower bound or, with a negative margin, this upper bound (:func:`at_most`).
 
     >>> count_for(85, 1.5), count_for(7, -1.5)
     (100.0, 4.0)

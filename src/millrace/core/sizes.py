@@ -22,7 +22,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*|%)\s*")
 
 
 def parse_size(size: str | int, *, of: int | None = None) -> int:
-    """Bytes meant by ``size``; ``of`` is what a percentage is taken of.
+    """Return the bytes meant by ``size``; ``of`` is what a percentage is taken of.
 
     >>> parse_size("64MB"), parse_size("64MiB"), parse_size(4096)
     (64000000, 67108864, 4096)
@@ -53,7 +53,7 @@ def parse_size(size: str | int, *, of: int | None = None) -> int:
 
 
 def format_size(nbytes: float) -> str:
-    """A size to read, in decimal units.
+    """Format a number of bytes for people, in decimal units.
 
     >>> format_size(12_000_000), format_size(812)
     ('12.0 MB', '812 B')

@@ -19,10 +19,10 @@ AnyArray = npt.NDArray[np.generic]
 
 
 class Space(Protocol):
-    """A place to keep arrays in."""
+    """An allocator of arrays."""
 
     def array(self, name: str, dtype: npt.DTypeLike, length: int) -> npt.NDArray[np.generic]:
-        """A zeroed array of ``length`` items, none of which takes memory before it is written."""
+        """Return a zeroed array of ``length`` items, none of which takes memory before it is written."""
         ...
 
     def release(self, array: AnyArray, start: int) -> None:
@@ -46,7 +46,7 @@ class HeapSpace:
         try:
             memory = mmap.mmap(-1, nbytes, flags=flags)
         except (OSError, OverflowError) as error:
-            raise BudgetExceededError(f"{name}: this machine cannot set {nbytes} bytes aside: {error}") from None
+            raise BudgetExceededError(f"{name}: this machine cannot reserve {nbytes} bytes: {error}") from None
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             memory.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page would take 2 MB for the first byte
         made: npt.NDArray[np.generic] = np.frombuffer(memory, dtype=item, count=length)
@@ -60,7 +60,7 @@ class HeapSpace:
             if base <= begin < base + len(memory):
                 first = -(-(begin - base + start * array.itemsize) // mmap.PAGESIZE) * mmap.PAGESIZE
                 last = begin - base + array.nbytes
-                if last < len(memory):  # whole pages only: what follows belongs to somebody else
+                if last < len(memory):  # whole pages only: what follows belongs to another array
                     last = last // mmap.PAGESIZE * mmap.PAGESIZE
                 if first < last:
                     memory.madvise(mmap.MADV_DONTNEED, first, last - first)
@@ -87,4 +87,4 @@ class FileSpace:
         return made
 
     def release(self, array: AnyArray, start: int) -> None:
-        """Pages of a mapped file belong to the system's page cache, which takes them back when it needs them."""
+        """Do nothing: the system takes the pages of a mapped file back when it needs them."""

@@ -16,7 +16,7 @@ On = str | Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True)
 class JoinSpec:
-    """A join of a stream with a master, as far as it can be said before either is seen.
+    """A join of a stream with a master, as far as it is known before either is read.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class JoinSpec:
 
     @staticmethod
     def without_key(how: str = "inner", columns: Sequence[str] | None = None, suffix: str | None = None) -> JoinSpec:
-        """A join whose matches have no key in common: the master's key comes out like any other column."""
+        """Make a join whose matches have no key in common: the master's key comes out like any other column."""
         return JoinSpec._made([], how, columns, suffix)
 
     @staticmethod
@@ -85,7 +85,7 @@ class JoinSpec:
         )
 
     def in_order_of(self, key: Sequence[str]) -> JoinSpec:
-        """The same join with its key columns in the order of the store's key, if they are the same columns."""
+        """Return the join with its key columns in the order of the store's key, if they are the same columns."""
         if sorted(key) != sorted(self.master_key):
             return self
         order = [self.master_key.index(name) for name in key]
@@ -97,7 +97,7 @@ class JoinSpec:
         return self.how in ("inner", "left")
 
     def master_columns(self, master: pa.Schema) -> list[int]:
-        """The master columns that come out, by position."""
+        """Return the master columns that come out, by position."""
         if not self.emits_master:
             return []
         wanted = [n for n in master.names if n not in self.master_key] if self.columns is None else self.columns
@@ -110,7 +110,7 @@ class JoinSpec:
         return [master.get_field_index(name) for name in wanted]
 
     def check_keys(self, stream: pa.Schema, master: pa.Schema, store_key: Sequence[str]) -> None:
-        """Both sides have the key columns, of types that can be equal, and the store is built on them."""
+        """Raise unless both sides have the key columns, of types that can be equal, and the store is built on them."""
         if self.master_key and tuple(self.master_key) != tuple(store_key):
             raise SchemaError(
                 f"on: the master store is keyed by {', '.join(store_key)}; got {', '.join(self.master_key)}"
@@ -129,7 +129,7 @@ class JoinSpec:
                 )
 
     def output_schema(self, stream: pa.Schema, master: pa.Schema) -> pa.Schema:
-        """Columns of the output: the stream's, then the master's."""
+        """Return the schema of the output: the stream's columns, then the master's."""
         fields = list(stream.remove_metadata())
         taken = set(stream.names)
         for i in self.master_columns(master):
@@ -151,7 +151,7 @@ class JoinSpec:
 
 
 def _fits(stream: pa.DataType, master: pa.DataType) -> bool:
-    """The same type, the same text or bytes in another encoding, or a narrower integer."""
+    """Return whether two types are the same, text or bytes in two encodings, or a narrower integer and a wider one."""
     plain = stream.value_type if pa.types.is_dictionary(stream) else stream
     if plain == master or _family(plain) == _family(master) != "":
         return True

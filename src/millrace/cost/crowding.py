@@ -1,9 +1,9 @@
 """How much of its quota a cyclic join lets in, where tuples leave with their match.
 
-The quota is what keeps the room full on average, and nobody enters a full room. Where the number who wait goes up and
-down within a turn, some of the quota is lost while it is up, and not made up for while it is down. Two things make it
-go up and down: the last load of a turn is shorter than the others, and the tuples of a very frequent key leave all at
-once, when its row passes. Neither depends on how large the room is.
+The quota is what keeps the room full on average, and no tuple enters a full room. Where the number of waiting tuples
+goes up and down within a turn, some of the quota is lost while it is up, and not made up for while it is down. Two
+things make it go up and down: the last load of a turn is shorter than the others, and the tuples of a very frequent
+key leave all at once, when its row passes. Neither depends on how large the room is.
 
 Both are played out: k loads, a chunk of tuples before each, of which 1 - (what has passed since) is still here; for
 frequent keys all of it until the key's row has passed. Where their rows lie is not known, so several places are tried.
@@ -24,7 +24,10 @@ _LOADS, _TRIES, _TURNS = 32, 16, 6
 
 
 def filled(frequencies: Frequencies, loads: int, last: float) -> float:
-    """The part of the quota that is used, with so many loads in a turn, the last as long as this part of the others."""
+    """Return the part of the quota that is used.
+
+    A turn has so many loads, the last as long as this part of the others.
+    """
     frequent = np.repeat(frequencies.each, np.minimum(frequencies.counts, _MOST_KEYS).astype(int))[:_MOST_KEYS]
     keys = tuple(round(share, 4) for share in frequent[frequent >= _FREQUENT].tolist())
     part = _played(_LOADS, 1.0, keys) if keys else 1.0

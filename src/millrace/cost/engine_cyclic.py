@@ -1,4 +1,4 @@
-"""The engine's joins that let the whole master pass by: MESHJOIN, R-MESHJOIN and SSBJ."""
+"""The engine's joins that scan the whole master: MESHJOIN, R-MESHJOIN and SSBJ."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 from millrace.core.bisection import increasing_root
 from millrace.core.significance import MARGIN, count_for
 from millrace.cost.crowding import filled
-from millrace.cost.engine import Prediction, Room, Situation
+from millrace.cost.engine_room import Room
 from millrace.cost.frequencies import Floats, Frequencies, at_least
 from millrace.cost.plan import Plan, plan
+from millrace.cost.prediction import Prediction
 from millrace.cost.symbols import UnitCosts
+from millrace.cost.workload import Workload
 
 _RESERVE = 0.01  # of the budget is kept free for the cache to grow into
 _SWITCHING = 16 * 8
@@ -20,19 +22,19 @@ _MOST_TUPLES = 46.0  # the logarithm of more than come in any turn
 _COUNTED_TURNS = 3  # hits are halved every turn: as good as counting for so long
 
 
-def predict(situation: Situation, algorithm: str, memory: int, b: int | None, loads_per_step: int) -> Prediction:
-    sizes = plan(memory, situation.rows, paged=False, b=b, threads=situation.threads)
-    costs = situation.unit_costs(memory)
-    turn = _Turn(situation, costs, sizes, loads_per_step, judges=algorithm == "ssbj")
+def predict(workload: Workload, algorithm: str, memory: int, b: int | None, loads_per_step: int) -> Prediction:
+    sizes = plan(memory, workload.rows, paged=False, b=b, threads=workload.threads)
+    costs = workload.unit_costs(memory)
+    turn = _Turn(workload, costs, sizes, loads_per_step, judges=algorithm == "ssbj")
     free = memory - sizes.load_bytes
     if algorithm != "ssbj":
-        return turn.prediction(algorithm, memory, turn.settled(free, situation.frequencies))
-    free -= situation.threads * _SWITCHING + 8
-    if situation.rows * situation.cached_bytes * 1.02 + 16 * situation.tuple_bytes + 65_536 <= free:
-        return _in_memory(situation, costs, memory, sizes)
+        return turn.prediction(algorithm, memory, turn.settled(free, workload.frequencies))
+    free -= workload.threads * _SWITCHING + 8
+    if workload.rows * workload.cached_bytes * 1.02 + 16 * workload.tuple_bytes + 65_536 <= free:
+        return _in_memory(workload, costs, memory, sizes)
 
     def short(log_tuples: float) -> float:
-        """By how much more tuples come in a turn than the room lets in, if it is they who decide what is cached."""
+        """Return by how much more tuples come in a turn than fit, where their number decides what is cached."""
         return log_tuples - math.log(turn.balanced(free, memory, math.exp(log_tuples)).tuples)
 
     tuples = math.exp(increasing_root(short, 0.0, 0.0, _MOST_TUPLES, 1e-6, 1e-4))
@@ -40,7 +42,7 @@ def predict(situation: Situation, algorithm: str, memory: int, b: int | None, lo
 
 
 class _Settled:
-    """What happens in a turn of the wheel."""
+    """Tuples, matches and the cache of one turn of the wheel."""
 
     def __init__(self, misses: float, met: float, room: Room) -> None:
         self.misses, self.met, self.room = misses, met, room
@@ -48,7 +50,7 @@ class _Settled:
         self.hit_share = self.cached = self.switched = 0.0
 
     def with_cache(self, hit_share: float, cached: float, switched: float) -> _Settled:
-        """The same beside a cache of so many bytes, into which so many keys are switched."""
+        """Add a cache of so many bytes, into which so many keys are switched."""
         self.hit_share, self.cached, self.switched = hit_share, cached, switched
         self.tuples = self.misses / (1 - hit_share)
         return self
@@ -58,16 +60,16 @@ class _Turn:
     """A turn of the wheel in loads of b rows."""
 
     def __init__(
-        self, situation: Situation, costs: UnitCosts, sizes: Plan, loads_per_step: int, judges: bool = False
+        self, workload: Workload, costs: UnitCosts, sizes: Plan, loads_per_step: int, judges: bool = False
     ) -> None:
-        self._situation, self._costs, self._sizes, self._judges = situation, costs, sizes, judges
-        self.loads = -(-situation.rows // sizes.b)
+        self._situation, self._costs, self._sizes, self._judges = workload, costs, sizes, judges
+        self.loads = -(-workload.rows // sizes.b)
         self.steps = -(-self.loads // loads_per_step)
         step_rows = sizes.b * loads_per_step
-        self._last = (situation.rows - (self.steps - 1) * step_rows) / step_rows
+        self._last = (workload.rows - (self.steps - 1) * step_rows) / step_rows
 
     def settled(self, free: float, frequencies: Frequencies) -> _Settled:
-        """With ``free`` bytes for those who wait, whose keys have these frequencies."""
+        """Return the turn with ``free`` bytes for waiting tuples, whose keys have these frequencies."""
         s, k = self._situation, self.steps
         room = Room.fitting(s, self._sizes, free, lambda capacity: min(k + 1, capacity / s.stay))
         quota = room.capacity / s.stay / (k + 1)
@@ -77,7 +79,7 @@ class _Turn:
         return _Settled(misses, frequencies.distinct(misses), room)
 
     def balanced(self, free: float, memory: int, tuples: float) -> _Settled:
-        """With the cache that SSBJ has if so many tuples come in a turn."""
+        """Return the turn with the cache that SSBJ has if so many tuples come in it."""
         s = self._situation
         kept, leaves = balanced(s, tuples)
         share = min(s.frequencies.share(kept), 1 - 1e-9)
@@ -88,7 +90,7 @@ class _Turn:
         return beside.with_cache(share, cached, float(inside @ leaves))
 
     def seconds(self, settled: _Settled) -> float:
-        """Seconds of the turn."""
+        """Return the seconds of the turn."""
         s, costs = self._situation, self._costs
         reading = s.disk.transfer(s.rows * s.read_bytes) + s.disk.seek * (self.loads if s.every_load_seeks else 1)
         met = settled.met * s.rows_per_key
@@ -117,22 +119,22 @@ class _Turn:
         )
 
 
-def balanced(situation: Situation, tuples: float) -> tuple[Floats, Floats]:
-    """Of each bucket's keys the part that SSBJ has in its cache when so many tuples come in a turn, and who leaves.
+def balanced(workload: Workload, tuples: float) -> tuple[Floats, Floats]:
+    """Return the part of each bucket's keys in SSBJ's cache when so many tuples come in a turn, and which leave.
 
     A key of n tuples a turn enters in a turn in which surely enough wait for it, and leaves when surely too few came
     over its last turns. Between always and never, it is inside for a part of the time: enters / (enters + leaves). The
     second array is how likely a key leaves in a turn; as many enter as leave.
     """
-    n = situation.frequencies.expected(tuples)
-    worth = situation.cached_bytes / (situation.tuple_bytes * situation.stay)
+    n = workload.frequencies.expected(tuples)
+    worth = workload.cached_bytes / (workload.tuple_bytes * workload.stay)
     enters = at_least(int(count_for(worth, MARGIN)) + 1, n)
     leaves = 1 - at_least(int(count_for(_COUNTED_TURNS * worth, -MARGIN)) + 1, _COUNTED_TURNS * n)
     return enters / np.maximum(enters + leaves, 1e-300), leaves
 
 
-def _in_memory(situation: Situation, costs: UnitCosts, memory: int, sizes: Plan) -> Prediction:
-    """All of the master is in the cache."""
-    cached = situation.rows * situation.cached_bytes
+def _in_memory(workload: Workload, costs: UnitCosts, memory: int, sizes: Plan) -> Prediction:
+    """Predict a join that has all of the master in its cache."""
+    cached = workload.rows * workload.cached_bytes
     parts = {"load": float(sizes.load_bytes), "cache": cached}
     return Prediction("ssbj", memory, sizes.b, None, costs.hit, 1.0, 1.0, 0.0, 0.0, 0.0, parts)

@@ -1,4 +1,4 @@
-"""The engine's look-up: the rows of a batch are found through the index and read in one sweep; nobody waits.
+"""The engine's look-up: the rows of a batch are found through the index and read in one sweep; no tuple waits.
 
 Of n tuples D have different keys, whose rows are scattered over the pages; each of these is read once. A tuple whose
 key came before in the batch costs as much as one that a cache answers.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 
-from millrace.cost.engine import Prediction, Situation
+from millrace.cost.prediction import Prediction
+from millrace.cost.workload import Workload
 
 _PAGE = 8192
 
 
-def predict(situation: Situation, memory: int) -> Prediction:
-    s, costs = situation, situation.unit_costs(memory)
+def predict(workload: Workload, memory: int) -> Prediction:
+    s, costs = workload, workload.unit_costs(memory)
     rows = s.frequencies.distinct(s.batch) * s.rows_per_key
     pages = max(1.0, s.rows * (s.read_row_bytes or s.read_bytes) / _PAGE)
     different = pages * -math.expm1(-rows / pages)

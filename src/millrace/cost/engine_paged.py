@@ -19,11 +19,13 @@ import numpy as np
 
 from millrace.core.bisection import increasing_root
 from millrace.core.errors import ConfigError
-from millrace.cost.engine import Prediction, Room, Situation
+from millrace.cost.engine_room import Room
 from millrace.cost.frequencies import Floats, Frequencies, at_least
 from millrace.cost.page_loads import PageLoads
 from millrace.cost.plan import plan
+from millrace.cost.prediction import Prediction
 from millrace.cost.symbols import Disk
+from millrace.cost.workload import Workload
 
 _PART_OF_ROOM = 40  # a step frees at most about this part of the room
 _ENTRY_BYTES, _INDEX_PAGE = 12, 8192
@@ -32,10 +34,10 @@ _BUSY = 0.01  # share of the cached keys that may change in a hundred loads befo
 _ROUNDS = 12
 
 
-def predict(situation: Situation, algorithm: str, memory: int, b: int | None, cache_share: float | None) -> Prediction:
-    s = situation
+def predict(workload: Workload, algorithm: str, memory: int, b: int | None, cache_share: float | None) -> Prediction:
+    s = workload
     if s.rows_per_key != 1:
-        raise ConfigError(f"{algorithm}: its model knows one master row to a key; here a key has {s.rows_per_key:.2g}")
+        raise ConfigError(f"{algorithm}: its model has one master row to a key; here a key has {s.rows_per_key:.2g}")
     sizes = plan(memory, s.rows, paged=True, b=b, threads=s.threads)
     cache = int((cache_share or 0.0) * memory)
     free = memory - sizes.load_bytes - cache
@@ -88,12 +90,12 @@ def predict(situation: Situation, algorithm: str, memory: int, b: int | None, ca
 
 
 def _looked_up(enough: float, most: int) -> float:
-    """n: tuples whose pages are looked up in a step; the engine rounds down what goes up and down."""
+    """Return n: tuples whose pages are looked up in a step; the engine rounds down what goes up and down."""
     return max(1.0, min(float(most), enough - 0.5))
 
 
 def _loads(looked_up: float, span: float, wanted: float) -> float:
-    """1 + a · D, from the n above."""
+    """Return 1 + a · D, from the n above."""
     a, q = wanted / span, (span - wanted) / (span * wanted)
     more = looked_up - 1
     back = more / a if q * more < 1e-9 * a else (math.sqrt((a + q) ** 2 + 2 * a * q * more) - (a + q)) / (a * q)
@@ -101,14 +103,14 @@ def _loads(looked_up: float, span: float, wanted: float) -> float:
 
 
 def _index(disk: Disk, rows: int, looked_up: float) -> float:
-    """Seconds to read the pages of the index that so many keys are on."""
+    """Return the seconds to read the pages of the index that so many keys are on."""
     pages = max(1.0, rows * _ENTRY_BYTES / _INDEX_PAGE)
     different = pages * -math.expm1(looked_up * math.log1p(-1 / pages)) if pages > 1 else 1.0
     return disk.sweep(different, _INDEX_PAGE, pages)
 
 
 def _random_victims(frequencies: Frequencies, rows: float, tuples: float, wanted: float) -> Floats:
-    """Of each bucket's keys the part that is in CACHEJOIN's cache; ``tuples`` come while a page is away.
+    """Return the part of each bucket's keys in CACHEJOIN's cache; ``tuples`` come while a page is away.
 
     A key enters when its page comes and enough wait for it, and leaves by chance. So it is inside for
     enters / (enters + leaves) of the time; leaving is as likely for all, as likely as fills the cache. How many are

@@ -1,4 +1,4 @@
-"""How often the keys of a stream come, in a form in which a hundred million keys cost no more than a hundred.
+"""Frequencies of the keys of a stream, in a form in which a hundred million keys cost no more than a hundred.
 
 Keys are put into buckets of about equal frequency: every one of the most frequent keys has a bucket of its own, the
 others share buckets whose frequencies differ by a few per cent. What a model needs is then a sum over some 150 buckets.
@@ -31,7 +31,7 @@ _MOST_KEYS = 10**15  # one more is one more to a float, too
 
 @dataclass(frozen=True)
 class Split:
-    """Who is cached."""
+    """Keys that are cached."""
 
     keys: float
     rows: float
@@ -72,7 +72,7 @@ class Frequencies:
 
     @classmethod
     def zipf(cls, skew: float, keys: int) -> Frequencies:
-        """The key of rank r has a share in proportion to r**-skew; 0 is uniform. There are at most 10**15 keys."""
+        """Give the key of rank r a share in proportion to r**-skew; 0 is uniform. There are at most 10**15 keys."""
         if not (is_number(skew) and skew >= 0 and math.isfinite(skew)):
             raise ConfigError(f"skew: expected a finite number of at least 0; got {skew!r}")
         firsts = _bucket_starts(_checked_keys(keys))
@@ -83,13 +83,13 @@ class Frequencies:
 
     @classmethod
     def uniform(cls, keys: int) -> Frequencies:
-        """All keys come equally often."""
+        """Give all keys the same share."""
         keys = _checked_keys(keys)
         return cls([keys], [1 / keys])
 
     @classmethod
     def measured(cls, counts: npt.ArrayLike, keys: int | None = None) -> Frequencies:
-        """From how often each key came in a sample of the stream, and how many keys there are.
+        """Estimate from how often each key came in a sample of the stream, and how many keys there are.
 
         As many tuples as came with a key of their own would come with an unseen key next time (Good and Turing), so
         that share is given to the keys that were not seen, equally. Without ``keys`` there are none of those.
@@ -129,11 +129,11 @@ class Frequencies:
         return float((self.counts * self.each * kept).sum())
 
     def expected(self, tuples: float) -> Floats:
-        """Tuples that come for a key of each bucket, of so many in all."""
+        """Return the tuples that come for a key of each bucket, of so many in all."""
         return self.each * tuples
 
     def distinct(self, tuples: float) -> float:
-        """Different keys among so many tuples.
+        """Return how many different keys so many tuples have.
 
         >>> round(Frequencies.uniform(1_000).distinct(1_000))  # 1 - 1/e of them
         632
@@ -143,13 +143,13 @@ class Frequencies:
     # which keys
 
     def hottest(self, keys: float) -> Floats:
-        """Of each bucket's keys the part that is among the most frequent ``keys``."""
+        """Return the part of each bucket's keys that is among the most frequent ``keys``."""
         before = np.concatenate(([0.0], np.cumsum(self.counts)[:-1]))
         part: Floats = np.clip((keys - before) / self.counts, 0.0, 1.0)
         return part
 
     def noticed(self, keys: float, tuples: float) -> Floats:
-        """As :meth:`hottest`, for who knows the keys by counting them in ``tuples`` tuples.
+        """Return what :meth:`hottest` does, where keys are known by counting them in ``tuples`` tuples.
 
         A key is kept if its count, which is Poisson distributed, is high enough; how high is what keeps ``keys``.
         """
@@ -167,7 +167,7 @@ class Frequencies:
         return at_least(math.exp(increasing_root(left_out, -math.log(keys), low, high, 1e-6, 1e-3)), mean)
 
     def balanced(self, tuples: float, v_R: float, v_S: float, rows: RowsPerKey = ONE_ROW) -> Split:
-        """Who is cached by the inequality: keys whose m rows take less than the tuples of a cycle, m · v_R < n · v_S.
+        """Return what the inequality caches: keys whose m rows take less than the tuples of a cycle, m · v_R < n · v_S.
 
         ``tuples`` come in a cycle. A key without rows takes nothing, and is cached if it comes once a cycle.
         """
@@ -181,7 +181,7 @@ class Frequencies:
         return Split(keys, cached_rows, min(1.0, share))
 
     def without(self, kept: Floats) -> Frequencies:
-        """The frequencies of what is left of the stream when these parts of the buckets are answered elsewhere."""
+        """Return the frequencies of the rest of the stream when these parts of the buckets are answered elsewhere."""
         left = 1 - self.share(kept)
         if left <= 1e-12:
             raise ConfigError("frequencies: nothing is left of the stream")
@@ -190,7 +190,7 @@ class Frequencies:
 
 
 def at_least(least: float, mean: Floats) -> Floats:
-    """The chance that a Poisson number of this mean is at least ``least``, which need not be whole.
+    """Return the chance that a Poisson number of this mean is at least ``least``, which need not be whole.
 
     By Wilson and Hilferty's approximation of the gamma distribution; good to about 0.005.
 
@@ -202,7 +202,7 @@ def at_least(least: float, mean: Floats) -> Floats:
 
 
 def _normal(x: Floats) -> Floats:
-    """The chance that a normal number is at most x: Abramowitz and Stegun's 26.2.17, good to 1e-7."""
+    """Return the chance that a normal number is at most x: Abramowitz and Stegun 26.2.17, good to 1e-7."""
     t = 1 / (1 + 0.2316419 * np.abs(x))
     tail = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
     tail *= t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
@@ -224,7 +224,7 @@ def _numbers(values: npt.ArrayLike, what: str) -> Floats:
 
 
 def _bucket_starts(keys: int) -> Floats:
-    """First ranks of the buckets, and one past the last."""
+    """Return the first ranks of the buckets, and one past the last."""
     starts = list(range(1, min(keys, _SINGLE) + 1))
     while starts[-1] < keys and len(starts) >= _SINGLE:
         starts.append(min(keys, int(starts[-1] * _RATIO) + 1))
@@ -232,7 +232,10 @@ def _bucket_starts(keys: int) -> Floats:
 
 
 def _area(low: Floats, high: Floats, skew: float) -> Floats:
-    """The area under t**-skew between two places: a sum over ranks is the area from half before to half after them."""
+    """Return the area under t**-skew between two places.
+
+    A sum over ranks is the area from half before the first to half after the last.
+    """
     logarithm = np.log(high / low)
     if skew == 1:
         return logarithm

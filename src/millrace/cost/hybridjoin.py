@@ -1,4 +1,4 @@
-"""HYBRIDJOIN's cost model: one page of d tuples is loaded for the oldest tuple and serves all who wait for it.
+"""HYBRIDJOIN's cost model: one page of d tuples is loaded for the oldest tuple and serves all tuples that wait for it.
 
 References
 ----------
@@ -14,30 +14,30 @@ from millrace.cost.symbols import Disk, Sizes, UnitCosts
 
 
 def h_S(sizes: Sizes, M: float) -> float:
-    """Tuples that may wait in M bytes, beside one page."""
+    """Return the tuples that may wait in M bytes, beside one page."""
     return (M - sizes.v_P) / sizes.q
 
 
 def memory(sizes: Sizes, h_S: float) -> float:
-    """Bytes in which h_S tuples may wait."""
+    """Return the bytes in which h_S tuples may wait."""
     return sizes.v_P + h_S * sizes.q
 
 
 def alpha(sizes: Sizes) -> float:
-    """The hash table's share of what is left beside the page; the queue has the rest."""
+    """Return the hash table's share of what is left beside the page; the queue has the rest."""
     return sizes.f * sizes.v_S / sizes.q
 
 
 def c_loop(sizes: Sizes, costs: UnitCosts, disk: Disk, w: float) -> float:
-    """Seconds of a step that loads one page with which w tuples leave."""
+    """Return the seconds of a step that loads one page with which w tuples leave."""
     return disk.c_IO(sizes.v_P) + sizes.per_page * costs.c_H + w * (costs.c_O + costs.waiting)
 
 
 def mu(w: float, c_loop: float) -> float:
-    """Tuples per second."""
+    """Return the service rate in tuples per second."""
     return w / c_loop
 
 
 def w(sizes: Sizes, frequencies: Frequencies, h_S: float) -> float:
-    """Tuples that leave with a page, on average, while h_S wait."""
+    """Return how many tuples leave with a page on average while h_S wait."""
     return PageLoads(frequencies, sizes.R_t, sizes.per_page).per_load(h_S)

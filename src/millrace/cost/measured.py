@@ -1,4 +1,4 @@
-"""Unit costs that were measured with several budgets: a larger one is slower to look things up in."""
+"""Unit costs that were measured with several budgets: look-ups in more memory are slower."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MeasuredCosts:
             raise ConfigError(f"costs: expected unit costs for each of some ascending budgets; got {self.memory!r}")
 
     def at(self, memory: float) -> UnitCosts:
-        """Unit costs of a join with this budget; beyond those measured, as with the nearest."""
+        """Return the unit costs of a join with this budget; beyond those measured, as with the nearest."""
         places = [math.log(m) for m in self.memory]
         where = math.log(max(1.0, memory))
         return UnitCosts(
@@ -43,19 +43,19 @@ class MeasuredCosts:
         )
 
     def to_plain(self) -> list[dict[str, Any]]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         return [{"memory": m, **asdict(c)} for m, c in zip(self.memory, self.costs, strict=True)]
 
     @classmethod
     def from_plain(cls, plain: Sequence[dict[str, Any]]) -> MeasuredCosts:
-        """What :meth:`to_plain` gave."""
+        """Make unit costs from what :meth:`to_plain` gave."""
         costs = [UnitCosts(**{name: p[name] for name in p if name != "memory"}) for p in plain]
         return cls(tuple(p["memory"] for p in plain), tuple(costs))
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured."""
+    """Measured unit costs, and how much they scattered."""
 
     costs: MeasuredCosts
     disk: Disk
@@ -64,7 +64,7 @@ class Calibration:
     """By cost: half the distance between the quartiles, in parts of the median."""
 
     def explain(self) -> str:
-        """The figures, to read."""
+        """Return the figures as text."""
         names = [name for name in vars(self.costs.costs[0]) if any(getattr(c, name) for c in self.costs.costs)]
         heads = "".join(f"{name:>10}" for name in names)
         lines = [f"{'ns':>10}{heads}"]

@@ -19,49 +19,49 @@ from millrace.cost.symbols import Disk, Sizes, UnitCosts
 
 
 def memory(sizes: Sizes, b: float, w: float, l: float = 1) -> float:  # noqa: E741  (the papers' l)
-    """Equation 1: bytes of both buffers, the queue and the hash table; R-MESHJOIN's with ``l`` loads a step."""
+    """Return the bytes of buffers, queue and hash table (equation 1); R-MESHJOIN has ``l`` loads a step."""
     k = sizes.N_R / (l * b)
     return b * sizes.v_P + w * sizes.v_S + w * k * sizes.q
 
 
 def c_loop(sizes: Sizes, costs: UnitCosts, disk: Disk, b: float, w: float, l: float = 1) -> float:  # noqa: E741
-    """Equation 2: seconds of a step with ``l`` loads of b pages and w new tuples."""
+    """Return the seconds of a step with ``l`` loads of b pages and w new tuples (equation 2)."""
     probing = b * sizes.per_page * (costs.c_H + sizes.sigma * costs.c_O)
     return l * (disk.c_IO(b * sizes.v_P) + probing) + w * costs.waiting
 
 
 def mu(w: float, c_loop: float) -> float:
-    """Equation 3: tuples per second."""
+    """Return the tuples per second (equation 3)."""
     return w / c_loop
 
 
 def ios_per_tuple(b: float, w: float) -> float:
-    """Equation 4: page reads for a tuple of the stream."""
+    """Return the page reads for a tuple of the stream (equation 4)."""
     return b / w
 
 
 def ios_per_second(b: float, c_loop: float) -> float:
-    """Equation 4: page reads in a second."""
+    """Return the page reads in a second (equation 4)."""
     return b / c_loop
 
 
 def keeps_up(rate: float, w: float, c_loop: float) -> bool:
-    """Equation 5: whether a stream of ``rate`` tuples per second is joined exactly."""
+    """Return whether a stream of ``rate`` tuples per second is joined exactly (equation 5)."""
     return rate * c_loop <= w
 
 
 def w_for(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float, b: float) -> float:
-    """Equation 6, solved for w: tuples of a step that keep up with ``rate``."""
+    """Return the tuples of a step that keep up with ``rate`` (equation 6, solved for w)."""
     return _g(costs, rate) * (disk.seek + _a(sizes, costs, disk) * b)
 
 
 def w_in(sizes: Sizes, M: float, b: float) -> float:
-    """Equation 1, solved for w: tuples of a step in M bytes."""
+    """Return the tuples of a step in M bytes (equation 1, solved for w)."""
     return (M - b * sizes.v_P) / (sizes.v_S + sizes.N_R * sizes.q / b)
 
 
 def b_for_least_memory(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float) -> float:
-    """The b with which ``rate`` takes the least memory; exact.
+    """Return the b with which ``rate`` takes the least memory; exact.
 
     With g = rate / (1 - rate · B) and w = g · (seek + a · b), equation 1 is a multiple of b plus one of 1/b.
     """
@@ -71,14 +71,17 @@ def b_for_least_memory(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float) 
 
 
 def b_for_highest_rate(sizes: Sizes, costs: UnitCosts, disk: Disk, M: float) -> float:
-    """The b with which M bytes give the highest rate, leaving out the stream buffer; R's size does not matter."""
+    """Return the b with which M bytes give the highest rate, leaving out the stream buffer.
+
+    The size of R does not matter.
+    """
     a = _a(sizes, costs, disk)
     seek_bytes = disk.seek * sizes.v_P
     return (-seek_bytes + math.sqrt(seek_bytes**2 + a * seek_bytes * M)) / (a * sizes.v_P)
 
 
 def _a(sizes: Sizes, costs: UnitCosts, disk: Disk) -> float:
-    """Seconds for one more page of a load."""
+    """Return the seconds for one more page of a load."""
     return disk.transfer(sizes.v_P) + sizes.per_page * (costs.c_H + sizes.sigma * costs.c_O)
 
 

@@ -2,18 +2,18 @@
 
 The keys are scattered over pages of d rows, so page i has a share p_i of the stream that is the sum of d shares drawn
 at random. Time is counted in tuples that arrive. A tuple takes T arrivals from the end of the queue to its head; with a
-queue of thousands, T hardly varies. After a load of page i nobody waits for it; its next tuple comes after 1/p_i
+queue of thousands, T hardly varies. After a load of page i no tuple waits for it; its next tuple comes after 1/p_i
 arrivals on average, reaches the head T later, and the page is loaded again. So
 
     loads of page i per arrival          1 / (T + 1/p_i)  =  p_i / (1 + x_i),          x_i = p_i · T
     tuples that leave with it            1 + x_i
     tuples that wait for it on average   (x_i + x_i²/2) / (1 + x_i)  =  x_i/2 + x_i / (1 + x_i) / 2
 
-(it has somebody waiting for T of T + 1/p_i arrivals: the first, and half of the x_i that follow on average). With
+(tuples wait for it during T of T + 1/p_i arrivals: the first, and half of the x_i that follow on average). With
 
-    G(T)  =  Σ x_i / (1 + x_i)           the pages that somebody waits for
+    G(T)  =  Σ x_i / (1 + x_i)           the pages that tuples wait for
 
-the number who wait is h_S = (T + G(T)) / 2, which gives T, and T / G(T) tuples leave with a page on average.
+the number of waiting tuples is h_S = (T + G(T)) / 2, which gives T, and T / G(T) tuples leave with a page on average.
 
 G needs the distribution of p_i only through its Laplace transform, for x / (1 + x) = ∫ e^-s (1 - e^-sx) ds:
 
@@ -36,7 +36,7 @@ _WEIGHTS = _LENGTHS * (1 + _NODES) / 2
 
 
 class PageLoads:
-    """A master of ``rows`` rows in pages of ``d``, one row to a key; rows that no tuple asks for are among them.
+    """A master of ``rows`` rows in pages of ``d``, one row to a key; some rows may match no tuple.
 
     >>> loads = PageLoads(Frequencies.uniform(100_000), 100_000, 100)
     >>> round(loads.per_load(10_000), 2)  # 1,000 pages: about 2 · h_S / P
@@ -49,7 +49,7 @@ class PageLoads:
         self.pages = rows / d
 
     def wanted(self, T: float) -> float:
-        """G: pages that somebody waits for."""
+        """Return G: pages for which tuples wait."""
         f = self._frequencies
         absent = -np.expm1(-np.outer(_PLACES * T, f.each)) @ f.counts / self._rows
         with np.errstate(divide="ignore"):
@@ -57,11 +57,11 @@ class PageLoads:
         return self.pages * float(_WEIGHTS @ touched)
 
     def span(self, h_S: float) -> float:
-        """T: tuples that arrive while one goes through a queue of h_S."""
-        least = max(h_S, 2 * h_S - self.pages)  # somebody waits for at most all pages, and at most one for each tuple
+        """Return T: tuples that arrive while one goes through a queue of h_S."""
+        least = max(h_S, 2 * h_S - self.pages)  # tuples wait for at most all pages, and at most one for each tuple
         return increasing_root(lambda T: T + self.wanted(T), 2 * h_S, least, 2 * h_S, 1e-6, 1e-4 * h_S)
 
     def per_load(self, h_S: float) -> float:
-        """Tuples that leave with a page on average."""
+        """Return the tuples that leave with a page on average."""
         T = self.span(h_S)
         return T / self.wanted(T)

@@ -1,6 +1,6 @@
 """How a join divides its budget before the first tuple comes: the load's buffer and the buffers of index pairs.
 
-The engine asks this for its sizes, and the model of the engine asks it for the same.
+The engine and the model of the engine take their sizes from here.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Plan:
 
 
 def rows_by_share(total: int) -> int:
-    """Master rows per load, if nobody says how many: an eighth of the budget."""
+    """Return the master rows per load where b is not given: an eighth of the budget."""
     return max(1, int(total * _LOAD_SHARE) // LOAD_ROW_BYTES)
 
 
 def plan(total: int, rows: int, *, paged: bool, b: int | None = None, threads: int = 1) -> Plan:
-    """The sizes for ``total`` bytes and a master of ``rows`` rows; ``b`` if the user has fixed it.
+    """Return the sizes for ``total`` bytes and a master of ``rows`` rows; ``b`` if the user has fixed it.
 
     >>> plan(2_480_000, 2_000_000, paged=False)
     Plan(b=38750, step_rows=38750, pairs=3100, matches=3100)

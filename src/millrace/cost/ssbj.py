@@ -6,7 +6,7 @@ M. A. Naeem, G. Weber, C. Lutteroth: A memory-optimal many-to-many semi-stream j
 Databases, 2019, equations 1 to 5 and the cache inequality.
 
 Erratum: equation 6 adds bytes and calls the sum tuples; :func:`settled` and :func:`memory_for` do what it was for, with
-the inequality deciding who is cached.
+the inequality deciding which keys are cached.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millrace.cost.symbols import Disk, Sizes, UnitCosts
 
 @dataclass(frozen=True)
 class Settled:
-    """Where a join comes to rest."""
+    """A join once it has settled."""
 
     h_R: float
     """Master tuples in the cache."""
@@ -36,28 +36,28 @@ class Settled:
 
 
 def memory(sizes: Sizes, b: float, h_R: float, w_S: float) -> float:
-    """Equation 1: bytes of the disk buffer, the cache, the queue and the waiting tuples."""
+    """Return the bytes of the disk buffer, the cache, the queue and the waiting tuples (equation 1)."""
     return (b + h_R * sizes.f) * sizes.v_R + w_S * sizes.R_t / b * sizes.q
 
 
 def c_loop(sizes: Sizes, costs: UnitCosts, disk: Disk, b: float, w_N: float, w_S: float) -> float:
-    """Equation 2: seconds of a step."""
+    """Return the seconds of a step (equation 2)."""
     reading = disk.c_IO(b * sizes.v_R) + b * (costs.c_H + costs.c_B)
     return reading + w_N * costs.hit + w_S * (costs.waiting + costs.c_O)
 
 
 def mu(w_N: float, w_S: float, c_loop: float) -> float:
-    """Equation 3: tuples per second."""
+    """Return the tuples per second (equation 3)."""
     return (w_N + w_S) / c_loop
 
 
 def keeps_up(rate: float, w_N: float, w_S: float, c_loop: float) -> bool:
-    """Equation 4: whether a stream of ``rate`` tuples per second is joined exactly."""
+    """Return whether a stream of ``rate`` tuples per second is joined exactly (equation 4)."""
     return rate <= mu(w_N, w_S, c_loop)
 
 
 def w_for(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float, b: float, hit_share: float) -> float:
-    """Equation 5, solved for w = w_N + w_S with w_N / w given: tuples of a step that keep up with ``rate``."""
+    """Return the tuples of a step that keep up with ``rate`` (equation 5, solved for w = w_N + w_S, given w_N / w)."""
     each = hit_share * costs.hit + (1 - hit_share) * (costs.waiting + costs.c_O)
     if rate * each >= 1:
         raise OutOfReachError(
@@ -69,13 +69,13 @@ def w_for(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float, b: float, hit
 
 
 def balance(sizes: Sizes, frequencies: Frequencies, b: float, w: float, rows: RowsPerKey = ONE_ROW) -> Settled:
-    """Who is cached by the inequality m · v_R < n · v_S when w tuples come in a step."""
+    """Return what the inequality m · v_R < n · v_S caches when w tuples come in a step."""
     split = frequencies.balanced(w * sizes.R_t / b, sizes.v_R, sizes.v_S, rows)
     return Settled(split.rows, w * split.share, w * (1 - split.share))
 
 
 def settled(sizes: Sizes, frequencies: Frequencies, M: float, b: float, rows: RowsPerKey = ONE_ROW) -> Settled:
-    """Equation 1 in M bytes, with the inequality deciding who is cached.
+    """Solve equation 1 in M bytes, with the inequality deciding which keys are cached.
 
     More tuples in a step need more memory for their own and move keys into the cache, so there is one w that fits.
     """
@@ -89,7 +89,7 @@ def settled(sizes: Sizes, frequencies: Frequencies, M: float, b: float, rows: Ro
 
     most = (M / sizes.q) * b / sizes.R_t
     while used(most) < M and most < 1e18:
-        most *= 4  # almost everybody is answered by the cache
+        most *= 4  # the cache answers almost all tuples
     return balance(sizes, frequencies, b, increasing_root(used, M, 0.0, most), rows)
 
 
@@ -102,7 +102,7 @@ def memory_for(
     b: float,
     rows: RowsPerKey = ONE_ROW,
 ) -> float:
-    """Bytes that ``rate`` takes, with the inequality deciding who is cached."""
+    """Return the bytes that ``rate`` takes, with the inequality deciding which keys are cached."""
     w, share = 0.0, 0.0
     for _ in range(50):
         w = w_for(sizes, costs, disk, rate, b, share)

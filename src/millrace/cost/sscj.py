@@ -23,23 +23,23 @@ RECORDER = 8.0
 
 
 def memory(sizes: Sizes, d: float, h_R: float, h_S: float, recorder: float = RECORDER) -> float:
-    """Equation 1: bytes of the disk buffer, the cache with its recorder, and the waiting tuples."""
+    """Return the bytes of the disk buffer, the cache with its recorder, and the waiting tuples (equation 1)."""
     return d * sizes.v_R + h_R * (sizes.v_R + recorder) + h_S * sizes.q
 
 
 def h_S(sizes: Sizes, M: float, d: float, h_R: float, recorder: float = RECORDER) -> float:
-    """Equation 1, solved for the tuples that may wait."""
+    """Return the tuples that may wait (equation 1, solved for them)."""
     return (M - d * sizes.v_R - h_R * (sizes.v_R + recorder)) / sizes.q
 
 
 def c_loop(sizes: Sizes, costs: UnitCosts, disk: Disk, d: float, w_N: float, w_S: float) -> float:
-    """Equation 2: seconds of a step with w_N tuples through the cache and w_S that leave with the page."""
+    """Return the seconds of a step with w_N tuples through the cache and w_S that leave with the page (equation 2)."""
     reading = disk.c_IO(d * sizes.v_R) + d * (costs.c_H + costs.c_F)
     return reading + w_S * (costs.c_O + costs.waiting) + w_N * costs.hit
 
 
 def mu(w_N: float, w_S: float, c_loop: float) -> float:
-    """Equation 3: tuples per second."""
+    """Return the tuples per second (equation 3)."""
     return (w_N + w_S) / c_loop
 
 
@@ -53,11 +53,11 @@ def rate(
     h_R: float,
     recorder: float = RECORDER,
 ) -> float:
-    """Equation 3 in M bytes, if the cache holds the h_R most frequent keys: tuples per second."""
+    """Return the tuples per second in M bytes if the cache holds the h_R most frequent keys (equation 3)."""
     waiting = h_S(sizes, M, d, h_R, recorder)
     if waiting < 1:
         least = int(memory(sizes, d, h_R, 1, recorder)) + 1
-        raise BudgetTooSmallError(f"M: nobody can wait in {M:,.0f} bytes; the least is {least:,} bytes", least)
+        raise BudgetTooSmallError(f"M: no tuple can wait in {M:,.0f} bytes; the least is {least:,} bytes", least)
     kept = frequencies.hottest(h_R)
     share = frequencies.share(kept)
     if share >= 1:
@@ -70,7 +70,7 @@ def rate(
 def best_h_R(
     sizes: Sizes, costs: UnitCosts, disk: Disk, frequencies: Frequencies, M: float, d: float, steps: int = 64
 ) -> float:
-    """The size of the cache, in tuples, with which M bytes give the highest rate."""
+    """Return the size of the cache, in tuples, with which M bytes give the highest rate."""
     most = (M - d * sizes.v_R - sizes.q) / (sizes.v_R + RECORDER)
     tried = np.linspace(0, max(0.0, min(most, sizes.R_t)), steps, endpoint=False)
     return float(max(tried, key=lambda h_R: rate(sizes, costs, disk, frequencies, M, d, float(h_R))))

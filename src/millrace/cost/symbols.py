@@ -17,7 +17,7 @@ from millrace.core.numeric import is_number
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a problem consists of."""
+    """Sizes of the master, the stream and their tuples."""
 
     R_t: int
     """Tuples of R."""
@@ -74,7 +74,7 @@ class UnitCosts:
     c_B: float = 0.0
     """Switching a disk tuple into the cache."""
     c_R: float = 0.0
-    """Reading a disk tuple that meets somebody, however many; the engine's own, as are the following."""
+    """Reading a disk tuple that has matches, however many; the engine's own, as are the following."""
     c_C: float = 0.0
     """Answering a tuple from the cache; c_S + c_H + c_O if it is 0."""
     c_step: float = 0.0
@@ -82,7 +82,7 @@ class UnitCosts:
     c_I: float = 0.0
     """Looking up in the index which pages a step needs."""
     c_J: float = 0.0
-    """SSBJ: judging whether a disk tuple that meets somebody belongs into the cache."""
+    """SSBJ: judging whether a disk tuple that has matches belongs into the cache."""
     c_Q: float = 0.0
     """Taking a tuple out of the queue that is not the oldest there, beside c_E."""
     c_L: float = 0.0
@@ -94,17 +94,17 @@ class UnitCosts:
                 raise ConfigError(f"{name}: expected seconds, at least 0; got {value!r}")
 
     def at(self, memory: float) -> UnitCosts:
-        """The same for every budget."""
+        """Return the same unit costs for every budget."""
         return self
 
     @property
     def waiting(self) -> float:
-        """What a tuple costs that waits: MESHJOIN's c_E + c_S + c_A."""
+        """Seconds for a tuple that waits: MESHJOIN's c_E + c_S + c_A."""
         return self.c_E + self.c_S + self.c_A
 
     @property
     def hit(self) -> float:
-        """What a tuple costs that the cache answers."""
+        """Seconds for a tuple that the cache answers."""
         return self.c_C or self.c_S + self.c_H + self.c_O
 
 
@@ -120,7 +120,7 @@ class Disk:
             raise ConfigError(f"disk: expected seek ≥ 0 and bandwidth > 0; got {self.seek!r} and {self.bandwidth!r}")
 
     def c_IO(self, nbytes: float) -> float:
-        """Seconds to go somewhere and read ``nbytes`` there.
+        """Return the seconds to go to a place of the disk and read ``nbytes`` there.
 
         >>> Disk(seek=0.008, bandwidth=50e6).c_IO(1_000_000)
         0.028
@@ -128,11 +128,11 @@ class Disk:
         return self.seek + self.transfer(nbytes)
 
     def transfer(self, nbytes: float) -> float:
-        """Seconds to go on reading for ``nbytes``."""
+        """Return the seconds to go on reading for ``nbytes``."""
         return nbytes / self.bandwidth
 
     def sweep(self, pieces: float, nbytes: float, of: float) -> float:
-        """Seconds to read ``pieces`` of ``nbytes`` each, scattered among ``of`` such pieces, in the order they lie.
+        """Return the seconds to read ``pieces`` of ``nbytes`` each, scattered among ``of`` such pieces, in their order.
 
         What lies between two of them is read along where that is quicker than going to the next.
         """
@@ -142,7 +142,7 @@ class Disk:
 
     @classmethod
     def measured(cls, nbytes: Sequence[float], seconds: Sequence[float]) -> Disk:
-        """The line through reads of so many bytes that took so many seconds, by least squares.
+        """Fit a line through reads of so many bytes that took so many seconds, by least squares.
 
         >>> Disk.measured([0, 1e6, 2e6], [0.01, 0.02, 0.03])
         Disk(seek=0.01, bandwidth=100000000.0)

@@ -1,4 +1,4 @@
-"""Which b, which share for the cache, how much memory: searched for in the engine's model, in milliseconds.
+"""The best b, share for the cache and memory, searched for in the engine's model within milliseconds.
 
 Where the papers give a closed form it is in :mod:`meshjoin <millrace.cost.meshjoin>`; the model of the engine has steps
 (whole loads, filters of a power of two), so it is searched.
@@ -12,10 +12,13 @@ from collections.abc import Callable
 from millrace.core.bisection import increasing_root
 from millrace.core.errors import BudgetTooSmallError, OutOfReachError
 from millrace.core.sizes import format_size
-from millrace.cost.engine import Prediction, Situation, least_memory, predict
+from millrace.cost.engine import predict
+from millrace.cost.engine_room import least_memory
+from millrace.cost.prediction import Prediction
+from millrace.cost.workload import Workload
 
 WITHIN = 0.05
-"""How much less than the best is as good as the best."""
+"""Share of the best rate that a flat region may lose."""
 
 _CACHED = ("cachejoin", "sscj")
 _SHARES = (0.1, 0.2, 0.45, 0.6, 0.8)
@@ -25,52 +28,52 @@ _ROUNDS, _WORTHWHILE = 2, 0.03
 _COARSE, _FINE = (7, 5, 5), (5, 4)  # places that are tried, ever closer around the best
 
 
-def for_memory(situation: Situation, algorithm: str, memory: int) -> Prediction:
-    """The setting with which ``memory`` bytes give the highest service rate."""
-    own = predict(situation, algorithm, memory)
+def for_memory(workload: Workload, algorithm: str, memory: int) -> Prediction:
+    """Return the setting with which ``memory`` bytes give the highest service rate."""
+    own = predict(workload, algorithm, memory)
     if not own.b:
         return own
-    best = _best_b(situation, own, 1, _most_b(situation, memory), _COARSE)
+    best = _best_b(workload, own, 1, _most_b(workload, memory), _COARSE)
     if algorithm in _CACHED:
-        share = max(_SHARES, key=lambda s: _rate(situation, algorithm, memory, best.b, s))
-        best = max(best, predict(situation, algorithm, memory, b=best.b, cache_share=share), key=lambda p: p.rate)
+        share = max(_SHARES, key=lambda s: _rate(workload, algorithm, memory, best.b, s))
+        best = max(best, predict(workload, algorithm, memory, b=best.b, cache_share=share), key=lambda p: p.rate)
     return best
 
 
-def for_rate(situation: Situation, algorithm: str, rate: float, *, most: int | None = None) -> Prediction:
-    """The setting with which ``rate`` tuples per second take the least memory.
+def for_rate(workload: Workload, algorithm: str, rate: float, *, most: int | None = None) -> Prediction:
+    """Return the setting with which ``rate`` tuples per second take the least memory.
 
-    ``most`` is the largest budget to think of; by default twice the master, where a join in memory would do.
+    ``most`` is the largest budget to consider; by default twice the master, where a join in memory would do.
     """
-    found = memory_for(situation, algorithm, rate, most=most)
-    best = for_memory(situation, algorithm, found.memory)
+    found = memory_for(workload, algorithm, rate, most=most)
+    best = for_memory(workload, algorithm, found.memory)
     for _ in range(_ROUNDS):
         if best.rate <= (1 + _WORTHWHILE) * rate:
             break
         share = best.cache_share or _SHARE
         try:
-            better = memory_for(situation, algorithm, rate, most=found.memory, b=best.b, cache_share=share)
+            better = memory_for(workload, algorithm, rate, most=found.memory, b=best.b, cache_share=share)
         except (BudgetTooSmallError, OutOfReachError):
             break  # the best b for this memory is too long for less
         found = min(found, better, key=lambda p: p.memory)
-        best = _best_b(situation, found, found.b // 6, found.b * 6, _FINE)
+        best = _best_b(workload, found, found.b // 6, found.b * 6, _FINE)
     return found
 
 
-def flat_region(situation: Situation, best: Prediction) -> tuple[int, int]:
-    """The least and the greatest b around the best whose rate is within 5 % of its, with all else the same."""
+def flat_region(workload: Workload, best: Prediction) -> tuple[int, int]:
+    """Return the least and the greatest b around the best with a rate within 5 % of its, all else the same."""
     if not best.b:
         return 0, 0
     good = (1 - WITHIN) * best.rate
 
     def rate(b: int) -> float:
-        return _rate(situation, best.algorithm, best.memory, b, best.cache_share or _SHARE)
+        return _rate(workload, best.algorithm, best.memory, b, best.cache_share or _SHARE)
 
-    return _edge(rate, good, best.b, 1), _edge(rate, good, best.b, _most_b(situation, best.memory))
+    return _edge(rate, good, best.b, 1), _edge(rate, good, best.b, _most_b(workload, best.memory))
 
 
 def memory_for(
-    situation: Situation,
+    workload: Workload,
     algorithm: str,
     rate: float,
     *,
@@ -78,37 +81,37 @@ def memory_for(
     b: int | None = None,
     cache_share: float = _SHARE,
 ) -> Prediction:
-    """The least memory for a rate with these options; the join's own defaults if none are given."""
-    least = least_memory(situation, b or 1)
+    """Return the least memory for a rate with these options; the join's own defaults if none are given."""
+    least = least_memory(workload, b or 1)
     most = most or max(
-        2 * least, int(2 * situation.rows * max(situation.read_bytes, situation.cached_bytes, situation.tuple_bytes))
+        2 * least, int(2 * workload.rows * max(workload.read_bytes, workload.cached_bytes, workload.tuple_bytes))
     )
     if most < least:
-        predict(situation, algorithm, most, b=b, cache_share=cache_share)  # says so
+        predict(workload, algorithm, most, b=b, cache_share=cache_share)  # raises an error that names the least
 
     def log_rate(log_memory: float) -> float:
-        return math.log(_rate(situation, algorithm, int(math.exp(log_memory)), b, cache_share))
+        return math.log(_rate(workload, algorithm, int(math.exp(log_memory)), b, cache_share))
 
     highest = log_rate(math.log(most))
     if highest < math.log(rate):
-        raise OutOfReachError(_too_fast(situation, algorithm, rate, math.exp(highest), most), math.exp(highest))
+        raise OutOfReachError(_too_fast(workload, algorithm, rate, math.exp(highest), most), math.exp(highest))
     if log_rate(math.log(least)) >= math.log(rate):
-        return predict(situation, algorithm, least, b=b, cache_share=cache_share)
-    low = math.log(most) - 1  # rates grow about as memory does, so what is asked for is seldom far below
+        return predict(workload, algorithm, least, b=b, cache_share=cache_share)
+    low = math.log(most) - 1  # rates grow about as memory does, so the memory for a lower rate is seldom far below
     while low > math.log(least) and log_rate(low) > math.log(rate):
         low -= 2
     low = max(low, math.log(least))
     found_at = increasing_root(log_rate, math.log(rate), low, min(low + 2, math.log(most)), 1e-5, 2e-3)
     memory = max(least, int(math.exp(found_at)))
-    found = predict(situation, algorithm, memory, b=b, cache_share=cache_share)
+    found = predict(workload, algorithm, memory, b=b, cache_share=cache_share)
     while found.rate < rate and memory < most:
         memory = min(most, memory + memory // 400 + 1)
-        found = predict(situation, algorithm, memory, b=b, cache_share=cache_share)
+        found = predict(workload, algorithm, memory, b=b, cache_share=cache_share)
     return found
 
 
-def _too_fast(situation: Situation, algorithm: str, rate: float, highest: float, most: int) -> str:
-    costs = situation.unit_costs(most)
+def _too_fast(workload: Workload, algorithm: str, rate: float, highest: float, most: int) -> str:
+    costs = workload.unit_costs(most)
     waiting = costs.waiting + costs.c_O
     each = {"ssbj": min(costs.hit, waiting), "lookup": costs.hit}.get(algorithm, waiting)
     why = "the disk gives no more" if not each else f"a tuple takes at least {each:.3g} s beside the disk"
@@ -118,18 +121,18 @@ def _too_fast(situation: Situation, algorithm: str, rate: float, highest: float,
     )
 
 
-def _rate(situation: Situation, algorithm: str, memory: int, b: int | None, cache_share: float) -> float:
-    """The rate, and next to nothing where the join does not start."""
+def _rate(workload: Workload, algorithm: str, memory: int, b: int | None, cache_share: float) -> float:
+    """Return the rate; next to nothing where the join does not start."""
     try:
-        found = predict(situation, algorithm, memory, b=b, cache_share=cache_share)
+        found = predict(workload, algorithm, memory, b=b, cache_share=cache_share)
     except BudgetTooSmallError:
         return 1e-9
     return max(1e-9, min(found.rate, _MOST_RATE))
 
 
-def _best_b(situation: Situation, start: Prediction, low: int, high: int, grids: tuple[int, ...]) -> Prediction:
-    """The best of a grid of b between two, and of finer ones around the best so far; all else as at the start."""
-    share, most = start.cache_share or _SHARE, _most_b(situation, start.memory)
+def _best_b(workload: Workload, start: Prediction, low: int, high: int, grids: tuple[int, ...]) -> Prediction:
+    """Return the best of a grid of b between two, and of finer ones around the best; the rest as in ``start``."""
+    share, most = start.cache_share or _SHARE, _most_b(workload, start.memory)
     low, high = max(1, low), min(high, most)
     tried = {start.b: start.rate}
     best = start.b
@@ -138,19 +141,19 @@ def _best_b(situation: Situation, start: Prediction, low: int, high: int, grids:
         for number in range(points):
             b = min(high, max(low, round(low * step**number)))
             if b not in tried:
-                tried[b] = _rate(situation, start.algorithm, start.memory, b, share)
+                tried[b] = _rate(workload, start.algorithm, start.memory, b, share)
         best = max(tried, key=lambda b: tried[b])
         low, high = max(1, int(best / step)), min(most, math.ceil(best * step))
-    return predict(situation, start.algorithm, start.memory, b=best, cache_share=share)
+    return predict(workload, start.algorithm, start.memory, b=best, cache_share=share)
 
 
-def _most_b(situation: Situation, memory: int) -> int:
-    """No load has more rows: its buffer would take all of the memory."""
-    return max(1, min(situation.rows, (memory - least_memory(situation, 0)) // 8))
+def _most_b(workload: Workload, memory: int) -> int:
+    """Return the rows of the largest load: its buffer takes all of the memory."""
+    return max(1, min(workload.rows, (memory - least_memory(workload, 0)) // 8))
 
 
 def _edge(rate: Callable[[int], float], good: float, inside: int, end: int) -> int:
-    """The b farthest from ``inside`` towards ``end`` up to which the rate is good, found by halving ratios."""
+    """Return the b farthest from ``inside`` towards ``end`` up to which the rate is good, found by halving ratios."""
     if rate(end) >= good:
         return end
     outside = end

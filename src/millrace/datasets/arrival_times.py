@@ -26,7 +26,7 @@ _EXPONENTIAL, _PARETO, _BURSTS = range(20, 23)
 
 
 def steady(count: int, gap: float = GAP) -> Times:
-    """A tuple every ``gap`` seconds.
+    """Return the times of one tuple every ``gap`` seconds.
 
     >>> steady(3, 0.5).tolist()
     [0.5, 1.0, 1.5]
@@ -35,7 +35,7 @@ def steady(count: int, gap: float = GAP) -> Times:
 
 
 def exponential(count: int, gap: float = GAP, *, seed: int = 0) -> Times:
-    """Independent gaps with an exponential distribution of mean ``gap``: a Poisson process.
+    """Draw independent gaps with an exponential distribution of mean ``gap``: a Poisson process.
 
     >>> times = exponential(100_000)
     >>> round(float(times[-1])), bool((np.diff(times) >= 0).all())
@@ -46,7 +46,7 @@ def exponential(count: int, gap: float = GAP, *, seed: int = 0) -> Times:
 
 
 def pareto(count: int, gap: float = GAP, *, shape: float = 1.5, seed: int = 0) -> Times:
-    """Independent gaps with a Pareto distribution of mean ``gap``: many short ones and a few that are very long.
+    """Draw independent gaps with a Pareto distribution of mean ``gap``: many short ones and a few very long ones.
 
     The smaller ``shape``, the longer the longest; it must be above 1 for a mean to exist, and up to 2 there is no
     variance. The least gap is ``gap * (shape - 1) / shape``.
@@ -67,7 +67,7 @@ def bursts(
     shape: float | None = None,
     seed: int = 0,
 ) -> Times:
-    """On and off: bursts of tuples with short exponential gaps, and pauses between them.
+    """Draw bursts of tuples with short exponential gaps, and pauses between them.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def bursts(
 
 
 def with_stalls(times: npt.ArrayLike, percent: float, fragments: int = 10) -> Times:
-    """The same arrivals, with a pause after each fragment of the input.
+    """Add a pause after each fragment of the input.
 
     The tuples are divided into ``fragments`` of equal number. After each a delay is put in of ``percent`` % of the time
     its transmission took, as in figures 16 and 17 of the DINER paper (10 to 50 % after each of 10 fragments). Later
@@ -122,7 +122,7 @@ def with_stalls(times: npt.ArrayLike, percent: float, fragments: int = 10) -> Ti
 
 
 def generator(purpose: int, seed: int) -> np.random.Generator:
-    """Random numbers that depend on the seed and on what they are for."""
+    """Return a generator of random numbers that depend on the seed and on their purpose."""
     return np.random.default_rng(np.random.SeedSequence((purpose, whole_number("seed", seed, 0))))
 
 

@@ -1,7 +1,7 @@
 """Orders of one share in one day, read from an exchange's messages: prices of those who buy and of those who sell.
 
-The papers' files (INET, CSCO and IPIX) are no longer to be had. Whoever has orders of any share can put them in their
-place; :func:`millrace.datasets.adaptive.stock_orders` makes some up in their size.
+The papers' files (INET, CSCO and IPIX) are no longer to be had. Orders of any share can be put in their place;
+:func:`millrace.datasets.adaptive_inputs.stock_orders` makes some up in their size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Prices = npt.NDArray[np.int64]
 
 
 def read_orders(path: str | Path) -> dict[str, Prices]:
-    """Prices in cents of the orders to ``buy`` and to ``sell``, in the order of the file.
+    """Return the prices in cents of the orders to ``buy`` and to ``sell``, in the order of the file.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def read_orders(path: str | Path) -> dict[str, Prices]:
 
 
 def _table(file: Path) -> pa.Table:
-    """With columns in small letters."""
+    """Return the table with column names in small letters."""
     if file.suffix == ".parquet":
         table = pq.read_table(file)
     else:

@@ -56,7 +56,7 @@ def synthetic_master(
     order: Order = "shuffled",
     batch_rows: int = 65536,
 ) -> pa.RecordBatchReader:
-    """The synthetic master table of the papers, made batch by batch.
+    """Make the synthetic master table of the papers, batch by batch.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def _batches(
     for start in range(0, rows, batch_rows):
         count = min(batch_rows, rows - start)
         key = keys(start, count)
-        # Rows of one key must differ, so they are told apart by their number.
+        # Rows of one key must differ, so their number distinguishes them.
         identity = key if unique else np.arange(start, start + count, dtype=np.int64)
         integers = np.empty((_INTEGERS, count), dtype=np.int64)
         floats = np.empty((_FLOATS, count), dtype=np.float64)

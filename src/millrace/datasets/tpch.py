@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.core.errors import ConfigError, MillraceError, SchemaError, one_of
+from millrace.core.files.atomic import take_name
 from millrace.datasets.zipf import ZipfSampler, whole_number
 
 Table = Literal["customer", "orders"]
@@ -23,7 +24,7 @@ _TOOL = "tpchgen-cli"
 
 
 def tpch(table: Table, scale: float, directory: Path) -> Path:
-    """The path of a TPC-H table in ``directory``, one Parquet file, written by tpchgen-cli if not yet there.
+    """Return the path of a TPC-H table in ``directory``, one Parquet file, written by tpchgen-cli if not yet there.
 
     Scale 1 is 150 000 customers and 1 500 000 orders. The file's name carries the scale
     (``customer-sf0.01.parquet``), so tables of several scales can share a directory. A file is visible only
@@ -50,12 +51,12 @@ def tpch(table: Table, scale: float, directory: Path) -> Path:
                 f"tpch {table!r} at scale {scale:g}: expected {_TOOL} 3 or later to write {written.name}; "
                 f"{tool} ended with code {done.returncode} and said: {said}"
             )
-        written.replace(path)
+        take_name(written, path)
     return path
 
 
 def _tool() -> str:
-    """The generator of the running Python's environment, else the one on the PATH."""
+    """Return the generator of the running Python's environment, else the one on the PATH."""
     found = shutil.which(_TOOL, path=sysconfig.get_path("scripts")) or shutil.which(_TOOL)
     if found is None:
         raise MillraceError(f"tpch: {_TOOL} is not installed; pip install millrace[tpch]")
@@ -63,7 +64,7 @@ def _tool() -> str:
 
 
 def orders_stream(path: Path, batch_rows: int = 65536) -> Iterator[pa.RecordBatch]:
-    """The orders of a Parquet file as a stream of batches of at most ``batch_rows`` rows.
+    """Yield the orders of a Parquet file as a stream of batches of at most ``batch_rows`` rows.
 
     Standard TPC-H gives the orders uniformly to two thirds of the customers: one customer in three (those
     whose key is a multiple of 3) has none, and no customer is popular. :func:`skewed_orders` has skew.
@@ -75,7 +76,7 @@ def orders_stream(path: Path, batch_rows: int = 65536) -> Iterator[pa.RecordBatc
 def skewed_orders(
     path: Path, customers: int, skew: float, seed: int = 0, *, batch_rows: int = 65536
 ) -> Iterator[pa.RecordBatch]:
-    """As :func:`orders_stream`, but **not standard TPC-H**: each ``o_custkey`` is drawn anew by a Zipf law.
+    """Yield orders with each ``o_custkey`` drawn anew by a Zipf law, which is **not standard TPC-H**.
 
     Keys come from :class:`~millrace.datasets.ZipfSampler` over all keys ``1..customers``, shuffled, so every
     customer can have orders and popular ones lie anywhere. The other columns stay as they are. The keys do
@@ -93,7 +94,7 @@ def _redrawn(batch: pa.RecordBatch, place: int, sampler: ZipfSampler) -> pa.Reco
 
 
 def _check_orders(path: Path) -> int:
-    """The position of ``o_custkey`` in the file, which must be one of orders."""
+    """Return the position of ``o_custkey`` in the file, which must be one of orders."""
     if not Path(path).is_file():
         raise ConfigError(f"path: expected a Parquet file as tpch('orders', …) writes it; got {path}")
     try:

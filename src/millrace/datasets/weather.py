@@ -78,7 +78,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def weather_schema(*, narrow: bool = False) -> pa.Schema:
-    """Reports of 128 bytes as in most of the papers, or of 32 as in MESHJOIN's; a key of 8 bytes, the rest of 4."""
+    """Return the schema of reports of 128 bytes as in most papers, or 32 as in MESHJOIN's; the key has 8 bytes."""
     return pa.schema([(f.name, pa.int64() if f.name == KEY else pa.int32()) for f in _fields(narrow)])
 
 
@@ -89,10 +89,10 @@ def _fields(narrow: bool) -> list[Field]:
 def synthetic_weather(
     rows: int | None = None, *, seed: int = 0, skew: float = 0.5, narrow: bool = False, batch_rows: int = 65536
 ) -> Iterator[pa.RecordBatch]:
-    """Reports in the archive's shape: longitudes by a Zipf law, all other fields uniform; endless without ``rows``.
+    """Yield reports in the archive's shape: longitudes by a Zipf law, other fields uniform; endless without ``rows``.
 
     Popular longitudes are the same for every seed, as stations stay where they are; the reports differ. How skewed the
-    archive is nobody says; the default is mild.
+    archive is is not known; the default is mild.
 
     >>> batch = next(synthetic_weather(1000)); batch.num_rows, batch.nbytes // 1000
     (1000, 128)
@@ -133,7 +133,7 @@ def _fill(
 def read_weather(
     paths: Iterable[Path] | Path, *, narrow: bool = False, batch_rows: int = 65536
 ) -> Iterator[pa.RecordBatch]:
-    """Reports of the archive's own files, plain or gzipped, in batches.
+    """Yield reports of the archive's own files, plain or gzipped, in batches.
 
     A record is a line of fixed width: 56 characters in the first archive (NDP-026B), where the fields from ``SLP`` on
     come out null; 80 in the extended one (EECRA), or 82 where the year has four digits. Two digits of a year are taken
@@ -183,7 +183,7 @@ def _records(file: IO[bytes], path: Path, narrow: bool, batch_rows: int) -> Iter
 
 
 def _places(fields: Sequence[Field], year_digits: int) -> dict[str, tuple[int, int]]:
-    """Where fields begin and end in a line."""
+    """Return where fields begin and end in a line."""
     places, at = {}, 0
     for field in fields:
         width = year_digits if field.name == "yr" else field.width

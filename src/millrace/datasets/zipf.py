@@ -30,7 +30,7 @@ _SUMMED_TERMS = 64
 
 
 def whole_number(option: str, value: object, least: int, most: int | None = None) -> int:
-    """``value`` as an int between ``least`` and ``most``, else an error that names the option."""
+    """Return ``value`` as an int between ``least`` and ``most``, else raise an error that names the option."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -51,7 +51,7 @@ def random_words(seed: int, purpose: int, count: int) -> npt.NDArray[np.uint64]:
 
 @kernel
 def mix(word: np.uint64) -> np.uint64:
-    """The finalizer of SplitMix64: every bit of the result depends on every bit of ``word``."""
+    """Apply the finalizer of SplitMix64: every bit of the result depends on every bit of ``word``."""
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return word ^ (word >> np.uint64(31))
@@ -82,7 +82,7 @@ class Permutation:
         self._round_keys = random_words(seed, purpose, _HALF_ROUNDS)
 
     def apply(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The images of ``values``, each of which must lie in ``1..size``."""
+        """Return the images of ``values``, each of which must lie in ``1..size``."""
         numbers = _in_domain("values", values, self.size)
         images = np.empty_like(numbers)
         _permute(numbers.ravel(), self.size, (self.size - 1).bit_length(), self._round_keys, images.ravel())
@@ -127,7 +127,7 @@ def _in_domain(subject: str, values: npt.ArrayLike, domain: int) -> npt.NDArray[
 
 
 def harmonic(count: int, skew: float) -> float:
-    """The generalized harmonic number, the sum of ``rank**-skew`` over the ranks ``1..count``.
+    """Return the generalized harmonic number, the sum of ``rank**-skew`` over the ranks ``1..count``.
 
     The first terms are added up, the rest is the Euler-Maclaurin formula: O(1) for any ``count``, with a
     relative error near the rounding of a float.
@@ -204,24 +204,24 @@ class ZipfSampler:
         self._random = np.array([random_words(seed, DRAWS, 1)[0], 0], dtype=np.uint64)  # key, counter
 
     def sample(self, n: int) -> npt.NDArray[np.int64]:
-        """The next ``n`` keys."""
+        """Return the next ``n`` keys."""
         ranks = np.empty(whole_number("n", n, 0), dtype=np.int64)
         _draw_ranks(self.domain, self.skew, self._random, ranks)
         return self.keys_of(ranks)
 
     def keys_of(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The keys that have these ranks; rank 1 is the most popular."""
+        """Return the keys that have these ranks; rank 1 is the most popular."""
         numbers = _in_domain("ranks", ranks, self.domain)
         return self._permutation.apply(numbers) if self.shuffled else numbers
 
     def probability(self, ranks: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """The probability of drawing the key of each rank."""
+        """Return the probability of drawing the key of each rank."""
         numbers = _in_domain("ranks", ranks, self.domain)
         chances: npt.NDArray[np.float64] = numbers.astype(np.float64) ** -self.skew / self._total
         return chances
 
     def state(self) -> int:
-        """The position in the sequence of random numbers, to be given to :meth:`restore`.
+        """Return the position in the sequence of random numbers, to be given to :meth:`restore`.
 
         >>> zipf = ZipfSampler(100, 0.5)
         >>> here = zipf.state(); first = zipf.sample(3)
@@ -246,7 +246,7 @@ def _skew(skew: object) -> float:
 
 @kernel
 def _area(x: float, skew: float) -> float:
-    """The area under ``t**-skew`` from 1 to ``x``."""
+    """Return the area under ``t**-skew`` from 1 to ``x``."""
     log_x = math.log(x)
     exponent = (1.0 - skew) * log_x
     if abs(exponent) < 1e-8:
@@ -256,7 +256,7 @@ def _area(x: float, skew: float) -> float:
 
 @kernel
 def _inverse_area(area: float, skew: float) -> float:
-    """The ``x`` up to which the area under ``t**-skew`` from 1 is ``area``."""
+    """Return the ``x`` up to which the area under ``t**-skew`` from 1 is ``area``."""
     scaled = max(area * (1.0 - skew), -1.0)
     if abs(scaled) < 1e-8:
         return math.exp(area * (1.0 - scaled / 2.0))
@@ -294,7 +294,7 @@ def zipf_stream(
     seed: int = 0,
     shuffled: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """A stream of 20-byte tuples with Zipf-distributed keys, endless unless ``batches`` says how many.
+    """Yield a stream of 20-byte tuples with Zipf-distributed keys, endless unless ``batches`` says how many.
 
     The tuples do not depend on ``batch_rows``. Memory is one batch.
 

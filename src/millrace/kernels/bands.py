@@ -1,4 +1,4 @@
-"""Kernels for joins of sorted keys: ranges that cannot overflow, merging, and who has met whom already."""
+"""Kernels for joins of sorted keys: ranges that cannot overflow, merging, and which rows have met already."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mix_all(codes: npt.NDArray[np.int64], out: npt.NDArray[np.int64]) -> None:
 
 @inlined
 def _added(a: np.int64, b: np.int64) -> np.int64:
-    """The sum, or the end of int64 that it goes beyond."""
+    """Return the sum, or the end of int64 that it goes beyond."""
     if b > 0 and a > _LAST - b:
         return _LAST
     if b < 0 and a < _FIRST - b:
@@ -31,7 +31,7 @@ def _added(a: np.int64, b: np.int64) -> np.int64:
 
 @kernel
 def shift(codes: npt.NDArray[np.int64], by: np.int64, out: npt.NDArray[np.int64]) -> None:
-    """Codes moved by a number, stopping at the ends of int64."""
+    """Move codes by a number, stopping at the ends of int64."""
     for i in range(len(codes)):
         out[i] = _added(codes[i], by)
 
@@ -46,7 +46,7 @@ def within(
     no_high: bool,
     out: npt.NDArray[np.bool_],
 ) -> None:
-    """Whether ``low <= right - left <= high``, also where the difference is beyond int64; either bound may be none."""
+    """Return whether ``low <= right - left <= high``, also where that is beyond int64; either bound may be none."""
     for i in range(len(left)):
         if left[i] < 0 and right[i] > _LAST + left[i]:
             out[i] = no_high
@@ -59,7 +59,7 @@ def within(
 
 @inlined
 def _probed(history: npt.NDArray[np.int64], gone: np.int64, arrival: np.int64, departure: np.int64) -> bool:
-    """Whether a row that left memory at ``gone`` has been brought back to meet one that was in memory then."""
+    """Return whether a row that left memory at ``gone`` was loaded again and met one that was in memory then."""
     for i in range(len(history)):
         if gone <= history[i, 0] and arrival < history[i, 1] < departure:
             return True
@@ -80,12 +80,12 @@ def merge(
     rows: npt.NDArray[np.int32],
     others: npt.NDArray[np.int32],
 ) -> int:
-    """Pairs (i, j) with ``lows[i] <= keys[j] <= highs[i]`` that have not met before. All keys ascend.
+    """Return pairs (i, j) with ``lows[i] <= keys[j] <= highs[i]`` that have not met before. All keys ascend.
 
     Two rows have met if both had arrived before either left memory; if both had left by one of the ``corners``, one
-    moment for each side, and after its third, for then they were joined on disk; or if a run of the history brought one
-    back to the other.
-    Stamps are (arrival, departure) as two rows of an array; a history has (rows that left until then, when it ran).
+    moment for each side, and after its third, for then they were joined on disk; or if one was loaded
+    again and met the other at a time in the history.
+    Stamps are (arrival, departure) as two rows of an array; a history has (rows that had left by then, time).
 
     ``cursor`` is (row, where its keys begin, next key or -1): start with (0, 0, -1), call again until the first reaches
     ``len(lows)``. Returns how many pairs were written. O(rows * log + pairs looked at).
@@ -131,7 +131,7 @@ def merge(
 
 @inlined
 def _gallop(keys: npt.NDArray[np.int64], at: np.int64, key: np.int64) -> np.int64:
-    """The first place behind ``at`` whose key is not below ``key``."""
+    """Return the first place behind ``at`` with a key of at least ``key``."""
     step = np.int64(1)
     while at + step < len(keys) and keys[at + step] < key:
         at += step

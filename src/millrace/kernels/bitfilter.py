@@ -1,8 +1,8 @@
-"""A Bloom filter with two bits per code, asked before the hash table: most master rows match nothing and stop here.
+"""A Bloom filter with two bits per code, tested before the hash table: most master rows match nothing and stop here.
 
 The bits say "perhaps". They are only ever set, so removed codes leave stale bits (a wasted look-up, never a lost match)
 until the owner clears and refills the filter. The first bit is tested for a whole block without a branch, the second
-only for what is left, just before the table is asked.
+only for what is left, just before the table is probed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _OTHER = np.uint64(0xA0761D6478BD642F)
 
 
 def filter_words(codes: int) -> int:
-    """Length of a filter for about ``codes`` codes: a power of two of 64-bit words, 8 to 16 bits a code."""
+    """Return the length of a filter for ``codes`` codes: a power of two of 64-bit words, 8 to 16 bits a code."""
     return int(max(1, 1 << max(0, (codes * 8 - 1).bit_length() - 6)))
 
 
 @inlined
 def shift_of(bits: npt.NDArray[np.uint64]) -> np.uint64:
-    """How far mixed bits are shifted down to become a place in the filter."""
+    """Return how far mixed bits are shifted down to become a place in the filter."""
     shift = np.uint64(64 - 6)
     words = len(bits)
     while words > 1:
@@ -43,7 +43,7 @@ def is_set(bits: npt.NDArray[np.uint64], bit: np.uint64) -> np.uint64:
 
 @inlined
 def second(bits: npt.NDArray[np.uint64], shift: np.uint64, code: np.int64) -> np.uint64:
-    """Whether the second bit of a code is set."""
+    """Return whether the second bit of a code is set."""
     return is_set(bits, (mix(code) * _OTHER) >> shift)
 
 

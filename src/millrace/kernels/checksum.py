@@ -38,7 +38,7 @@ def _fold(words: npt.NDArray[np.uint64], seed: np.uint64) -> np.uint64:
 
 
 def checksum(array: npt.NDArray[Any], seed: int = 0) -> int:
-    """The checksum of a contiguous array's bytes.
+    """Return the checksum of a contiguous array's bytes.
 
     >>> checksum(np.arange(9)) == checksum(np.arange(9)), checksum(np.arange(9)) == checksum(np.arange(8))
     (True, False)

@@ -27,7 +27,7 @@ _SHORT = 16
 
 @inlined
 def _search(entries: npt.NDArray[Any], first: Any, stop: Any, code: np.int64) -> Any:
-    """Where the entries of a code begin within a bucket, if it has any."""
+    """Return where the entries of a code begin within a bucket, if it has any."""
     if stop - first > _SHORT:
         mixed = mix(code)
         while stop - first > 1:
@@ -50,9 +50,9 @@ def rows_of(
     codes: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
 ) -> np.int64:
-    """The first row of each code, or -1. O(1) each for codes that do not repeat.
+    """Write the first row of each code, or -1. O(1) each for codes that do not repeat.
 
-    What is returned means nothing; it keeps touching entries ahead from being optimised away.
+    The returned value has no meaning; it keeps the compiler from dropping the reads ahead.
     """
     firsts = np.empty(_AHEAD, np.int64)
     stops = np.empty(_AHEAD, np.int64)
@@ -86,7 +86,7 @@ def ranges_of(
     firsts: npt.NDArray[np.int64],
     counts: npt.NDArray[np.int64],
 ) -> None:
-    """Where the entries of each code begin, and how many there are."""
+    """Write where the entries of each code begin, and how many there are."""
     for i in range(len(codes)):
         code = codes[i]
         bucket = mix(code) >> shift
@@ -107,7 +107,7 @@ def rows_in(
     index: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
 ) -> None:
-    """All rows of ranges, one after the other, and the number of the range each belongs to."""
+    """Write all rows of ranges, one after the other, and the number of the range each belongs to."""
     made = 0
     for i in range(len(firsts)):
         for at in range(firsts[i], firsts[i] + counts[i]):
@@ -118,14 +118,14 @@ def rows_in(
 
 @kernel
 def mixed(codes: npt.NDArray[np.int64], out: npt.NDArray[np.uint64]) -> None:
-    """The mixed bits of codes."""
+    """Write the mixed bits of codes."""
     for i in range(len(codes)):
         out[i] = mix(codes[i])
 
 
 @kernel
 def within(codes: npt.NDArray[np.int64], least: np.uint64, most: np.uint64, rows: npt.NDArray[np.uint32]) -> int:
-    """Numbers of the rows whose mixed code lies in a range, ends included; returns how many there are in all."""
+    """Write the numbers of rows whose mixed code lies in a range, ends included; return how many there are in all."""
     found = 0
     for i in range(len(codes)):
         bits = mix(codes[i])

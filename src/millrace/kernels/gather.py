@@ -1,6 +1,6 @@
 """Copying values, bits and pieces of bytes between buffers by position.
 
-Positions are made unsigned where they are used: a signed one might count from the end, and asking that each time costs
+Positions are made unsigned where they are used: a signed one might count from the end, and testing that each time costs
 more than the copy itself.
 """
 
@@ -16,7 +16,7 @@ from millrace.core.jit import kernel
 
 @kernel
 def items(values: npt.NDArray[Any], positions: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
-    """``out[:] = values[positions]``, outside the interpreter lock."""
+    """Write ``out[:] = values[positions]``, outside the interpreter lock."""
     for i in range(len(positions)):
         out[i] = values[np.uint64(positions[i])]
 
@@ -29,7 +29,7 @@ def paged_items(
     inside: npt.NDArray[np.int64],
     out: npt.NDArray[Any],
 ) -> None:
-    """As :func:`items`, for positions given as a page, which begins at ``bases[page]``, and a place in it."""
+    """Gather as :func:`items`, for positions given as a page, which begins at ``bases[page]``, and a place in it."""
     for i in range(len(pages)):
         out[i] = values[np.uint64(bases[np.uint64(pages[i])] + inside[i])]
 
@@ -41,7 +41,7 @@ def wide_items(
     positions: npt.NDArray[Any],
     out: npt.NDArray[np.uint64],
 ) -> None:
-    """``out[c] = values[columns[c], positions]`` for several columns of 8 bytes."""
+    """Write ``out[c] = values[columns[c], positions]`` for several columns of 8 bytes."""
     for c in range(len(columns)):
         column = columns[c]
         for i in range(len(positions)):
@@ -56,7 +56,7 @@ def wide_paged_items(
     inside: npt.NDArray[np.int64],
     out: npt.NDArray[np.uint64],
 ) -> None:
-    """As :func:`paged_items` for several columns of 8 bytes, whose pages begin at ``bases[column, page]``."""
+    """Gather as :func:`paged_items`, several columns of 8 bytes with pages that begin at ``bases[column, page]``."""
     for c in range(len(bases)):
         for i in range(len(pages)):
             out[c, i] = values[np.uint64(bases[c, np.uint64(pages[i])] + inside[i])]
@@ -79,7 +79,7 @@ def copy_runs(
 
 @kernel
 def bits_at(data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-    """The bits at absolute bit positions as 0 or 1; a negative position reads as 1."""
+    """Write the bits at absolute bit positions as 0 or 1; a negative position reads as 1."""
     for i in range(len(positions)):
         at = positions[i]
         out[i] = 1 if at < 0 else (data[at >> 3] >> (at & 7)) & 1

@@ -1,6 +1,6 @@
 """Kernels for caches: a ring of the multimap is a *group*, its oldest slot the group's head.
 
-``state`` of the head says what the group is good for. While a group is collecting it answers nobody; an empty group
+``state`` of the head says what the group can answer. A group that is collecting answers nothing yet; an empty group
 has a head but no row, and answers "no such key".
 """
 
@@ -28,7 +28,7 @@ def look_up(
     whole: bool,
     found: npt.NDArray[np.int32],
 ) -> int:
-    """The newest slot of each code's group, ``MISS`` or ``ABSENT``; counts hits at heads. Returns how many answered.
+    """Write the newest slot of each code's group, ``MISS`` or ``ABSENT``; return how many answer. Count hits at heads.
 
     ``whole`` says that every key of the master is here, so that a code that is not found is absent.
     """
@@ -58,9 +58,9 @@ def add_one(counts: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None
 
 @kernel
 def all_groups(m: Multimap, heads: npt.NDArray[np.int32], sizes: npt.NDArray[np.int32]) -> int:
-    """Head and size of every group, in the order of their newest slots; return how many.
+    """Write head and size of every group, in the order of their newest slots; return how many.
 
-    Not in the order of the directory: whoever removes the first of equals would empty one end of it and crowd the rest.
+    Not in the order of the directory: removing the first of equals would empty one end of it and crowd the rest.
     """
     found = 0
     for slot in range(m.state[HIGH]):
@@ -101,7 +101,7 @@ def frequent(
     least: int,
     out: npt.NDArray[np.int32],
 ) -> int:
-    """Places in ``newest`` of waiting rings with at least ``least`` tuples whose code is not cached; how many."""
+    """Write the places in ``newest`` of waiting rings with at least ``least`` tuples and a code that is not cached."""
     found = 0
     for i in range(len(newest)):
         slot = newest[i]
@@ -113,7 +113,7 @@ def frequent(
 
 @kernel
 def since(entered: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], step: int, out: npt.NDArray[np.int32]) -> None:
-    """Steps since each slot's tuple entered."""
+    """Write the steps since each slot's tuple entered."""
     for i in range(len(slots)):
         out[i] = step - entered[slots[i]]
 

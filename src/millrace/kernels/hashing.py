@@ -104,7 +104,7 @@ def _merge_lane(h: np.uint64, lane: np.uint64) -> np.uint64:
 
 @inlined
 def _half_at(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
-    """Four bytes, little-endian. LLVM makes one load of it."""
+    """Return four bytes, little-endian. LLVM makes one load of it."""
     return (
         np.uint64(data[at])
         | (np.uint64(data[at + np.uint64(1)]) << _U8)
@@ -120,7 +120,7 @@ def _word_at(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
 
 @kernel
 def _hash_span(data: npt.NDArray[np.uint8], start: np.uint64, end: np.uint64, seed: np.uint64) -> np.uint64:
-    """xxhash64 of ``data[start:end]``."""
+    """Return the xxhash64 of ``data[start:end]``."""
     at = start
     if end - start >= _U32:
         lane1 = seed + _P1_PLUS_P2
@@ -155,7 +155,7 @@ def _hash_span(data: npt.NDArray[np.uint8], start: np.uint64, end: np.uint64, se
 
 @kernel
 def hash_ints(values: npt.NDArray[np.int32], valid: npt.NDArray[np.uint8], hashes: npt.NDArray[np.int64]) -> None:
-    """Spark's ``hashInt``: tinyint, smallint, int, boolean and date columns."""
+    """Hash tinyint, smallint, int, boolean and date columns as Spark's ``hashInt`` does."""
     all_valid = valid.size == 0
     for row in range(hashes.size):
         if all_valid or valid[row] != 0:
@@ -165,7 +165,7 @@ def hash_ints(values: npt.NDArray[np.int32], valid: npt.NDArray[np.uint8], hashe
 
 @kernel
 def hash_longs(values: npt.NDArray[np.int64], valid: npt.NDArray[np.uint8], hashes: npt.NDArray[np.int64]) -> None:
-    """Spark's ``hashLong``: bigint, timestamp (microseconds) and decimal (unscaled, to 18 digits) columns."""
+    """Hash bigint, timestamp (microseconds) and decimal (unscaled, to 18 digits) as Spark's ``hashLong`` does."""
     all_valid = valid.size == 0
     for row in range(hashes.size):
         if all_valid or valid[row] != 0:
@@ -180,7 +180,7 @@ def hash_bytes(
     valid: npt.NDArray[np.uint8],
     hashes: npt.NDArray[np.int64],
 ) -> None:
-    """Spark's ``hashUnsafeBytes``: strings and binaries; row i is ``data[offsets[i]:offsets[i + 1]]``."""
+    """Hash strings and binaries as Spark's ``hashUnsafeBytes`` does; row i is ``data[offsets[i]:offsets[i + 1]]``."""
     all_valid = valid.size == 0
     for row in range(hashes.size):
         if all_valid or valid[row] != 0:
@@ -193,7 +193,7 @@ def hash_bytes(
 def hash_big_decimals(
     words: npt.NDArray[np.int64], valid: npt.NDArray[np.uint8], hashes: npt.NDArray[np.int64]
 ) -> None:
-    """Decimal columns of more than 18 digits.
+    """Hash decimal columns of more than 18 digits.
 
     Row i is the 128-bit integer with the low half ``words[2 * i]`` and the high half ``words[2 * i + 1]``.
     Spark hashes its shortest big-endian two's complement form (Java's ``BigInteger.toByteArray``).
@@ -224,7 +224,7 @@ def hash_big_decimals(
 
 @kernel
 def pmod(hashes: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int32]:
-    """Spark's ``pmod(hash, n)`` for n > 0: the remainder that is never negative."""
+    """Return Spark's ``pmod(hash, n)`` for n > 0: the remainder that is never negative."""
     remainders = np.empty(hashes.size, dtype=np.int32)
     for row in range(hashes.size):
         remainders[row] = np.int32(hashes[row] % n)

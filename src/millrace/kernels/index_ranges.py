@@ -19,7 +19,7 @@ def expand(
     index: npt.NDArray[np.int32],
     out: npt.NDArray[np.int32],
 ) -> int:
-    """Pairs (row, ``ordered[place]``) for the places from a row's start up to its stop; return how many.
+    """Write pairs (row, ``ordered[place]``) for the places from a row's start up to its stop; return how many.
 
     ``cursor`` is (row, place to go on with or -1): start with (0, -1), call again until the first reaches
     ``len(starts)``. O(rows + pairs).

@@ -21,5 +21,5 @@ def mix(code: np.int64) -> np.uint64:
 
 @inlined
 def place(bits: np.uint64, places: int) -> int:
-    """One of ``places`` (any number below 2**32), from the upper half of mixed bits."""
+    """Return one of ``places`` (any number below 2**32), from the upper half of mixed bits."""
     return int(np.int64(((bits >> _HALF) * np.uint64(places)) >> _HALF))

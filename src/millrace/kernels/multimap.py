@@ -7,7 +7,7 @@ Slots of one code form a ring in order of insertion. The directory (open address
                     │
                     └─ count = slots in the ring (-1 in the other slots of the ring, 0 in free ones)
 
-so appending, removing the oldest, and asking for a ring's size are O(1). Removing another slot walks its ring; chunks
+so appending, removing the oldest, and reading a ring's size are O(1). Removing another slot walks its ring; chunks
 leave a waiting room in the order they came, so this does not happen there. Free slots are threaded through ``next``.
 The arrays may be on the heap or in a mapped file, and may be longer than what is in use.
 """
@@ -52,7 +52,7 @@ class Multimap(NamedTuple):
 
 @inlined
 def find(m: Multimap, code: np.int64) -> int:
-    """Where the directory has ``code``, or the empty place where it would go."""
+    """Return where the directory has ``code``, or the empty place where it would go."""
     directory = m.directory
     places = len(directory)
     at = place(mix(code), places)
@@ -205,9 +205,9 @@ def find_all(
     newest: npt.NDArray[np.int32],
     found: npt.NDArray[np.int64],
 ) -> None:
-    """Positions from ``start`` on whose code is present, and the newest slot of each, as many as the outputs hold.
+    """Write positions from ``start`` on with a code that is present, and its newest slot, as many as the outputs hold.
 
-    ``bits`` is a filter that is asked first. ``found`` becomes (how many, where to go on). Changes nothing in the map,
+    ``bits`` is a filter that is tested first. ``found`` becomes (how many, where to go on). Changes nothing in the map,
     so several threads may look at once. O(codes + matches).
     """
     size = min(_BLOCK, len(positions) // 2)
@@ -240,7 +240,7 @@ def expand(
     index: npt.NDArray[np.int32],
     slots: npt.NDArray[np.int32],
 ) -> int:
-    """Pairs (place in ``newest``, slot) for whole rings given by their newest slot.
+    """Write pairs (place in ``newest``, slot) for whole rings given by their newest slot.
 
     Negative slots are passed over, and rings that have been removed since they were found.
     ``cursor`` is (place in ``newest``, slot to go on with or -1): start with (0, -1), call again until the first
@@ -275,7 +275,7 @@ def expand(
 
 @kernel
 def oldest(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
-    """The oldest slot of each code's ring, or -1. O(1) each."""
+    """Write the oldest slot of each code's ring, or -1. O(1) each."""
     for i in range(len(codes)):
         newest = m.directory[find(m, codes[i])]
         out[i] = m.slots[newest].next if newest >= 0 else -1
@@ -283,14 +283,14 @@ def oldest(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]
 
 @kernel
 def newest(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
-    """The newest slot of each code's ring, or -1. O(1) each."""
+    """Write the newest slot of each code's ring, or -1. O(1) each."""
     for i in range(len(codes)):
         out[i] = m.directory[find(m, codes[i])]
 
 
 @kernel
 def ring_sizes(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
-    """How many slots each code has. O(1) each."""
+    """Write how many slots each code has. O(1) each."""
     for i in range(len(codes)):
         newest = m.directory[find(m, codes[i])]
         out[i] = m.slots[newest].count if newest >= 0 else 0
@@ -334,7 +334,7 @@ def live_slots(m: Multimap, out: npt.NDArray[np.int32]) -> int:
 
 @kernel
 def check(m: Multimap) -> int:
-    """0 if the structure is sound, else the number of the rule that is broken. Slow; for tests."""
+    """Return 0 if the structure is sound, else the number of the rule that is broken. Slow; for tests."""
     live = 0
     for slot in range(m.state[HIGH]):
         if m.slots[slot].count != 0:

@@ -4,7 +4,7 @@ Entries lie sorted in chunks of some hundred; a directory holds the chunks in or
 
     directory   0: chunk 4, from 10    1: chunk 0, from 57    2: chunk 7, from 57 …
                     │
-                    └─ keys  10 10 23 40 …      slots of equal keys stand in order of insertion
+                    └─ keys  10 10 23 40 …      slots of equal keys are in order of insertion
 
 A batch of sorted keys is merged in chunk by chunk, so inserting touches each chunk once. Two neighbours that fit into
 half a chunk are put together when entries leave.
@@ -45,13 +45,13 @@ class Ordered(NamedTuple):
 
 @inlined
 def _fill(width: int) -> int:
-    """Entries of a chunk that has just been split."""
+    """Return the entries of a chunk that has just been split."""
     return max(1, width - width // 4)
 
 
 @inlined
 def _last_from(o: Ordered, key: np.int64, at: int) -> int:
-    """The last place from ``at`` on whose least key is not above ``key``; ``at`` if there is none."""
+    """Return the last place from ``at`` on with a least key not above ``key``; ``at`` if there is none."""
     low = at
     step = 1
     used = o.state[USED]
@@ -70,7 +70,7 @@ def _last_from(o: Ordered, key: np.int64, at: int) -> int:
 
 @inlined
 def _first_from(o: Ordered, key: np.int64, at: int) -> int:
-    """The last place from ``at`` on whose least key is below ``key``; ``at`` if there is none."""
+    """Return the last place from ``at`` on with a least key below ``key``; ``at`` if there is none."""
     low = at
     step = 1
     used = o.state[USED]
@@ -89,7 +89,7 @@ def _first_from(o: Ordered, key: np.int64, at: int) -> int:
 
 @inlined
 def _inside(o: Ordered, chunk: int, key: np.int64) -> np.int64:
-    """Entries of a chunk below ``key``: whole stretches by their last entry, then entries of one stretch.
+    """Count the entries of a chunk below ``key``: whole stretches by their last entry, then entries of one stretch.
 
     Counting has no branch to guess, where each step of a binary search has one.
     """
@@ -128,7 +128,7 @@ def _fetch_all(o: Ordered, at: int) -> None:
 
 @inlined
 def _run(o: Ordered, keys: npt.NDArray[np.int64], i: int, at: int) -> int:
-    """Where the keys that go into the chunk at place ``at`` end."""
+    """Return where the keys that go into the chunk at place ``at`` end."""
     if at + 1 >= o.state[USED]:
         return len(keys)
     limit = o.lows[at + 1]
@@ -140,7 +140,7 @@ def _run(o: Ordered, keys: npt.NDArray[np.int64], i: int, at: int) -> int:
 
 @kernel
 def chunks_needed(o: Ordered, keys: npt.NDArray[np.int64]) -> int:
-    """Chunks that :func:`insert` will take for these sorted keys. O(keys + directory)."""
+    """Return the chunks that :func:`insert` will take for these sorted keys. O(keys + directory)."""
     width = o.keys.shape[1]
     fill = _fill(width)
     if o.state[USED] == 0:
@@ -318,7 +318,9 @@ def matches(
     slots: npt.NDArray[np.int32],
     keys: npt.NDArray[np.int64],
 ) -> int:
-    """Entries with a key from ``lows[i]`` to ``highs[i]``, both ascending, for each i: pairs (i, slot) and the key.
+    """Write the entries with a key from ``lows[i]`` to ``highs[i]``, for each i: pairs (i, slot) and the key.
+
+    Both bounds ascend.
 
     ``cursor`` is (row, where it began, where it goes on, offset there or -1): start with (0, 0, 0, -1), call again
     until the first reaches ``len(lows)``. Returns how many pairs were written. O(rows * log + pairs).
@@ -375,7 +377,7 @@ def matches(
 
 @kernel
 def below(o: Ordered, key: np.int64, equal: bool) -> int:
-    """Entries below ``key``, and those equal to it if asked for. O(directory)."""
+    """Count the entries below ``key``, with ``equal`` those equal to it too. O(directory)."""
     found = 0
     for at in range(o.state[USED]):
         chunk = o.order[at]
@@ -394,7 +396,7 @@ def below(o: Ordered, key: np.int64, equal: bool) -> int:
 
 @kernel
 def key_at(o: Ordered, rank: int) -> np.int64:
-    """The key of the entry with this rank, counted from 0. O(directory)."""
+    """Return the key of the entry with this rank, counted from 0. O(directory)."""
     for at in range(o.state[USED]):
         held = o.counts[o.order[at]]
         if rank < held:
@@ -481,7 +483,7 @@ def drop(o: Ordered, keys: npt.NDArray[np.int64], bits: npt.NDArray[np.uint8], m
 
 @inlined
 def _hand_place(o: Ordered, stamps: npt.NDArray[np.int64], key: np.int64, stamp: np.int64) -> int:
-    """The place of the chunk in which the first entry behind (key, stamp) may be."""
+    """Return the place of the chunk in which the first entry behind (key, stamp) may be."""
     low = 0
     high = int(o.state[USED])
     while high - low > 1:
@@ -507,7 +509,7 @@ def sweep(
     keys: npt.NDArray[np.int64],
     slots: npt.NDArray[np.int32],
 ) -> int:
-    """The clock: from the hand on, entries with keys from ``low`` to ``high`` leave or lose their bit.
+    """Run the clock: from the hand on, entries with keys from ``low`` to ``high`` leave or lose their bit.
 
     One turn at most; the hand (key, stamp) stops at the last entry it has seen. Returns how many have left. Call
     :func:`tidy` afterwards. O(entries passed + directory).
@@ -566,7 +568,7 @@ def entries(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32
 
 @kernel
 def rename(o: Ordered, names: npt.NDArray[np.int32]) -> None:
-    """Every slot is called ``names[slot]`` from now on."""
+    """Call every slot ``names[slot]`` from now on."""
     for at in range(o.state[USED]):
         chunk = o.order[at]
         for k in range(o.counts[chunk]):
@@ -597,7 +599,7 @@ def pack(o: Ordered) -> None:
 
 @kernel
 def check(o: Ordered, stamps: npt.NDArray[np.int64]) -> int:
-    """0 if the structure is sound, else the number of the rule that is broken. Slow; for tests."""
+    """Return 0 if the structure is sound, else the number of the rule that is broken. Slow; for tests."""
     live = 0
     before = FIRST
     stamp = FIRST

@@ -1,4 +1,4 @@
-"""Sorting int64 keys: a stable order, byte by byte; bytes that all keys share cost nothing but a look."""
+"""Sorting int64 keys: a stable order, byte by byte; bytes that all keys share are only looked at once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def stable_order(keys: npt.NDArray[np.int64], order: npt.NDArray[np.int64], spar
 
 
 def order_of(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The positions of the keys, least first, equal ones as they came.
+    """Return the positions of the keys, least first, equal ones as they came.
 
     >>> order_of(np.array([3, -1, 3, 0])).tolist()
     [1, 3, 0, 2]
@@ -60,7 +60,9 @@ def order_of(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def least_of(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
-    """The positions of the ``count`` least values, least first, equal ones as they came. O(values + count log count).
+    """Return the positions of the ``count`` least values, least first, equal ones as they came.
+
+    O(values + count log count).
 
     NumPy's `argpartition` chooses among equals as the processor's vectors happen to, so another machine has others.
 

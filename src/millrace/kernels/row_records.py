@@ -20,10 +20,10 @@ def wide_items(
     rows: npt.NDArray[Any],
     out: npt.NDArray[np.uint64],
 ) -> np.uint64:
-    """``out[c] = words[rows * width + columns[c]]`` for several columns of 8 bytes, row by row.
+    """Write ``out[c] = words[rows * width + columns[c]]`` for several columns of 8 bytes, row by row.
 
-    Records are touched some rows ahead, so that the processor waits for many at a time. What is returned means nothing;
-    it keeps the touch from being optimised away.
+    Records are touched some rows ahead, so that the processor waits for many at a time. The returned value has no
+    meaning; it keeps the compiler from dropping these reads.
     """
     seen = np.uint64(0)
     last = np.uint64(width - 1)

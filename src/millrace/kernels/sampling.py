@@ -1,4 +1,4 @@
-"""Samples that depend on numbers alone: the same number is in or out, whenever it is asked."""
+"""Samples that depend on numbers alone: the same number is always in, or always out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from millrace.kernels.mixing import mix
 
 @inlined
 def salt_of(seed: int) -> np.int64:
-    """What numbers are mixed with under a seed."""
+    """Return what numbers are mixed with under a seed."""
     return np.int64(mix(np.int64(seed)) >> np.uint64(1))
 
 
 @inlined
 def scatter(number: np.int64, salt: np.int64) -> np.uint64:
-    """64 random bits that depend on a number and a salt alone.
+    """Return 64 random bits that depend on a number and a salt alone.
 
     Mixed twice, for tables place their codes by mixing once: a sample must not fill only a part of them.
     """
@@ -28,7 +28,7 @@ def scatter(number: np.int64, salt: np.int64) -> np.uint64:
 
 @kernel
 def scattered(numbers: npt.NDArray[np.int64], seed: int, out: npt.NDArray[np.uint64]) -> None:
-    """The random bits of numbers under a seed."""
+    """Return the random bits of numbers under a seed."""
     salt = salt_of(seed)
     for i in range(len(numbers)):
         out[i] = scatter(numbers[i], salt)
@@ -36,7 +36,7 @@ def scattered(numbers: npt.NDArray[np.int64], seed: int, out: npt.NDArray[np.uin
 
 @kernel
 def sampled(numbers: npt.NDArray[np.int64], seed: int, threshold: np.uint64, out: npt.NDArray[np.bool_]) -> None:
-    """Which numbers fall below a threshold once they are mixed with a seed."""
+    """Return which numbers fall below a threshold once they are mixed with a seed."""
     salt = salt_of(seed)
     for i in range(len(numbers)):
         out[i] = scatter(numbers[i], salt) < threshold

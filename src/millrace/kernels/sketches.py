@@ -71,13 +71,13 @@ class HotKeys(NamedTuple):
 
 @inlined
 def most_entries(places: int) -> int:
-    """Keys a sample with so many places holds at most."""
+    """Return how many keys a sample with so many places holds at most."""
     return places - (places >> 2) - 1
 
 
 @inlined
 def _find(entries: npt.NDArray[Any], code: np.int64) -> int:
-    """Where a table has ``code``, or the empty place where it would go."""
+    """Return where a table has ``code``, or the empty place where it would go."""
     places = len(entries)
     at = place(mix(code), places)
     while entries[at].count != 0 and entries[at].code != code:
@@ -122,7 +122,7 @@ def _drop_above(entries: npt.NDArray[Any], limit: np.uint64) -> int:
 
 @inlined
 def lower(limit: np.uint64) -> np.uint64:
-    """The next limit."""
+    """Return the next limit."""
     return limit - (limit >> _LESS)
 
 

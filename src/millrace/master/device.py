@@ -1,6 +1,6 @@
-"""What reading costs: every read of master data passes through a device that counts it, and may model a disk.
+"""Devices count every read of master data, and may model the time a disk takes for it.
 
-The papers' experiments live where the disk is the bottleneck. A modelled device adds seek and transfer time to a
+In the papers' experiments the disk is the bottleneck. A modelled device adds seek and transfer time to a
 virtual clock, so they can be repeated on any machine; the data itself still comes from the mapped files.
 """
 
@@ -108,8 +108,8 @@ class Device:
     def sweep(self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> None:
         """Account for pieces that are read together, in the order they lie.
 
-        What lies between two of them is read along where that is quicker than going to the next; each gap can be
-        decided by itself, so this is the quickest plan there is.
+        The gap between two of them is read too where that is quicker than a seek. Each gap can be decided by itself, so
+        this is the quickest plan there is.
         """
         if not len(starts):
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import zlib
 from dataclasses import dataclass, field
@@ -14,19 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.core.errors import CorruptStoreError, StoreError, StoreNotFoundError, StoreVersionError
-from millrace.master.read.record_file import Layout
+from millrace.core.files.atomic import write_file
+from millrace.master.record_layout import RecordLayout
+from millrace.master.store_files import FileEntry
 
 FORMAT = 2
 MANIFEST = "manifest.json"
-
-
-@dataclass(frozen=True)
-class FileEntry:
-    """One file of a store, as it was when the store was committed."""
-
-    path: str
-    nbytes: int
-    crc32: int
 
 
 @dataclass(frozen=True)
@@ -42,16 +34,16 @@ class ShardEntry:
     index: tuple[FileEntry, ...] = ()
     """The two files of the index, if there is one."""
     records: FileEntry | None = None
-    """The rows each in one piece, if the shard has them so too."""
-    layout: Layout | None = None
-    """Where such a record has its values."""
+    """The file with each row in one piece, if there is one."""
+    layout: RecordLayout | None = None
+    """The fields of such a record."""
 
     @property
     def files(self) -> tuple[FileEntry, ...]:
         return (self.codes, self.data, *self.index, *((self.records,) if self.records else ()))
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         files = {"codes": vars(self.codes), "data": vars(self.data), "index": [vars(entry) for entry in self.index]}
         records = {
             "records": self.records and vars(self.records),
@@ -61,7 +53,7 @@ class ShardEntry:
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> ShardEntry:
-        """What :meth:`as_json` gave; a store without an index or records may say nothing of them."""
+        """Make an entry from what :meth:`as_json` gave; a store without an index or records may lack their fields."""
         records, layout = body.get("records"), body.get("layout")
         return ShardEntry(
             **{name: int(body[name]) for name in ("rows", "keys", "largest_group", "data_bytes")},
@@ -69,7 +61,7 @@ class ShardEntry:
             data=FileEntry(**body["data"]),
             index=tuple(FileEntry(**entry) for entry in body.get("index", [])),
             records=FileEntry(**records) if records else None,
-            layout=Layout.from_json(layout) if layout else None,
+            layout=RecordLayout.from_json(layout) if layout else None,
         )
 
 
@@ -118,7 +110,7 @@ class Manifest:
         return all(shard.index for shard in self.shards)
 
     def write(self, directory: Path) -> None:
-        """Write the manifest and flush it to the disk."""
+        """Write the manifest in place of the one there; it is flushed to the disk, and so is its name."""
         body: dict[str, Any] = {
             "format": FORMAT,
             "written_by": "millrace",
@@ -138,12 +130,7 @@ class Manifest:
             "shards": [shard.as_json() for shard in self.shards],
         }
         body["checksum"] = _checksum(body)
-        aside = directory / f".{MANIFEST}"
-        with aside.open("w") as file:
-            json.dump(body, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, directory / MANIFEST)
+        write_file(directory / MANIFEST, json.dumps(body, indent=1).encode())
 
     @staticmethod
     def read(directory: Path) -> Manifest:
@@ -192,7 +179,7 @@ class Manifest:
 
 
 def is_store(directory: Path) -> bool:
-    """Whether a directory holds a store of any version, perhaps a damaged one."""
+    """Return whether a directory holds a store of any version, perhaps a damaged one."""
     try:
         return re.search(r'"written_by":\s*"millrace"', (directory / MANIFEST).read_text(errors="replace")) is not None
     except OSError:

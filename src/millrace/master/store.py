@@ -1,9 +1,8 @@
-"""``MasterStore``: master data in a directory, opened in no time and read through memory maps."""
+"""``MasterStore``: master data in a directory, opened without reading and read through memory maps."""
 
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +14,12 @@ import pyarrow as pa
 
 from millrace.core.errors import CorruptStoreError, StoreError
 from millrace.core.sizes import format_size
-from millrace.master.manifest import FileEntry, Manifest
+from millrace.master.manifest import Manifest
 from millrace.master.read.mapped_rows import MappedRows
 from millrace.master.read.record_file import Records
 from millrace.master.read.shard_index import ShardIndex
+from millrace.master.store_files import map_codes
+from millrace.master.write.build_store import build_store, write_index
 from millrace.rows.key_codes import KeyCoder
 
 if TYPE_CHECKING:
@@ -94,8 +95,6 @@ class MasterStore:
         progress
             Called with the number of rows written so far.
         """
-        from millrace.master.write.build_store import build_store
-
         build_store(
             source,
             Path(path),
@@ -112,13 +111,11 @@ class MasterStore:
 
     @staticmethod
     def add_index(path: str | os.PathLike[str], *, records: bool = True) -> MasterStore:
-        """Write the index of a store that was built without one, and open it; stores opened before do not know it.
+        """Write the index of a store that was built without one, and open it; stores opened before go on without it.
 
         Records, if wanted, are written with it.
         """
-        from millrace.master.write.build_store import add_index
-
-        add_index(Path(path), records)
+        write_index(Path(path), MasterStore.open(path), records)
         return MasterStore.open(path)
 
     @staticmethod
@@ -126,7 +123,7 @@ class MasterStore:
         """Open a store. Every file is checked to be there in its full length; :meth:`verify` looks inside."""
         path = Path(path)
         manifest = Manifest.read(path)
-        while True:  # until nobody has put another store in its place while this one was being mapped
+        while True:  # until no other store has taken its place while this one was mapped
             try:
                 store = MasterStore._mapped(path, manifest)
             except (StoreError, OSError) as error:
@@ -143,10 +140,10 @@ class MasterStore:
 
     @staticmethod
     def _mapped(path: Path, manifest: Manifest) -> MasterStore:
-        """The store with all of its files mapped: it stays what it is if another takes its place."""
+        """Return the store with all of its files mapped: it stays what it is if another takes its place."""
         for shard in manifest.shards:
             for entry in shard.files:
-                _check_size(path, entry)
+                entry.check_size(path)
             if shard.index and tuple(e.nbytes for e in shard.index) != ShardIndex.nbytes_of(shard.rows):
                 raise CorruptStoreError(f"{path / shard.index[0].path}: not the index of {shard.rows:,} rows")
             if shard.records and (
@@ -163,7 +160,7 @@ class MasterStore:
                 store.index(number)
         return store
 
-    # what it holds
+    # contents
 
     @property
     def schema(self) -> pa.Schema:
@@ -197,7 +194,7 @@ class MasterStore:
         return self.nbytes / self.rows if self.rows else 0.0
 
     def complete(self, column: str) -> bool:
-        """Whether every row surely has a value in this column."""
+        """Return whether every row surely has a value in this column."""
         return self.manifest.nulls.get(column) == 0
 
     @property
@@ -206,14 +203,14 @@ class MasterStore:
         return self.manifest.indexed
 
     def codes(self, shard: int) -> npt.NDArray[np.int64]:
-        """The key codes of a shard's rows, in row order, mapped."""
+        """Return the key codes of a shard's rows, in row order, mapped."""
         if shard not in self._codes:
             entry = self.manifest.shards[shard]
             self._codes[shard] = map_codes(self.path / entry.codes.path, entry.rows)
         return self._codes[shard]
 
     def index(self, shard: int) -> ShardIndex:
-        """The index of a shard, mapped."""
+        """Return the index of a shard, mapped."""
         if shard not in self._indexes:
             entry = self.manifest.shards[shard]
             if not entry.index:
@@ -222,7 +219,7 @@ class MasterStore:
         return self._indexes[shard]
 
     def mapped(self, shard: int) -> MappedRows:
-        """The rows of a shard, mapped."""
+        """Return the rows of a shard, mapped."""
         if shard not in self._rows:
             entry = self.manifest.shards[shard]
             path = self.path / entry.data.path
@@ -233,7 +230,7 @@ class MasterStore:
         return self._rows[shard]
 
     def shard(self, number: int) -> MasterStore:
-        """One shard alone, as a store that joins like any other."""
+        """Return one shard alone, as a store that joins like any other."""
         part = MasterStore(self.path, replace(self.manifest, shards=[self.manifest.shards[number]]))
         part._codes, part._rows = {0: self.codes(number)}, {0: self.mapped(number)}
         if self.indexed:
@@ -241,7 +238,7 @@ class MasterStore:
         return part
 
     def to_table(self) -> pa.Table:
-        """All rows, mapped rather than read; pages in shard order."""
+        """Return all rows, mapped rather than read; pages in shard order."""
         batches = []
         for shard in range(self.shards):
             rows = self.mapped(shard)
@@ -255,13 +252,7 @@ class MasterStore:
         done = 0
         for number, shard in enumerate(self.manifest.shards):
             for entry in shard.files:
-                _check_size(self.path, entry)
-                found = checksum(self.path / entry.path)
-                if found != entry.crc32:
-                    raise CorruptStoreError(
-                        f"{self.path / entry.path}: its bytes were changed: checksum {found:08x}, "
-                        f"expected {entry.crc32:08x}"
-                    )
+                entry.check_content(self.path)
             codes, rows = self.codes(number), self.mapped(number)
             if shard.index and not self.index(number).check(codes):
                 raise CorruptStoreError(f"{self.path / shard.index[1].path}: it does not lead to the rows of the shard")
@@ -282,7 +273,7 @@ class MasterStore:
                     progress(done)
 
     def info(self) -> dict[str, Any]:
-        """What there is to know about the store, for people and programs."""
+        """Return all facts about the store as plain values."""
         m = self.manifest
         return {
             "path": str(self.path),
@@ -307,27 +298,3 @@ class MasterStore:
             f"MasterStore({str(self.path)!r}, key={', '.join(self.key)}, rows={self.rows:,}, "
             f"{format_size(self.nbytes)}, shards={self.shards})"
         )
-
-
-def map_codes(path: Path, rows: int) -> npt.NDArray[np.int64]:
-    """A file of key codes, mapped."""
-    return np.asarray(np.memmap(path, np.int64, mode="r", shape=(rows,))) if rows else np.empty(0, np.int64)
-
-
-def _check_size(directory: Path, entry: FileEntry) -> None:
-    path = directory / entry.path
-    if not path.is_file():
-        raise CorruptStoreError(f"{path}: missing, though the manifest names it")
-    size = path.stat().st_size
-    if size != entry.nbytes:
-        what = "truncated" if size < entry.nbytes else "too long"
-        raise CorruptStoreError(f"{path}: {what}: {size} bytes, expected {entry.nbytes}")
-
-
-def checksum(path: Path) -> int:
-    """CRC-32 of a file."""
-    crc = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            crc = zlib.crc32(block, crc)
-    return crc

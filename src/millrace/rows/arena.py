@@ -1,7 +1,7 @@
 """Rows kept in memory by slot: fixed columns as arrays, bytes in one heap, the rest as Arrow segments.
 
-An arena does not know which slots are in use; its owner does. It only says what a slot costs (``slot_bytes``), how
-many bytes its heap holds, and moves rows in and out.
+Which slots are in use is up to its owner. An arena has what a slot costs (``slot_bytes``) and how many bytes its heap
+holds, and moves rows in and out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Slots = npt.NDArray[np.int32]
 
 
 def run_of(slots: Slots) -> Slots | slice:
-    """Slots that follow one another as a slice, which is copied to as a whole; others as they are.
+    """Return slots that follow one another as a slice, which is copied to as a whole; others as they are.
 
     >>> run_of(np.array([4, 5, 6], np.int32)), run_of(np.array([4, 6], np.int32)).tolist()
     (slice(4, 7, None), [4, 6])
@@ -71,7 +71,7 @@ class Arena:
         self._block_rows = {column: row for row, column in enumerate(wide)}
         self._block: npt.NDArray[Any] = space.array(f"{name}.wide", np.uint64, len(wide) * capacity)
         self._block = self._block.reshape(len(wide), capacity)
-        self._has_nulls = False  # until the first comes, nobody needs to look at the masks
+        self._has_nulls = False  # until the first comes, the masks need not be read
         self._columns: list[_Fixed | _Bytes | _Opaque] = []
         heap = _Heap(space, f"{name}.heap", heap_capacity)
         for i, field in enumerate(schema):
@@ -90,7 +90,7 @@ class Arena:
 
     @staticmethod
     def bytes_per_slot(schema: pa.Schema) -> int:
-        """What a slot of such rows costs, without the bytes in the heap."""
+        """Return the bytes that a slot of such rows costs, without those in the heap."""
         cost = max(1, -(-len(schema) // 8))
         for field in schema:
             shape = shape_of(field.type)
@@ -104,7 +104,7 @@ class Arena:
 
     @staticmethod
     def heap_bytes_of(columns: Sequence[pa.Array]) -> int:
-        """Bytes these columns would take in a heap, or as segments."""
+        """Return the bytes that these columns would take in a heap, or as segments."""
         nbytes = 0
         for array in columns:
             shape = shape_of(array.type)
@@ -133,12 +133,12 @@ class Arena:
             column.store(where, array)
 
     def blank(self, slots: Slots) -> None:
-        """These slots hold no row yet."""
+        """Mark slots as holding no row yet."""
         for column in self._columns:
             column.blank(slots)
 
     def gather(self, columns: Sequence[int], slots: Slots, outputs: Sequence[OutputColumn]) -> list[Task]:
-        """Tasks, one per column, that append the given columns of the rows at ``slots`` to the output columns."""
+        """Return tasks, one per column, that append the given columns of the rows at ``slots`` to output columns."""
         tasks: list[Task] = []
         masks = self._nulls[slots] if self._has_nulls else None
         wide = FixedColumn.side_by_side(outputs) if masks is None else []
@@ -159,7 +159,7 @@ class Arena:
         return tasks
 
     def _gather_wide(self, rows: Indices, slots: Slots, outputs: Sequence[OutputColumn]) -> None:
-        """Several columns of 8 bytes without nulls, whose outputs lie side by side."""
+        """Gather several columns of 8 bytes without nulls whose outputs lie side by side."""
         first = outputs[0]
         assert isinstance(first, FixedColumn)
         gather.wide_items(self._block, rows, slots, first.block_of(len(rows), len(slots)))
@@ -168,7 +168,7 @@ class Arena:
             output.filled(len(slots))
 
     def drop(self, slots: Slots) -> None:
-        """The rows at ``slots`` are not needed any more."""
+        """Give up the rows at ``slots``."""
         for column in self._columns:
             column.drop(slots)
 
@@ -185,11 +185,11 @@ class Arena:
             column.clear()
 
     def longest(self, columns: Sequence[int]) -> int:
-        """No row stored so far holds more bytes than this in these columns; opaque ones are not counted."""
+        """Return a length in bytes that no row stored so far exceeds in these columns; opaque ones are not counted."""
         return sum(c.longest for c in (self._columns[i] for i in columns) if isinstance(c, _Bytes))
 
     def bytes_of(self, columns: Sequence[int], slots: Slots) -> int:
-        """Bytes that strings and binary of these rows hold."""
+        """Return the bytes that strings and binary of these rows hold."""
         chosen = (self._columns[i] for i in columns)
         return sum(int(c.lengths[slots].sum(dtype=np.int64)) for c in chosen if isinstance(c, _Bytes))
 
@@ -203,7 +203,7 @@ class Arena:
         return not any(isinstance(column, _Opaque) for column in self._columns)
 
     def arrays(self, slots: int, heap: int) -> list[npt.NDArray[Any]]:
-        """The arrays themselves, up to so many slots and heap bytes, always in the same order."""
+        """Return the arrays themselves, up to so many slots and heap bytes, always in the same order."""
         parts = [self._nulls[:slots].reshape(-1)]
         for column in self._columns:
             if isinstance(column, _Fixed):
@@ -213,12 +213,12 @@ class Arena:
         return [*parts, self.heap.data[:heap]]
 
     def facts(self) -> dict[str, Any]:
-        """What there is to know about the arrays beside what is in them."""
+        """Return what has to be known about the arrays beside their content."""
         longest = [column.longest for column in self._columns if isinstance(column, _Bytes)]
         return {"end": self.heap.end, "dead": self.heap.dead, "has_nulls": self._has_nulls, "longest": longest}
 
     def accept(self, facts: dict[str, Any]) -> None:
-        """The arrays have been filled from outside; these are the facts about them."""
+        """Take over arrays that were filled from outside, with the facts about them."""
         self.heap.end, self.heap.dead, self._has_nulls = facts["end"], facts["dead"], facts["has_nulls"]
         columns = [column for column in self._columns if isinstance(column, _Bytes)]
         for column, longest in zip(columns, facts["longest"], strict=True):
@@ -266,13 +266,13 @@ class _Fixed:
             output.take(self.values, slots, valid)
 
     def blank(self, slots: Slots) -> None:
-        """Nothing is held beside the slot itself."""
+        """Do nothing: nothing is held beside the slot itself."""
 
     def clear(self) -> None:
-        """Nothing is held beside the slots."""
+        """Do nothing: nothing is held beside the slots."""
 
     def drop(self, slots: Slots) -> None:
-        """Nothing to give back: the slot itself is reused."""
+        """Do nothing: the slot itself is reused."""
 
     def move(self, sources: Slots, targets: Slots) -> None:
         self.values[targets] = self.values[sources]
@@ -307,7 +307,7 @@ class _Bytes:
         self.lengths[slots] = 0
 
     def clear(self) -> None:
-        """The heap is cleared as a whole."""
+        """Do nothing: the heap is cleared as a whole."""
 
     def drop(self, slots: Slots) -> None:
         self._heap.dead += int(self.lengths[slots].sum(dtype=np.int64))

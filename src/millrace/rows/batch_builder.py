@@ -8,19 +8,19 @@ from millrace.rows.columns import OutputColumn, item_of, output_columns, shape_o
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8_000_000
-_OPAQUE_PIECE = 16  # rows appended at first where nobody can say beforehand how long they are
+_OPAQUE_PIECE = 16  # rows appended at first where their lengths are not known beforehand
 
 
 def fixed_width(schema: pa.Schema) -> int:
-    """Bytes of a row without what its strings and nested values hold."""
+    """Return the bytes of a row without what its strings and nested values hold."""
     return sum(item_of(f.type).itemsize if shape_of(f.type) == "fixed" else 4 for f in schema)
 
 
 class BatchBuilder:
     """Collects output rows and hands them out as record batches of at most about ``BATCH_BYTES``.
 
-    Fill at most :attr:`room` rows in every column, whose strings hold at most :attr:`bytes_left`, unless it is one row
-    alone; :meth:`advance`; then :meth:`flush` if :attr:`full`.
+    To use it, append at most :attr:`room` rows to every column, with strings of at most :attr:`bytes_left` (one row may
+    have more), call :meth:`advance`, and :meth:`flush` if :attr:`full`.
     """
 
     def __init__(self, schema: pa.Schema, rows: int = BATCH_ROWS) -> None:
@@ -28,7 +28,7 @@ class BatchBuilder:
         self._fixed = max(1, fixed_width(schema))
         self._limit = max(1, min(rows, BATCH_BYTES // self._fixed))
         self.opaque = any(shape_of(field.type) == "opaque" for field in schema)
-        """Whether only :meth:`settle` can say how much the rows hold."""
+        """Whether it takes :meth:`settle` to find out how much the rows hold."""
         self._piece = min(self._limit, _OPAQUE_PIECE) if self.opaque else self._limit
         self._start()
 
@@ -46,12 +46,12 @@ class BatchBuilder:
 
     @property
     def room(self) -> int:
-        """How many rows may be appended next."""
+        """Rows that may be appended next, at most."""
         return min(self._limit - self.rows, self._piece)
 
     @property
     def bytes_left(self) -> int:
-        """How many bytes the strings and nested values of the next rows may hold."""
+        """Bytes that the strings and nested values of the next rows may hold."""
         return BATCH_BYTES - self.rows * self._fixed - self._held
 
     @property
@@ -59,19 +59,19 @@ class BatchBuilder:
         return self.rows >= self._limit or self.bytes_left <= self._fixed
 
     def advance(self, rows: int, held: int) -> None:
-        """All columns have got ``rows`` more rows, or will; their strings hold at most ``held`` bytes."""
+        """Count ``rows`` more rows, there now or soon, whose strings hold at most ``held`` bytes."""
         self.rows += rows
         self._held += held
 
     def settle(self) -> None:
-        """All columns have got their rows: count what their strings and nested values really hold."""
+        """Count what strings and nested values really hold, once all columns have their rows."""
         self._held = sum(column.heap_bytes for column in self._columns)
         if self.opaque and self.rows:
             mean = max(1, self._held // self.rows)
             self._piece = max(1, min(self._limit, 1024, BATCH_BYTES // 8 // mean))
 
     def flush(self) -> pa.RecordBatch | None:
-        """What has been collected, or None if that is nothing."""
+        """Return the rows collected so far; None if there are none."""
         if self.rows == 0:
             return None
         batch = pa.RecordBatch.from_arrays([column.finish() for column in self._columns], schema=self.schema)

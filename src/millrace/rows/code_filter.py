@@ -1,4 +1,4 @@
-"""A bit filter in front of keyed rows: which of many codes are there, asked load after load."""
+"""A bit filter in front of keyed rows: finds which codes of a load are among them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _WORTH_A_THREAD = 100_000  # codes of a load below which waking a second thread 
 LEAST_MATCHES = multimap.LEAST_MATCHES
 
 
-class Met(NamedTuple):
+class FoundCodes(NamedTuple):
     """Codes of a load that are there: their positions in the load, and the newest slot of each."""
 
     positions: npt.NDArray[np.int32]
     newest: Slots
 
 
-class Sieve:
+class CodeFilter:
     """Finds the codes of a load among the watched codes of keyed rows.
 
-    Codes are let through from :meth:`watch` on. When they go nobody says so; the filter is made anew from time to time
-    with :meth:`refresh`.
+    Codes are let through from :meth:`watch` on. They cannot be taken out one by one; :meth:`refresh` makes the filter
+    anew from time to time.
     """
 
     def __init__(self, name: str, rows: KeyedRows, budget: MemoryBudget, lanes: Lanes, matches: int) -> None:
@@ -51,7 +51,7 @@ class Sieve:
         self._set_since += len(codes)
 
     def stale(self, live: int) -> bool:
-        """Whether enough codes have come and gone to make the filter anew, for so many live ones."""
+        """Return whether enough codes have come and gone to make the filter anew, for so many live ones."""
         return self._set_since > live // 4 + 64
 
     def refresh(self, live: Codes) -> None:
@@ -65,8 +65,8 @@ class Sieve:
         bitfilter.fill(self._bits, live)
         self._set_since = 0
 
-    def search(self, codes: Codes) -> Iterator[Met]:
-        """The codes of a load that are there, in pieces of bounded size."""
+    def search(self, codes: Codes) -> Iterator[FoundCodes]:
+        """Yield the codes of a load that are there, in pieces of bounded size."""
         finders = self._finders if len(codes) >= _WORTH_A_THREAD else self._finders[:1]
         share = -(-len(codes) // len(finders))
         for number, finder in enumerate(finders):
@@ -74,11 +74,11 @@ class Sieve:
         while unfinished := [finder for finder in finders if not finder.done]:
             self._lanes.run([partial(f.find, self._rows.map, self._bits, codes) for f in unfinished])
             for finder in unfinished:
-                if len(finder.met.positions):
-                    yield finder.met
+                if len(finder.found.positions):
+                    yield finder.found
 
     def lets_through(self, codes: Codes) -> bool:
-        """Whether all these codes pass; for tests."""
+        """Return whether all these codes pass; for tests."""
         out = np.empty(max(1, len(codes)), np.int32)
         return bool(bitfilter.candidates(self._bits, codes, out) == len(codes))
 
@@ -91,7 +91,7 @@ class _Finder:
         self._newest = np.empty(matches, np.int32)
         self._result = np.zeros(2, np.int64)
         self._at = self._stop = 0
-        self.met = Met(self._positions[:0], self._newest[:0])
+        self.found = FoundCodes(self._positions[:0], self._newest[:0])
 
     def aim(self, start: int, stop: int) -> None:
         self._at, self._stop = start, stop
@@ -101,8 +101,8 @@ class _Finder:
         return self._at >= self._stop
 
     def find(self, m: multimap.Multimap, bits: npt.NDArray[np.uint64], codes: Codes) -> None:
-        """Find the next matches; they are in ``met`` afterwards."""
+        """Find the next matches; they are in ``found`` afterwards."""
         part = codes[: self._stop]
         multimap.find_all(m, bits, part, self._at, self._positions, self._newest, self._result)
         made, self._at = int(self._result[0]), int(self._result[1])
-        self.met = Met(self._positions[:made], self._newest[:made])
+        self.found = FoundCodes(self._positions[:made], self._newest[:made])

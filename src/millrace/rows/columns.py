@@ -38,7 +38,7 @@ _ITEMS: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.
 
 @lru_cache(maxsize=1024)
 def shape_of(type_: pa.DataType) -> Shape:
-    """Which of the shapes a type has.
+    """Return which of the shapes a type has.
 
     >>> [shape_of(t) for t in (pa.int32(), pa.bool_(), pa.string(), pa.list_(pa.int8()))]
     ['fixed', 'bits', 'bytes', 'opaque']
@@ -63,20 +63,20 @@ def shape_of(type_: pa.DataType) -> Shape:
 
 @lru_cache(maxsize=1024)
 def item_of(type_: pa.DataType) -> np.dtype[Any]:
-    """The NumPy item that holds one value of a fixed column, by width alone."""
+    """Return the NumPy item that holds one value of a fixed column, by width alone."""
     width: int = type_.bit_width // 8
     return _ITEMS[width] if width in _ITEMS else np.dtype(f"V{width}")
 
 
 @lru_cache(maxsize=1024)
 def offset_item(type_: pa.DataType) -> np.dtype[Any]:
-    """The NumPy item of a bytes column's offsets."""
+    """Return the NumPy item of a bytes column's offsets."""
     large = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
     return np.dtype("i8") if large else np.dtype("i4")
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type a column is kept and given out as.
+    """Return the type that a column is kept and given out as.
 
     View types, which Arrow cannot take rows from, become plain ones; dictionaries, which differ from batch to batch,
     are decoded.
@@ -100,12 +100,12 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema with :func:`plain_type` for every column, and without metadata."""
+    """Return a schema with :func:`plain_type` for every column, and without metadata."""
     return pa.schema([f.with_type(plain_type(f.type)).remove_metadata() for f in schema])
 
 
 def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch in its plain schema."""
+    """Return a batch in its plain schema."""
     if batch.schema.types == schema.types:
         return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     columns = [c if c.type == t else c.cast(t) for c, t in zip(batch.columns, schema.types, strict=True)]
@@ -113,7 +113,7 @@ def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def fixed_values(array: pa.Array) -> Values:
-    """The items of a fixed column, without copying."""
+    """Return the items of a fixed column, without copying."""
     buffer = array.buffers()[1]
     item = item_of(array.type)
     if buffer is None or len(array) == 0:
@@ -122,7 +122,7 @@ def fixed_values(array: pa.Array) -> Values:
 
 
 def bytes_pieces(array: pa.Array) -> tuple[Bytes, Indices, npt.NDArray[np.int32]]:
-    """The byte buffer of a bytes column, and where each row's piece starts and how long it is."""
+    """Return the byte buffer of a bytes column, where each row's piece starts, and how long it is."""
     offsets_buffer, data_buffer = array.buffers()[1:3]
     if offsets_buffer is None or len(array) == 0:
         return np.empty(0, np.uint8), np.zeros(len(array), np.int64), np.zeros(len(array), np.int32)
@@ -133,14 +133,14 @@ def bytes_pieces(array: pa.Array) -> tuple[Bytes, Indices, npt.NDArray[np.int32]
 
 
 def valid_flags(array: pa.Array) -> Bytes | None:
-    """1 where a row has a value, 0 where it is null; None when there are no nulls."""
+    """Return 1 where a row has a value and 0 where it is null; None when there are no nulls."""
     if array.null_count == 0:
         return None
     return np.asarray(array.is_valid()).astype(np.uint8)
 
 
 def bit_flags(array: pa.Array) -> Bytes:
-    """The values of a boolean column as 0 and 1 (0 where null)."""
+    """Return the values of a boolean column as 0 and 1 (0 where null)."""
     out = np.empty(len(array), np.uint8)
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
@@ -156,7 +156,7 @@ def _bitmap(flags: Bytes) -> pa.Buffer:
 
 
 def _set_aside(shape: int | tuple[int, int], item: npt.DTypeLike) -> Values:
-    """An array to be filled, from Arrow's pool.
+    """Allocate an array from Arrow's pool.
 
     The pool gives memory of batches that are gone again to the next. From the system each page comes zeroed, at its
     first touch, which took a fifth of the time of a join in memory.
@@ -202,7 +202,7 @@ class OutputColumn(ABC):
 
     @abstractmethod
     def finish(self) -> pa.Array:
-        """The column as an Arrow array. The output column must not be used afterwards."""
+        """Return the column as an Arrow array. The output column must not be used afterwards."""
 
 
 class FixedColumn(OutputColumn):
@@ -215,19 +215,19 @@ class FixedColumn(OutputColumn):
 
     @staticmethod
     def side_by_side(outputs: Sequence[OutputColumn]) -> list[int]:
-        """Which of these columns lie next to each other in one block, all of 8 bytes: they can be filled together."""
+        """Return which columns lie next to each other in one block, all of 8 bytes: they can be filled together."""
         wide = [i for i, o in enumerate(outputs) if isinstance(o, FixedColumn) and o._block is not None]
         rows = [o._row for o in outputs if isinstance(o, FixedColumn) and o._block is not None]
         return wide if len(wide) > 1 and rows == list(range(rows[0], rows[0] + len(rows))) else []
 
     def block_of(self, columns: int, count: int) -> Values:
-        """Where the next ``count`` rows of this and the following columns of the block go."""
+        """Return where the next ``count`` rows of this and the following columns of the block go."""
         assert self._block is not None
         block: Values = self._block[self._row : self._row + columns, self.rows : self.rows + count]
         return block
 
     def filled(self, count: int) -> None:
-        """The next ``count`` rows have been written to the block; none is null."""
+        """Count the next ``count`` rows, which were written to the block; none is null."""
         self._advance(count, None)
 
     def take(self, values: Values, positions: npt.NDArray[Any], valid: Bytes | None) -> None:
@@ -373,12 +373,12 @@ def output_columns(schema: pa.Schema, capacity: int) -> list[OutputColumn]:
 
 @lru_cache(maxsize=1024)
 def is_wide(type_: pa.DataType) -> bool:
-    """Whether a column has fixed items of 8 bytes."""
+    """Return whether a column has fixed items of 8 bytes."""
     return shape_of(type_) == "fixed" and item_of(type_).itemsize == 8
 
 
 def output_column(type_: pa.DataType, capacity: int) -> OutputColumn:
-    """An empty output column for values of a type."""
+    """Return an empty output column for values of a type."""
     return _KINDS[shape_of(type_)](type_, capacity)
 
 

@@ -72,16 +72,17 @@ class KeyCoder:
             raise SchemaError(f"key: expected {len(types)} names, one per column; got {len(self.names)}")
         self.types = tuple(types)
         self._plain_types = tuple(_plain_type(type_) for type_ in types)
-        self._readers = tuple(
-            _reader(name, plain, given) for name, plain, given in zip(self.names, self._plain_types, types, strict=True)
+        self._encodings = tuple(
+            _key_encoding(name, plain, given)
+            for name, plain, given in zip(self.names, self._plain_types, types, strict=True)
         )
-        self.exact = len(types) == 1 and self._readers[0].exact
+        self.exact = len(types) == 1 and self._encodings[0].exact
         """Whether equal codes mean equal keys. If not, matches must be verified with :meth:`equal`."""
 
     def codes(self, columns: Sequence[pa.Array]) -> tuple[Int64s, Bools | None]:
-        """The code of every row, and which rows have one (``None``: all).
+        """Return the code of every row, and which rows have one (``None``: all).
 
-        A row with a null in any key column has no code: what stands in its place means nothing. A plain int64
+        A row with a null in any key column has no code: the value in its place has no meaning. A plain int64
         column is not copied.
 
         >>> KeyCoder([pa.date32()]).codes([pa.array([1, 2], pa.date32())])
@@ -90,7 +91,7 @@ class KeyCoder:
         given = self._read(columns)
         if self.exact:
             column = given[0]
-            codes = self._readers[0].codes(column.array)
+            codes = self._encodings[0].codes(column.array)
             valid = column.valid
         else:
             codes = self._hash(given)
@@ -101,7 +102,7 @@ class KeyCoder:
         return _frozen(codes), valid
 
     def hashes(self, columns: Sequence[pa.Array]) -> Int64s:
-        """Spark SQL's ``xxhash64(columns…)``; a null column is passed over.
+        """Return Spark SQL's ``xxhash64(columns…)``; a null column is passed over.
 
         >>> KeyCoder([pa.string()]).hashes([pa.array(["Spark", None])])
         array([-4294468057691064905,                   42])
@@ -109,7 +110,7 @@ class KeyCoder:
         return self._hash(self._read(columns))
 
     def shards(self, columns: Sequence[pa.Array], n: int) -> Int32s:
-        """Spark SQL's ``pmod(xxhash64(columns…), n)``.
+        """Return Spark SQL's ``pmod(xxhash64(columns…), n)``.
 
         >>> KeyCoder([pa.int64()]).shards([pa.array([1, 2, 3])], 8)
         array([2, 5, 3], dtype=int32)
@@ -119,7 +120,7 @@ class KeyCoder:
         return pmod(self.hashes(columns), n)
 
     def equal(self, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Bools:
-        """Whether row i of ``left`` and row i of ``right`` have the same key. A null equals nothing.
+        """Return whether row i of ``left`` and row i of ``right`` have the same key. A null equals nothing.
 
         >>> KeyCoder([pa.string()]).equal([pa.array(["a", "b", None])], [pa.array(["a", "c", None])])
         array([ True, False, False])
@@ -154,9 +155,9 @@ class KeyCoder:
     def _hash(self, columns: Sequence[_Column]) -> Int64s:
         hashes = np.full(len(columns[0].array), SEED, dtype=np.int64)
         if hashes.size:
-            for reader, column in zip(self._readers, columns, strict=True):
+            for encoding, column in zip(self._encodings, columns, strict=True):
                 valid = _NO_NULLS if column.valid is None else column.valid.view(np.uint8)
-                reader.hash_into(column.array, valid, hashes)
+                encoding.hash_into(column.array, valid, hashes)
         return hashes
 
 
@@ -165,7 +166,7 @@ class _Column(NamedTuple):
     valid: Bools | None
 
 
-class _Reader(Protocol):
+class _KeyEncoding(Protocol):
     """How the values of one key column are laid out, and how Spark hashes them."""
 
     @property
@@ -231,7 +232,7 @@ class _Timestamps:
         hash_longs(_frozen(values), valid, hashes)
 
     def _check_range(self, array: pa.Array) -> None:
-        """A product that wraps would give two moments one code."""
+        """Raise if a product would wrap: two moments would have one code."""
         span = pc.min_max(array.view(pa.int64())).as_py()
         for value in (span["min"], span["max"]):
             if value is not None and not _LONG.min <= value * self._micros <= _LONG.max:
@@ -285,7 +286,7 @@ class _VarBytes(_Hashed):
         hash_bytes(offsets, _frozen(text), valid, hashes)
 
 
-def _reader(name: str, plain: pa.DataType, given: pa.DataType) -> _Reader:
+def _key_encoding(name: str, plain: pa.DataType, given: pa.DataType) -> _KeyEncoding:
     if plain in _INT_TYPES:
         return _Ints()
     if plain in _LONG_TYPES:
@@ -306,7 +307,7 @@ _LONG_TYPES = (pa.int64(), pa.uint32())
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type without what is only encoding: two columns of one plain type have comparable keys."""
+    """Return the type without its encoding: columns of one plain type have comparable keys."""
     if pa.types.is_dictionary(type_):
         return _plain_type(type_.value_type)
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
@@ -319,7 +320,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _plain_array(array: pa.Array) -> pa.Array:
-    """The column as an array whose buffers can be read; strings and binaries may be large."""
+    """Return the column as an array whose buffers can be read; strings and binaries may be large."""
     if pa.types.is_dictionary(array.type):
         # Arrow decodes no dictionary of views, so the values are made plain first.
         values = _plain_array(array.dictionary)
@@ -332,7 +333,7 @@ def _plain_array(array: pa.Array) -> pa.Array:
 
 
 def _values(array: pa.Array, dtype: Any, *, per_row: int = 1, extra: int = 0) -> npt.NDArray[Any]:
-    """The array's second buffer (values, or offsets with one ``extra``), from its offset on, uncopied."""
+    """Return the array's second buffer (values, or offsets with one ``extra``), from its offset on, uncopied."""
     count = len(array) * per_row + extra
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
@@ -351,7 +352,7 @@ def _validity(array: pa.Array) -> Bools | None:
 
 
 def _frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """A read-only view. Arrow has both kinds of buffers, and numba would compile a kernel for each."""
+    """Return a read-only view. Arrow has both kinds of buffers, and numba would compile a kernel for each."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -1,12 +1,13 @@
 """From the counts of a sample of keys to the rates of all keys, those that never came among them.
 
-A key with a rate of 1 comes 0, 1, 2 … times (Poisson): counts of rare keys say little about single keys, but the
-*spectrum*, how many keys came once, twice, thrice, tells how many keys have which rate. Two models are fitted to it:
+A key with a rate of 1 comes 0, 1, 2 … times (Poisson), so the count of one rare key says little about its rate. But how
+many keys came once, twice, thrice (the frequencies of frequencies, here ``keys_by_count``) says how many keys have
+which rate. Two models are fitted to it:
 
 - a Zipf tail: rates fall with the rank as ``rank**-s``; its two parameters are the exponent and the number of keys;
 - a free mixture of rates, which fits anything but is noisier.
 
-The tail is Zipf's unless the free mixture explains the spectrum clearly better. In doubt the exponent is 0.
+The tail is Zipf's unless the free mixture explains these clearly better. In doubt the exponent is 0.
 
 References
 ----------
@@ -46,7 +47,7 @@ _EDGES = EXACT * 2.0 ** np.arange(1, _CELLS)
 
 
 def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[Floats, Floats]:
-    """Numbers of keys and the rate of each, in buckets.
+    """Return numbers of keys and the rate of each, in buckets.
 
     Parameters
     ----------
@@ -68,48 +69,48 @@ def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[F
     >>> bool(abs(keys.sum() - 1000) < 50), bool(abs(keys @ rates - counts.sum()) < 1)
     (True, True)
     """
-    spectrum = _spectrum(counts)
+    keys_by_count = _keys_by_count(counts)
     tuples = max(tuples, len(counts) / share)
-    zipf = _ZipfTail(spectrum, share, above, tuples)
+    zipf = _ZipfTail(keys_by_count, share, above, tuples)
     skew = zipf.best_skew()
-    free_keys, free_rates = _free(counts, spectrum, share)
-    explained = _likelihood(spectrum, share * _expected(free_keys, free_rates))
+    free_keys, free_rates = _free(counts, keys_by_count, share)
+    explained = _likelihood(keys_by_count, share * _expected(free_keys, free_rates))
     if explained - zipf.likelihood(skew) < _CLEARLY:
         return zipf.rates(skew)
     return free_keys, free_rates * (tuples / (free_keys @ free_rates))
 
 
-def _spectrum(counts: Counts) -> Floats:
-    """Keys that came once, twice, …, then those with counts in cells that double in width."""
+def _keys_by_count(counts: Counts) -> Floats:
+    """Return how many keys came once, twice, …, then how many have counts in cells that double in width."""
     low = np.bincount(counts[counts < EXACT], minlength=EXACT)[1:]
     cells = np.searchsorted(_EDGES, counts[counts >= EXACT], side="right")
     return np.concatenate([low, np.bincount(cells, minlength=_CELLS)]).astype(np.float64)
 
 
 def _expected(keys: Floats, rates: Floats) -> Floats:
-    """The spectrum that buckets of keys with these rates give on average."""
+    """Return the keys by count that buckets of keys with these rates give on average."""
     chances = np.exp(np.outer(_COUNTS, np.log(rates)) - rates - _LOG_FACTORIALS[:, None])
     beyond = np.maximum(1 - chances.sum(axis=0), 0)
     away = (rates - _EDGES[:, None] + 0.5) / np.sqrt(rates)
     reach = (1 + np.tanh(0.7978846 * away * (1 + 0.044715 * away**2))) / 2  # the normal distribution, nearly
     reach = np.concatenate([[beyond], np.minimum(reach, beyond), [np.zeros(len(rates))]])
-    spectrum: Floats = np.concatenate([chances[1:], reach[:-1] - reach[1:]]) @ keys
-    return spectrum
+    keys_by_count: Floats = np.concatenate([chances[1:], reach[:-1] - reach[1:]]) @ keys
+    return keys_by_count
 
 
-def _likelihood(spectrum: Floats, expected: Floats) -> float:
-    """The logarithm of the probability of a spectrum where another is expected, but for a constant."""
-    return float(spectrum @ np.log(np.maximum(expected, 1e-30)) - expected.sum())
+def _likelihood(keys_by_count: Floats, expected: Floats) -> float:
+    """Return the log-likelihood of counts where others are expected, but for a constant."""
+    return float(keys_by_count @ np.log(np.maximum(expected, 1e-30)) - expected.sum())
 
 
 class _ZipfTail:
     """Keys of the ranks ``above + 1 …`` whose rates fall as ``rank**-skew``."""
 
-    def __init__(self, spectrum: Floats, share: float, above: int, tuples: float) -> None:
-        self._spectrum, self._share, self._above, self._tuples = spectrum, share, above, tuples
+    def __init__(self, keys_by_count: Floats, share: float, above: int, tuples: float) -> None:
+        self._keys_by_count, self._share, self._above, self._tuples = keys_by_count, share, above, tuples
 
     def best_skew(self) -> float:
-        """The most likely exponent; 0 if that is hardly less likely."""
+        """Return the most likely exponent; 0 if that is hardly less likely."""
         likely = [self.likelihood(float(skew)) for skew in _SKEWS]
         best = float(_SKEWS[int(np.argmax(likely))])
         step = float(_SKEWS[1])
@@ -120,11 +121,11 @@ class _ZipfTail:
         return self._likelihood(*self.rates(skew))
 
     def _likelihood(self, keys: Floats, rates: Floats) -> float:
-        return _likelihood(self._spectrum, self._share * _expected(keys, rates))
+        return _likelihood(self._keys_by_count, self._share * _expected(keys, rates))
 
     def rates(self, skew: float) -> tuple[Floats, Floats]:
-        """The tail with this exponent and the most likely number of keys."""
-        sampled = float(self._spectrum.sum())
+        """Return the tail with this exponent and the most likely number of keys."""
+        sampled = float(self._keys_by_count.sum())
         least, most = max(sampled, 0.9 * sampled / self._share), UNSEEN * sampled / self._share
         keys = lowest(
             lambda k: -self._likelihood(*self._buckets(math.exp(k), skew)), math.log(least), math.log(most), 13
@@ -140,10 +141,10 @@ class _ZipfTail:
         return widths, self._tuples * weights / weights.sum() / widths
 
 
-def _free(counts: Counts, spectrum: Floats, share: float) -> tuple[Floats, Floats]:
-    """Rates of a grid, mixed as the counts below :data:`EXACT` are most likely to tell; the others as counted."""
+def _free(counts: Counts, keys_by_count: Floats, share: float) -> tuple[Floats, Floats]:
+    """Return the mixture of rates that most likely gives the counts below :data:`EXACT`; higher counts are rates."""
     values, numbers = np.unique(counts[counts >= EXACT], return_counts=True)
-    low = spectrum[: EXACT - 1]
+    low = keys_by_count[: EXACT - 1]
     if low.sum() == 0:
         return numbers / share, values.astype(np.float64)
     chances = np.exp(np.outer(_COUNTS[1:], np.log(_RATES)) - _RATES - _LOG_FACTORIALS[1:, None])

@@ -46,7 +46,7 @@ class KeyedRows:
     code_column
         A column of ``schema`` whose 64-bit values are the key codes themselves; it is not stored twice.
     beside
-        Bytes per slot that the owner keeps elsewhere and wants charged here.
+        Bytes per slot that the owner keeps elsewhere and that are charged here.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class KeyedRows:
         self._schema = schema
         kept = pa.schema([schema.field(i) for i in self._stored])
         self.slot_bytes = self.bytes_per_slot(schema, marks, code_column, beside)
-        """What one more row costs, without its heap bytes and its share of the directory."""
+        """Bytes of one more row, without those in the heap and its share of the directory."""
         self.capacity = max(1, min(budget.total // self.slot_bytes, 2**31 - 2))
         self.arena = Arena(kept, self.capacity, budget.total, space, name)
         self.marks: dict[str, npt.NDArray[Any]] = {
@@ -90,7 +90,7 @@ class KeyedRows:
     def bytes_per_slot(
         schema: pa.Schema, marks: Mapping[str, npt.DTypeLike], code_column: int | None = None, beside: int = 0
     ) -> int:
-        """What a row of such columns costs, without its heap bytes and its share of the directory."""
+        """Return the bytes that a row of such columns costs, without its heap bytes and its share of the directory."""
         kept = pa.schema([field for i, field in enumerate(schema) if i != code_column])
         extra = sum(np.dtype(dtype).itemsize for dtype in marks.values())
         return SLOT.itemsize + beside + extra + Arena.bytes_per_slot(kept)
@@ -99,7 +99,7 @@ class KeyedRows:
     def fixed_bytes_per_row(
         schema: pa.Schema, marks: Mapping[str, npt.DTypeLike], code_column: int | None = None, beside: int = 0
     ) -> float:
-        """Return what a row of such columns costs without its heap bytes."""
+        """Return the bytes that a row of such columns costs, without those in the heap."""
         return KeyedRows.bytes_per_slot(schema, marks, code_column, beside) + _LOAD * _DIRECTORY_BYTES
 
     def _aim(self, places: int) -> None:
@@ -126,14 +126,14 @@ class KeyedRows:
 
     @property
     def row_bytes(self) -> float:
-        """What a row costs on average, everything included."""
+        """Bytes of a row on average, everything included."""
         rows = len(self)
         heap = (self.arena.heap_bytes - self.arena.heap.dead) / rows if rows else 0.0
         return self.fixed_row_bytes + heap
 
     @property
     def fixed_row_bytes(self) -> float:
-        """What a row costs without its heap bytes."""
+        """Bytes of a row without those in the heap."""
         return self.slot_bytes + _LOAD * _DIRECTORY_BYTES
 
     def make_room(self, rows: int, heap_bytes: int = 0, *, exact: bool = False, slack: int = 0) -> bool:
@@ -196,11 +196,11 @@ class KeyedRows:
         self.trim()
 
     def longest(self, columns: Sequence[int]) -> int:
-        """No row stored so far holds more bytes than this in these columns."""
+        """Return a length in bytes that no row stored so far exceeds in these columns."""
         return self.arena.longest([self._place[i] for i in columns if i != self._code_column])
 
     def bytes_of(self, columns: Sequence[int], slots: Slots) -> int:
-        """Bytes that strings and binary of these rows hold."""
+        """Return the bytes that strings and binary of these rows hold."""
         return self.arena.bytes_of([self._place[i] for i in columns if i != self._code_column], slots)
 
     def pack(self) -> None:
@@ -227,7 +227,7 @@ class KeyedRows:
     # rows
 
     def live(self) -> Slots:
-        """All slots with a row, ascending."""
+        """Return all slots with a row, ascending."""
         out = np.empty(len(self), np.int32)
         multimap.live_slots(self.map, out)
         return out
@@ -262,38 +262,38 @@ class KeyedRows:
         return multimap.remove(self.map, slots)
 
     def oldest(self, codes: Codes) -> Slots:
-        """The oldest slot of each code, or -1."""
+        """Return the oldest slot of each code, or -1."""
         out = np.empty(len(codes), np.int32)
         multimap.oldest(self.map, codes, out)
         return out
 
     def newest(self, codes: Codes) -> Slots:
-        """The newest slot of each code, or -1."""
+        """Return the newest slot of each code, or -1."""
         out = np.empty(len(codes), np.int32)
         multimap.newest(self.map, codes, out)
         return out
 
     def slots_of(self, codes: Codes) -> Slots:
-        """All slots of different codes, each code's oldest first."""
+        """Return all slots of different codes, each code's oldest first."""
         slots = np.empty(int(self.counts(codes).sum()), np.int32)
         cursor = np.array([0, -1], np.int64)
         multimap.expand(self.map, self.newest(codes), cursor, np.empty_like(slots), slots)
         return slots
 
     def groups(self) -> tuple[Slots, npt.NDArray[np.int32]]:
-        """The oldest slot of every code, and how many rows it has."""
+        """Return the oldest slot of every code, and how many rows it has."""
         heads, sizes = np.empty(self.keys, np.int32), np.empty(self.keys, np.int32)
         groups.all_groups(self.map, heads, sizes)
         return heads, sizes
 
     def counts(self, codes: Codes) -> npt.NDArray[np.int32]:
-        """Rows each code has."""
+        """Return how many rows each code has."""
         out = np.empty(len(codes), np.int32)
         multimap.ring_sizes(self.map, codes, out)
         return out
 
     def gather(self, columns: Sequence[int], slots: Slots, outputs: Sequence[OutputColumn]) -> list[Task]:
-        """Tasks, one per column, that append the given columns of rows to output columns."""
+        """Return tasks, one per column, that append the given columns of rows to output columns."""
         tasks: list[Task] = []
         stored: list[int] = []
         stored_outputs: list[OutputColumn] = []
@@ -307,13 +307,13 @@ class KeyedRows:
         return tasks + self.arena.gather(stored, slots, stored_outputs)
 
     def take(self, columns: Sequence[int], slots: Slots) -> list[pa.Array]:
-        """The given columns of rows as Arrow arrays."""
+        """Return the given columns of rows as Arrow arrays."""
         outputs = [output_column(self._schema.field(i).type, len(slots)) for i in columns]
         for task in self.gather(columns, slots, outputs):
             task()
         return [output.finish() for output in outputs]
 
-    # kept elsewhere
+    # saving and restoring
 
     @property
     def keepable(self) -> bool:
@@ -321,12 +321,12 @@ class KeyedRows:
         return self.arena.keepable
 
     def facts(self) -> dict[str, Any]:
-        """What has to be known to fill :meth:`arrays` again."""
+        """Return what has to be known to fill :meth:`arrays` again."""
         state = [int(number) for number in self.map.state]
         return {"state": state, "places": len(self.map.directory), "arena": self.arena.facts()}
 
     def arrays(self, facts: dict[str, Any]) -> list[npt.NDArray[Any]]:
-        """The arrays in use according to the facts, always in the same order."""
+        """Return the arrays in use according to the facts, always in the same order."""
         high, heap = facts["state"][HIGH], facts["arena"]["end"]
         slots: list[npt.NDArray[Any]] = [self._directory[: facts["places"]], self.map.slots[:high]]
         return [*slots, *(mark[:high] for mark in self.marks.values()), *self.arena.arrays(high, heap)]
@@ -340,7 +340,7 @@ class KeyedRows:
         return self._reserve(high, heap)
 
     def accept(self, facts: dict[str, Any]) -> None:
-        """The arrays have been filled from outside; these are the facts about them."""
+        """Take over arrays that were filled from outside, with the facts about them."""
         self.map.state[:] = facts["state"]
         self.arena.accept(facts["arena"])
 
@@ -357,5 +357,5 @@ class KeyedRows:
 
 
 def holds_its_code(type_: pa.DataType, exact: bool) -> bool:
-    """Whether a key column of this type can be read back from its codes bit by bit."""
+    """Return whether a key column of this type can be read back from its codes bit by bit."""
     return exact and (pa.types.is_int64(type_) or type_ == pa.timestamp("us", getattr(type_, "tz", None)))

@@ -1,7 +1,7 @@
-"""Keyed rows in a file, or as bytes, to go on with in another process.
+"""Keyed rows in a file, or as bytes, for another process to go on with.
 
-The file is written aside and renamed, so a name always stands for something whole. It is read into memory of the
-reader's own and checked there: whatever happens to the file afterwards, the reader has what it has checked::
+The file is written aside and renamed, so that it is whole under its name. A reader copies it into memory and checks the
+copy, which later changes of the file do not reach::
 
     "MILLSOFT" | checksum of what follows | length of the head | head (JSON: identity, facts) | arrays
 """
@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import uuid
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from millrace.core.files.atomic import replaced_file
 from millrace.kernels.checksum import checksum
 from millrace.rows.keyed_rows import KeyedRows
 
@@ -25,25 +24,20 @@ _MAGIC = b"MILLSOFT"
 _MOST_HEAD = 1 << 20
 
 
-Place = Path | io.BytesIO
+PathOrBuffer = Path | io.BytesIO
 """A file by its name, or an open one in memory."""
 
 
-def write(path: Place, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
-    """Write rows to a file in place of what is there. ``more`` is given back by :func:`read`."""
+def write_rows(path: PathOrBuffer, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
+    """Write rows to a file in place of what is there. ``more`` is given back by :func:`read_rows`."""
     if isinstance(path, io.BytesIO):
         _dump(path, rows, identity, more)
         return
-    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex[:12]}")
-    try:
-        with aside.open("wb", buffering=0) as file:
-            _dump(file, rows, identity, more)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with replaced_file(path, durable=False) as temporary, temporary.open("wb", buffering=0) as file:
+        _dump(file, rows, identity, more)
 
 
-def read(path: Place, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
+def read_rows(path: PathOrBuffer, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
     """Fill rows from a file. None, and no rows, if it is missing, torn, changed, of another identity or too large."""
     if isinstance(path, io.BytesIO):
         return _load(path, rows, identity)

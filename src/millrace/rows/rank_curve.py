@@ -1,4 +1,4 @@
-"""How often the keys of a stream come, from the most frequent to the least, in few numbers."""
+"""Frequencies of the keys of a stream, from the most frequent to the least, in few numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RankCurve(NamedTuple):
 
     @staticmethod
     def of(keys: Floats, weight: Floats) -> RankCurve:
-        """The curve of buckets in any order whose keys have these weights."""
+        """Make the curve of buckets in any order whose keys have these weights."""
         there = np.flatnonzero((keys > 0) & (weight > 0))
         keys, weight = keys[there].astype(np.float64), weight[there].astype(np.float64)
         order = np.argsort(-weight, kind="stable")
@@ -49,7 +49,7 @@ class RankCurve(NamedTuple):
         return np.cumsum(self.keys)
 
     def top_share(self, h: float) -> float:
-        """The share of the stream that belongs to its ``h`` most frequent keys."""
+        """Return the share of the stream that belongs to its ``h`` most frequent keys."""
         if len(self.keys) == 0:
             return 0.0
         ends = np.concatenate([[0.0], self.ranks])
@@ -57,7 +57,7 @@ class RankCurve(NamedTuple):
         return float(np.interp(h, ends, shares / shares[-1]))
 
     def skew(self) -> float:
-        """The exponent of the Zipf distribution over as many keys that is most likely to give this curve.
+        """Return the exponent of the Zipf distribution over as many keys that is most likely to give this curve.
 
         That is the exponent under which the mean of ``log(rank)`` is that of the curve.
         """
@@ -73,14 +73,14 @@ class RankCurve(NamedTuple):
         return lowest(unlikely, 0.0, _MOST_SKEW, 40)
 
     def distance(self, other: RankCurve) -> float:
-        """The largest difference of two curves' :meth:`top_share`, from 0 to 1."""
+        """Return the largest difference of two curves' :meth:`top_share`, from 0 to 1."""
         if len(self.keys) == 0 or len(other.keys) == 0:
             return float(len(self.keys) != len(other.keys))
         ranks = np.concatenate([self.ranks, other.ranks])
         return max(abs(self.top_share(rank) - other.top_share(rank)) for rank in _some(ranks))
 
     def misfit(self, skew: float) -> float:
-        """The largest difference between :meth:`top_share` and that of a Zipf distribution, from 0 to 1."""
+        """Return the largest difference between :meth:`top_share` and that of a Zipf distribution, from 0 to 1."""
         if len(self.keys) == 0:
             return 0.0
         keys = max(1, round(float(self.ranks[-1])))
@@ -90,7 +90,7 @@ class RankCurve(NamedTuple):
 
 
 def _some(ranks: Floats) -> list[float]:
-    """At most so many of the ranks, spread evenly over their logarithms, the first and the last among them."""
+    """Return at most so many ranks, spread evenly over their logarithms, the first and the last among them."""
     ordered = np.unique(ranks)
     if len(ordered) > _COMPARED:
         wanted = np.geomspace(ordered[0], ordered[-1], _COMPARED)

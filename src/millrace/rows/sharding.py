@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 def by_shard(shard: npt.NDArray[Any], shards: int) -> list[npt.NDArray[np.int64]]:
-    """The rows of every shard, in their order.
+    """Return the rows of every shard, in their order.
 
     Numbers of few bits are sorted in one pass over them, so they are made as small as they can be.
 

@@ -4,7 +4,7 @@ Two sketches see every tuple (:mod:`millrace.kernels.sketches`); the rank-freque
 
     hot keys    ──► measured, key by key ─────────────┐
                                                       ├──► frequencies(): probabilities of keys that add up to 1
-    key sample  ──► their spectrum ──► fitted tail ───┘
+    key sample  ──► keys by count  ──► fitted tail ───┘
         └─────────► distinct keys
 
 Figures are about the stream, not only about the tuples that came: :meth:`StreamStatistics.top_share` is what can be
@@ -50,9 +50,9 @@ class StreamStatistics:
     Notes
     -----
     A tuple costs O(1), no Python. Nothing depends on how tuples are cut into batches. The key sample does not depend
-    on their order either, and merging two gives what one would have been that had seen both streams.
+    on their order either, and merging two gives the statistics of both streams together.
 
-    What is hot, and how the tail is fitted: see :meth:`frequencies`.
+    See :meth:`hot_keys` for what is hot, and :meth:`frequencies` for how the tail is fitted.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class StreamStatistics:
             given = given[len(part) :]
         self._curve = None
 
-    # what it is like
+    # statistics
 
     @property
     def distinct(self) -> float:
@@ -134,7 +134,7 @@ class StreamStatistics:
         return bool(self._sample.limit[0] == ALL)
 
     def hot_keys(self) -> tuple[Codes, Floats]:
-        """The keys that are surely frequent, and their shares of the stream; most frequent first.
+        """Return the keys that are surely frequent, and their shares of the stream; most frequent first.
 
         A key is hot if it came at least 64 times, and twice as often as a key that is not known can have come.
         """
@@ -144,13 +144,13 @@ class StreamStatistics:
         return codes[hot], counts[hot] / max(1, self.weight)
 
     def _others(self, hot: Codes) -> npt.NDArray[Any]:
-        """What the sample has of the keys that are not hot."""
+        """Return what the sample has of the keys that are not hot."""
         held = _held(self._sample.entries)
         others: npt.NDArray[Any] = held[~np.isin(held["code"], hot)]
         return others
 
     def _counted(self) -> tuple[Codes, Floats]:
-        """All keys that are counted by name, and how often they came, estimated."""
+        """Return all keys that are counted by name, and how often they came, estimated."""
         if self._whole:
             held = _held(self._sample.entries)
             return held["code"].copy(), held["count"].astype(np.float64)
@@ -160,16 +160,16 @@ class StreamStatistics:
 
     @property
     def _least(self) -> int:
-        """How often a hot key came at least."""
+        """Least count of a hot key."""
         return EXACT if self._whole else max(EXACT, _CERTAIN * int(self._hot.floor[0]))
 
     def frequencies(self) -> RankCurve:
-        """The rank-frequency curve of the stream: numbers of keys, and the probability of each; they add up to 1.
+        """Return the rank-frequency curve of the stream: numbers of keys, and the probability of each, adding up to 1.
 
-        Hot keys have the probabilities that were measured. The others are known by the sample, whose keys were counted
-        exactly: how many came once, twice and so on tells how many keys have which probability, those that did not come
-        yet among them. They follow Zipf's law unless that clearly contradicts the sample. Fitted when it is asked for,
-        which takes about a tenth of a second, and kept until more tuples come.
+        Hot keys have the probabilities that were measured. The others come from the sample, where keys are counted
+        exactly: how many came once, twice and so on says how many keys have which probability, those that did not come
+        yet among them. They follow Zipf's law unless that clearly contradicts the sample. The curve is fitted at the
+        first call, which takes about a tenth of a second, and kept until more tuples come.
         """
         if self._curve is None:
             self._curve = self._fitted()
@@ -185,7 +185,7 @@ class StreamStatistics:
         return RankCurve.of(np.concatenate([numbers, keys]), np.concatenate([hot, rates]))
 
     def top_share(self, h: float) -> float:
-        """The share of the stream that belongs to its ``h`` most frequent keys."""
+        """Return the share of the stream that belongs to its ``h`` most frequent keys."""
         if not (is_number(h) and h >= 0):
             raise ConfigError(f"h: expected a number of keys of at least 0; got {h!r}")
         return self.frequencies().top_share(h)
@@ -197,14 +197,14 @@ class StreamStatistics:
 
     @property
     def misfit(self) -> float:
-        """How badly it fits: the largest difference to :meth:`top_share` for any ``h``. Above 0.05 it is no Zipf."""
+        """Largest difference to :meth:`top_share` of that distribution for any ``h``; above 0.05 it does not fit."""
         curve = self.frequencies()
         return curve.misfit(curve.skew())
 
     def weighted_keys(self) -> tuple[Codes, Floats]:
-        """Keys that stand for the stream, and the shares of it that they stand for, which add up to 1.
+        """Return keys that represent the stream, and the shares of it that they represent, which add up to 1.
 
-        Hot keys stand for themselves, the others of the sample for all that are not hot.
+        Hot keys represent themselves, the others of the sample all that are not hot.
         """
         codes, shares = self.hot_keys()
         held = self._others(codes)
@@ -213,7 +213,7 @@ class StreamStatistics:
         weights = np.concatenate([shares, counts * (rest / counts.sum()) if len(counts) else counts])
         return np.concatenate([codes, held["code"]]), weights / weights.sum() if weights.any() else weights
 
-    # streams that are many, and streams that change
+    # several streams, and streams that change
 
     def merge(self, other: StreamStatistics) -> None:
         """Take in all that another has seen, such as that of another shard."""
@@ -235,7 +235,7 @@ class StreamStatistics:
         self._curve = None
 
     def copy(self) -> StreamStatistics:
-        """The same once more, to compare with later; its memory is in no budget."""
+        """Copy the statistics, to compare with later; the memory is in no budget."""
         twin = StreamStatistics(self.nbytes)
         for mine, its in ((self._sample, twin._sample), (self._hot, twin._hot)):
             for array, copied in zip(mine, its, strict=True):
@@ -247,7 +247,7 @@ class StreamStatistics:
         """Forget every second tuple, so that what comes from now on weighs twice as much.
 
         Tuples are forgotten by chance, but always the same ones: what is left is what would have been seen of a stream
-        half as long. When few keys are left the sample takes in more; of those it knows nothing of the past.
+        half as long. When few keys are left the sample takes in more, whose past is not known.
         """
         self._decays += 1
         held = _held(self._sample.entries)
@@ -265,7 +265,7 @@ class StreamStatistics:
         self._curve = None
 
     def _thinned(self, held: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """Counts of which every tuple is kept or not with the same chance; large ones are halved."""
+        """Keep or drop every tuple of a count with the same chance; halve large counts."""
         words, counts = np.empty(len(held), np.uint64), held["count"].astype(np.int64)
         scattered(np.ascontiguousarray(held["code"]), self._decays, words)
         few = counts < 64
@@ -296,13 +296,13 @@ class StreamStatistics:
         self._hot.kept[0] = len(entries)
 
     def drifted(self, other: StreamStatistics) -> float:
-        """How different another stream is, from 0 to 1: the larger of two distances.
+        """Return how different another stream is, from 0 to 1: the larger of two distances.
 
         One is between the curves: the largest difference in :meth:`top_share` for any number of keys. The other is
         between the hot keys: half the sum of the differences in the share of every key that is hot in either stream, so
-        that it is the share of hot keys that have given their place to others. A key that one of them does not know
-        is taken to be as near as it can be. Two looks at one stream differ by some 0.03, up to 0.07 if all keys have
-        come about 64 times.
+        that it is the share of hot keys that have given their place to others. A key that only one of them has is
+        taken to be as near as it can be. Two parts of one stream differ by some 0.03, up to 0.07 if all keys have come
+        about 64 times.
         """
         _check_statistics("drifted", other)
         return max(self.frequencies().distance(other.frequencies()), self._moved(other))
@@ -314,7 +314,7 @@ class StreamStatistics:
         return min(1.0, float(apart.sum()) / 2)
 
     def _shares(self, codes: Codes) -> tuple[Floats, Floats]:
-        """The least and the largest share each key can have; the same for keys that are counted."""
+        """Return the least and the largest share each key can have; the same for keys that are counted."""
         known, counts = self._counted()
         order = np.argsort(known)
         known, counts = known[order], counts[order]
@@ -354,13 +354,13 @@ def _check_statistics(subject: str, other: Any) -> None:
 
 
 def _held(entries: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The entries of a table, copied."""
+    """Copy the entries of a table."""
     held: npt.NDArray[Any] = entries[entries["count"] != 0]
     return held
 
 
 def _summed(entries: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Entries with all their numbers added up by code; those with a count of 0 left out."""
+    """Return the entries with all their numbers added up by code; those with a count of 0 left out."""
     entries = entries[entries["count"] > 0]
     codes, where = np.unique(entries["code"], return_inverse=True)
     summed = np.zeros(len(codes), entries.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.core.budget import MemoryBudget
 from millrace.core.sizes import format_size
-from millrace.cost.engine import Prediction
+from millrace.cost.prediction import Prediction
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.arguments import JoinArguments
 from millrace.semistream.choose.auto import Auto

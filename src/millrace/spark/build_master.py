@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.core.errors import ConfigError, SchemaError
-from millrace.master.manifest import FileEntry, Manifest, ShardEntry
+from millrace.master.manifest import Manifest, ShardEntry
 from millrace.master.store import MasterStore
-from millrace.master.write.build_store import chosen
-from millrace.master.write.staging_directory import Building
+from millrace.master.store_files import FileEntry
+from millrace.master.write.build_store import store_schema
+from millrace.master.write.staging_directory import StagingDirectory
 from millrace.rows.columns import plain_schema
 from millrace.rows.key_codes import KeyCoder
 from millrace.spark import arrow_types as types
@@ -70,7 +71,9 @@ def build_master(
     if not isinstance(shards, int) or shards < 1:
         raise ConfigError(f"shards: expected a whole number of at least 1; got {shards!r}")
     names = (key,) if isinstance(key, str) else tuple(key)
-    given = chosen(types.arrow_schema(df.schema, "build_master"), names, None if columns is None else list(columns))
+    given = store_schema(
+        types.arrow_schema(df.schema, "build_master"), names, None if columns is None else list(columns)
+    )
     schema = plain_schema(given)
     for name in names:
         types.check_collation(df.schema[name], "build_master")
@@ -78,8 +81,8 @@ def build_master(
     if reserved:
         raise SchemaError(f"build_master: the column name {reserved[0]!r} is reserved")
     KeyCoder([schema.field(name).type for name in names], names)  # or an error that names the column
-    with Building(Path(path), overwrite) as building:
-        directory = building.directory
+    with StagingDirectory(Path(path), overwrite) as staging:
+        directory = staging.directory
         plan = ShardPlan(
             str(directory), given.serialize().to_pybytes(), names, shards, page_rows, index=index, records=records
         )
@@ -95,8 +98,8 @@ def build_master(
         null_keys = sum(shard.null_keys for shard in written)
         snapshot = uuid.uuid4().hex
         Manifest(schema, names, page_rows, null_keys, snapshot, longest, nulls, entries).write(directory)
-        building.commit()
-    return MasterStore.open(building.path)
+        staging.commit()
+    return MasterStore.open(staging.target)
 
 
 def _write_shards(df: DataFrame, plan: ShardPlan) -> list[WrittenShard]:

@@ -20,14 +20,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from millrace.cost.engine import Situation, predict
+from millrace.cost.engine import predict
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import Calibration
 from millrace.cost.tuner import for_rate, memory_for
+from millrace.cost.workload import Workload
 from millrace.datasets import STREAM_SCHEMA, zipf_stream
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
-from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.choose.join_workload import workload_of
 from millrace.semistream.join import SemiStreamJoin
 from millrace_bench.benchmarks import data
 
@@ -133,15 +134,15 @@ def measured(
     }
 
 
-def situation(store: MasterStore, setting: Setting, found: Calibration | None = None) -> Situation:
+def join_workload(store: MasterStore, setting: Setting, found: Calibration | None = None) -> Workload:
     """What the model is told; on a machine as it is, what calibration found."""
     join, _ = join_of(store, setting, "1%")
     join.bind(STREAM_SCHEMA)
     frequencies = Frequencies.zipf(setting.skew, store.rows)
     if found is None:
-        return situation_of(join.arguments, join.loop.parts.binding, frequencies)
+        return workload_of(join.arguments, join.loop.parts.binding, frequencies)
     disk, costs, batch = found.disk, found.costs, batch_rows(store)
-    return situation_of(join.arguments, join.loop.parts.binding, frequencies, disk=disk, costs=costs, batch=batch)
+    return workload_of(join.arguments, join.loop.parts.binding, frequencies, disk=disk, costs=costs, batch=batch)
 
 
 def batch_rows(store: MasterStore) -> int:
@@ -166,10 +167,10 @@ def join_of(store: MasterStore, setting: Setting, memory: str | int, **options: 
 
 def _point(store: MasterStore, setting: Setting, share: float, seed: int) -> dict[str, Any]:
     found = measured(store, setting, f"{share}%", seed)
-    return {**asdict(setting), "share": share, **predicted_and_measured(situation(store, setting), setting, found)}
+    return {**asdict(setting), "share": share, **predicted_and_measured(join_workload(store, setting), setting, found)}
 
 
-def predicted_and_measured(faced: Situation, setting: Setting, found: dict[str, float]) -> dict[str, Any]:
+def predicted_and_measured(faced: Workload, setting: Setting, found: dict[str, float]) -> dict[str, Any]:
     """What a join did, what the model says of it, and by how much that is off."""
     expected = predict(faced, setting.algorithm, int(found["memory"]))
     names = ("rate", "c_loop", "w", "hit_share", "mean_wait", "worst_wait")
@@ -187,7 +188,7 @@ def _demand(store: MasterStore, setting: Setting, points: list[dict[str, Any]], 
     memories = [p["measured"]["memory"] for p in points]
     middle = len(points) // 2
     rate = float(np.sqrt(rates[max(0, middle - 1)] * rates[middle]))
-    faced = situation(store, setting)
+    faced = join_workload(store, setting)
     said = memory_for(faced, setting.algorithm, rate)
     really = float(np.exp(np.interp(np.log(rate), np.log(rates), np.log(memories))))
     got = measured(store, setting, said.memory, seed)["rate"]

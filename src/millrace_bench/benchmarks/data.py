@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.core.errors import ConfigError, StoreExistsError
+from millrace.core.files.atomic import replaced_file
 from millrace.datasets import STREAM_SCHEMA, synthetic_master, zipf_stream
 from millrace.datasets.synthetic import Order
 from millrace.master.store import MasterStore
@@ -43,14 +43,9 @@ def stream(directory: Path, domain: int, skew: float, tuples: int, batch_rows: i
     path = directory / f"stream-{domain}-{skew:g}-{tuples}-{batch_rows}.arrow"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        try:
-            with pa.ipc.new_file(str(temporary), STREAM_SCHEMA) as writer:
-                for batch in zipf_stream(domain, skew, batch_rows=batch_rows, batches=tuples // batch_rows, seed=11):
-                    writer.write_batch(batch)
-            temporary.rename(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replaced_file(path) as temporary, pa.ipc.new_file(str(temporary), STREAM_SCHEMA) as writer:
+            for batch in zipf_stream(domain, skew, batch_rows=batch_rows, batches=tuples // batch_rows, seed=11):
+                writer.write_batch(batch)
     return path
 
 

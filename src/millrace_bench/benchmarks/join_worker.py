@@ -18,8 +18,8 @@ import pyarrow as pa
 from millrace.datasets import zipf_stream
 from millrace.semistream.join import SemiStreamJoin
 from millrace_bench.benchmarks import data
-from millrace_bench.benchmarks.checksum import RowChecksum
 from millrace_bench.benchmarks.memory import PeakMemory
+from millrace_bench.benchmarks.row_checksum import RowChecksum
 
 
 @dataclass

@@ -30,9 +30,9 @@ from millrace_bench.benchmarks.cost import (
     batch_rows,
     errors_of,
     join_of,
+    join_workload,
     predicted_and_measured,
     print_points,
-    situation,
 )
 
 _LOOK = 0.2  # seconds
@@ -75,7 +75,7 @@ def run(
         {
             **asdict(join.setting),
             "share": join.share,
-            **predicted_and_measured(situation(store, join.setting, found), join.setting, join.measured()),
+            **predicted_and_measured(join_workload(store, join.setting, found), join.setting, join.measured()),
         }
         for join in watched
     ]

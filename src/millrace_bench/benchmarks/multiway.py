@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.adaptive.join import StreamJoin
-from millrace.datasets.adaptive import chain_inputs, star_inputs
+from millrace.datasets.adaptive_inputs import chain_inputs, star_inputs
 
 
 def online_counts(

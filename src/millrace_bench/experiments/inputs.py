@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millrace.core.errors import ConfigError, one_of
 from millrace.datasets import read_orders
-from millrace.datasets.adaptive import (
+from millrace.datasets.adaptive_inputs import (
     Values,
     chain_inputs,
     drifting_normal,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.core.errors import CorruptStoreError
+from millrace.core.files.atomic import write_file
 
 _BEGIN = b'{"version"'
 
@@ -51,12 +52,7 @@ class Lines:
         if not self.path.exists():
             return
         kept = [line for line in self._whole() if wanted(json.loads(line))]
-        new = self.path.with_suffix(f".{os.getpid()}")
-        try:
-            new.write_bytes(b"".join(line + b"\n" for line in kept))
-            new.replace(self.path)
-        finally:
-            new.unlink(missing_ok=True)
+        write_file(self.path, b"".join(line + b"\n" for line in kept))
         self._torn = None
 
     def append(self, value: Any) -> None:

@@ -19,7 +19,7 @@ from millrace.cost.engine import predict
 from millrace.cost.symbols import Disk, Sizes, UnitCosts
 from millrace.master.device import DISKS, Device, DiskModel
 from millrace.semistream.algorithms import ALGORITHMS
-from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.choose.join_workload import workload_of
 from millrace.semistream.join import SemiStreamJoin
 from millrace_bench.experiments.ceiling import known_frequencies
 from millrace_bench.experiments.experiment import Point, Run
@@ -133,8 +133,8 @@ def _predicted(directory: Path, point: Point, _: int) -> Outcome:
         raise ConfigError(f"model: it is not known how often keys of {point.data!r} come")
     join = _join(found, point, parse_size(point.memory, of=found.store.nbytes))
     options = {name: value for name, value in point.options if name in ("cache_share", "l")}
-    situation = situation_of(join.arguments, join.loop.parts.binding, found.frequencies)
-    said = predict(situation, point.algorithm, join.budget.total, b=join.b, **options)
+    workload = workload_of(join.arguments, join.loop.parts.binding, found.frequencies)
+    said = predict(workload, point.algorithm, join.budget.total, b=join.b, **options)
     return {
         "rate": said.rate,
         "c_loop": said.c_loop,

@@ -16,7 +16,7 @@ from millrace.adaptive.arrivals.events import ScheduledArrivals
 from millrace.adaptive.arrivals.feeding import Costs, Feeding
 from millrace.adaptive.join import StreamJoin
 from millrace.core.errors import ConfigError, MillraceError
-from millrace.datasets.adaptive import TUPLE_BYTES
+from millrace.datasets.adaptive_inputs import TUPLE_BYTES
 from millrace_bench.experiments.experiment import SEEDS, Experiment, Run, Series, Size
 from millrace_bench.experiments.inputs import Inputs, open_inputs
 

@@ -8,12 +8,12 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_args
 
 from millrace.core.errors import ConfigError, StoreError
+from millrace.core.files.atomic import write_file
 from millrace.semistream.choose.unit_cost_file import processor
 from millrace_bench.experiments import inputs
 from millrace_bench.experiments.experiment import AXES, METRICS, SEEDS, Experiment, Run, Size
@@ -147,16 +147,11 @@ def write(results: dict[str, Any], path: Path) -> None:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file that is there whole, or as it was before; an error names it."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
+        write_file(path, data)
     except OSError as error:
         raise StoreError(f"{path}: could not be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
 
 
 def read(path: Path) -> dict[str, Any]:

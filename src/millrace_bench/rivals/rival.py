@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace.core.files.atomic import replaced_file
 from millrace.core.sizes import parse_size
 from millrace.master.store import MasterStore
 from millrace_bench.benchmarks import data
@@ -97,12 +97,8 @@ def made(path: Path, make: Callable[[Path], None]) -> Path:
     """The file, made first if it is not there; one that was not finished does not count."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(f".{os.getpid()}")
-        try:
-            make(aside)
-            aside.rename(path)
-        finally:
-            aside.unlink(missing_ok=True)
+        with replaced_file(path) as temporary:
+            make(temporary)
     return path
 
 

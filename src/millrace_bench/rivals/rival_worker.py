@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from millrace_bench.benchmarks import data
-from millrace_bench.benchmarks.checksum import RowChecksum
 from millrace_bench.benchmarks.memory import PeakMemory
+from millrace_bench.benchmarks.row_checksum import RowChecksum
 from millrace_bench.rivals.cell import Cell, Found
 from millrace_bench.rivals.engines import ENGINES
 from millrace_bench.rivals.rival import Place, Rival

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from millrace.core.errors import ConfigError
 from millrace.kernels import bitfilter
-
-if TYPE_CHECKING:
-    from millrace.master.store import MasterStore
+from millrace.master.read.readable_store import ReadableStore
 
 Codes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -31,8 +28,8 @@ class FanOut:
     largest: int
 
 
-def fan_out(store: MasterStore) -> FanOut:
-    """Rows per key of a store. Its manifest knows, so nothing is read.
+def fan_out(store: ReadableStore) -> FanOut:
+    """Return how many rows the keys of a store have. Read from its manifest alone.
 
     >>> import tempfile, pyarrow as pa
     >>> from millrace.master.store import MasterStore
@@ -46,14 +43,14 @@ def fan_out(store: MasterStore) -> FanOut:
 
 @dataclass(frozen=True)
 class Matches:
-    """What a stream finds in a master.
+    """How much of a stream matches a master.
 
     Parameters
     ----------
     share
         The share of its tuples that have a match.
     rows
-        Master rows that a tuple meets on average, those without a match counted as 0.
+        Master rows that a tuple matches on average, those without a match counted as 0.
     exact
         Whether every row that could match was considered. If not, both are estimates.
     """
@@ -63,24 +60,24 @@ class Matches:
     exact: bool
 
 
-def matches(store: MasterStore, codes: Codes, shares: Floats | None = None, *, sample: int = 1 << 24) -> Matches:
-    """Which share of a stream has a match, and how many.
+def matches(store: ReadableStore, codes: Codes, shares: Floats | None = None, *, sample: int = 1 << 24) -> Matches:
+    """Return which share of a stream has a match, and how many rows a tuple matches.
 
     Parameters
     ----------
     codes
         Different keys of the stream, such as those of ``StreamStatistics.weighted_keys``; at most 65 536.
     shares
-        What each key stands for; all for the same if not given.
+        Share of the stream that each key represents; the same for all if not given.
     sample
         Without an index, rows of the master that are looked at: all if there are no more, else those of about so many
         rows' pages, drawn by chance (always the same). With an index every key is looked up.
 
     Notes
     -----
-    Where only some rows are looked at, it is chance which of the few frequent keys are met. So every key counts the
-    same then, as if frequent keys had as many rows as others; and ``share`` is ``rows`` divided by the rows of a key of
-    the master on average.
+    Where only some rows are looked at, it is chance which of the few frequent keys are among them. So every key counts
+    the same then, as if frequent keys had as many rows as others; and ``share`` is ``rows`` divided by the mean rows of
+    a key of the master.
 
     Examples
     --------
@@ -103,23 +100,23 @@ def matches(store: MasterStore, codes: Codes, shares: Floats | None = None, *, s
     total = float(weights.sum())
     if total == 0 or store.rows == 0:
         return Matches(0.0, 0.0, True)
-    counts, looked_at = _looked_up(store, codes) if store.indexed else _scanned(store, codes, sample)
+    counts, looked_at = _looked_up(store, codes) if store.manifest.indexed else _scanned(store, codes, sample)
     if looked_at == 1:
         return Matches(float(weights @ (counts > 0)) / total, float(weights @ counts) / total, True)
     rows = float(counts.mean()) / looked_at
     return Matches(min(1.0, rows / fan_out(store).mean), rows, False)
 
 
-def _looked_up(store: MasterStore, codes: Codes) -> tuple[npt.NDArray[np.int64], float]:
-    """Rows of each code, by the index; from codes alone nobody knows the shard."""
+def _looked_up(store: ReadableStore, codes: Codes) -> tuple[npt.NDArray[np.int64], float]:
+    """Return the rows of each code, by the index of every shard: a code alone does not say which shard."""
     counts = np.zeros(len(codes), np.int64)
-    for shard in range(store.shards):
+    for shard in range(len(store.manifest.shards)):
         counts += store.index(shard).ranges_of(np.ascontiguousarray(codes))[1]
     return counts, 1.0
 
 
-def _scanned(store: MasterStore, codes: Codes, sample: int) -> tuple[npt.NDArray[np.int64], float]:
-    """Rows of each code in some pages, and the share of all rows that they have."""
+def _scanned(store: ReadableStore, codes: Codes, sample: int) -> tuple[npt.NDArray[np.int64], float]:
+    """Return the rows of each code in some pages, and the share of all rows that these pages have."""
     order = np.argsort(codes)
     ordered = codes[order]
     bits = np.zeros(bitfilter.filter_words(len(codes)), np.uint64)
@@ -139,8 +136,8 @@ def _scanned(store: MasterStore, codes: Codes, sample: int) -> tuple[npt.NDArray
     return counts, looked_at / store.rows
 
 
-def _pages(store: MasterStore, sample: int) -> list[tuple[int, int, int]]:
-    """Pages as shard, first row and end: all, or as many by chance as have about so many rows, but one at least."""
+def _pages(store: ReadableStore, sample: int) -> list[tuple[int, int, int]]:
+    """Return pages as shard, first row and end: all, or at least one and as many by chance as have so many rows."""
     size = store.manifest.page_rows
     pages = [
         (number, first, min(shard.rows, first + size))

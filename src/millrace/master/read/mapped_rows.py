@@ -1,4 +1,4 @@
-"""The rows of one shard: a mapped Arrow file of which only the values that are asked for are touched.
+"""The rows of one shard: a mapped Arrow file of which only the required values are read.
 
 A record batch of the file is a page. The offsets of every column's buffers in every page are noted once; after that a
 row's value is found by arithmetic and gathered by NumPy, whatever the page.
@@ -75,7 +75,7 @@ class MappedRows:
         self._bases: dict[tuple[int, ...], npt.NDArray[np.int64]] = {}
 
     def _columns(self) -> list[_Column]:
-        """Where every column's values are, page by page; noted at the first use."""
+        """Return where every column's values are, page by page; noted at the first use."""
         if self._layout is None:
             pages = self._reader.num_record_batches
             found = np.full((len(self.schema), 3, pages), -1, np.int64)
@@ -90,11 +90,11 @@ class MappedRows:
         return self._layout
 
     def page(self, number: int) -> pa.RecordBatch:
-        """One page as a record batch, without copying."""
+        """Return one page as a record batch, without copying."""
         return self._reader.get_batch(number)
 
     def gather(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> list[Task]:
-        """Tasks that append the given columns of the given rows to output columns."""
+        """Return tasks that append the given columns of the given rows to output columns."""
         if len(rows) == 0:
             return []
         records = self.records
@@ -107,7 +107,7 @@ class MappedRows:
         return self._gather_columns(columns, rows, outputs)
 
     def _gather_columns(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> list[Task]:
-        """Tasks, one per column, that take values from the Arrow file."""
+        """Return tasks, one per column, that take values from the Arrow file."""
         if not columns:
             return []
         page, inside = np.divmod(rows, self.page_rows)
@@ -129,7 +129,7 @@ class MappedRows:
     def _gather_wide(
         self, columns: Sequence[int], page: Indices, inside: Indices, outputs: Sequence[OutputColumn]
     ) -> None:
-        """Several columns of 8 bytes without nulls, whose outputs lie side by side."""
+        """Gather several columns of 8 bytes without nulls whose outputs lie side by side."""
         layout = self._columns()
         key = tuple(columns)
         if key not in self._bases:
@@ -176,11 +176,11 @@ class MappedRows:
             output.arrow(self._reader.get_batch(int(page[run[0]])).column(column), inside[run])
 
     def longest(self, columns: Sequence[int]) -> int:
-        """No row holds more bytes than this in the strings and binary of these columns."""
+        """Return a length in bytes that no row exceeds in the strings and binary of these columns."""
         return sum(self._longest[self.schema.field(i).name] for i in columns)
 
     def bytes_of(self, columns: Sequence[int], rows: Indices) -> int:
-        """Bytes that strings and binary of these rows hold."""
+        """Return the bytes that strings and binary of these rows hold."""
         page, inside = np.divmod(rows, self.page_rows)
         total = 0
         for column in (self._columns()[i] for i in columns if shape_of(self.schema.field(i).type) == "bytes"):
@@ -190,7 +190,7 @@ class MappedRows:
         return total
 
     def take(self, columns: Sequence[int], rows: Indices) -> list[pa.Array]:
-        """The given columns of the given rows as Arrow arrays."""
+        """Return the given columns of the given rows as Arrow arrays."""
         outputs = [output_column(self.schema.field(i).type, len(rows)) for i in columns]
         for task in self.gather(columns, rows, outputs):
             task()

@@ -22,19 +22,19 @@ _MOST_ROWS = 2**32 - 2
 
 
 def bucket_bits(rows: int) -> int:
-    """Upper bits of a mixed code that name its bucket."""
+    """Return how many upper bits of a mixed code name its bucket."""
     return max(1, (max(1, rows) // _BUCKET_ROWS).bit_length() - 1)
 
 
 @dataclass(frozen=True)
-class Census:
-    """What sorting a shard's codes tells: distinct keys, and rows of the most frequent one."""
+class KeyCounts:
+    """Counts of a shard: distinct keys, and rows of the most frequent one."""
 
     keys: int
     largest_group: int
 
 
-def build_index(codes: npt.NDArray[np.int64], directory: Path | None) -> Census:
+def build_index(codes: npt.NDArray[np.int64], directory: Path | None) -> KeyCounts:
     """Count the keys of a shard and, given a directory, write its index there. Sorts at most 16 M codes at a time."""
     rows = len(codes)
     if directory is not None and rows > _MOST_ROWS:
@@ -68,7 +68,7 @@ def build_index(codes: npt.NDArray[np.int64], directory: Path | None) -> Census:
         for file in (starts, entries):
             if file is not None:
                 file.close()
-    return Census(keys, largest)
+    return KeyCounts(keys, largest)
 
 
 def _open(directory: Path | None, name: str) -> Any:
@@ -82,7 +82,7 @@ def _log2(parts: int) -> int:
 def _share(
     codes: npt.NDArray[np.int64], part: int, parts: int
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
-    """Rows whose mixed codes fall into a part of all numbers, ascending, and the mixed codes."""
+    """Return the rows with mixed codes in a part of all numbers, ascending, and the mixed codes."""
     if parts == 1:
         numbers = np.arange(len(codes), dtype=np.uint32)
     else:
@@ -109,17 +109,17 @@ class ShardIndex:
 
     @staticmethod
     def nbytes_of(rows: int) -> tuple[int, int]:
-        """Lengths of the two files of an index."""
+        """Return the lengths of the two files of an index in bytes."""
         return 4 * ((1 << bucket_bits(rows)) + 1), ENTRY.itemsize * rows
 
     def rows_of(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The first row of each code, or -1."""
+        """Return the first row of each code, or -1."""
         rows = np.empty(len(codes), np.int64)
         kernels.rows_of(self._starts, self._entries, self._shift, codes, rows)
         return rows
 
     def ranges_of(self, codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where the entries of each code begin, and how many rows it has."""
+        """Return where the entries of each code begin, and how many rows it has."""
         firsts, counts = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
         kernels.ranges_of(self._starts, self._entries, self._shift, codes, firsts, counts)
         return firsts, counts
@@ -127,7 +127,7 @@ class ShardIndex:
     def pairs(
         self, codes: npt.NDArray[np.int64], most: int
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Pairs of a place in ``codes`` and a row with that code, in pieces of at most ``most``."""
+        """Yield pairs of a place in ``codes`` and a row with that code, in pieces of at most ``most``."""
         firsts, counts = self.ranges_of(codes)
         there = np.flatnonzero(counts)
         firsts, counts = firsts[there], counts[there]
@@ -152,7 +152,7 @@ class ShardIndex:
         return places[index], rows
 
     def check(self, codes: npt.NDArray[np.int64]) -> bool:
-        """Whether every row of the shard is found under its code. Reads everything."""
+        """Return whether every row of the shard is found under its code. Reads everything."""
         if int(self._starts[-1]) != self.rows or (np.diff(self._starts.astype(np.int64)) < 0).any():
             return False
         numbers = self._entries["row"]

@@ -1,17 +1,14 @@
-"""The wheel: a scan of the key codes that never ends, one load at a time, and starts again when it is through."""
+"""The wheel: an endless scan of the key codes, one load at a time, which begins again after the last row."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from millrace.master.device import Device
-
-if TYPE_CHECKING:
-    from millrace.master.store import MasterStore
+from millrace.master.read.readable_store import ReadableStore
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class Load:
     codes: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64] | None = None
     whole: bool = True
-    """Whether a key that has rows here has none elsewhere, as far as whoever made the load can tell."""
+    """Whether a key that has rows here surely has none elsewhere."""
 
     @property
     def page_count(self) -> int:
@@ -34,18 +31,18 @@ class Load:
         return 1
 
     def rows_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Numbers of the rows at these places of the load."""
+        """Return the numbers of the rows at these places of the load."""
         return self.first + positions.astype(np.int64) if self.rows is None else self.rows[positions]
 
 
 class Wheel:
     """A cyclic scan over all shards of a store.
 
-    ``turned`` counts the rows that have passed since the wheel was made and never goes back. Who starts waiting at
-    ``turned == t`` has met every row of the master once ``turned == t + rows``, wherever the wheel stood.
+    ``turned`` counts the rows that have passed since the wheel was made and never goes back. A tuple that enters at
+    ``turned == t`` has met every row of the master once ``turned == t + rows``, wherever the wheel was.
     """
 
-    def __init__(self, store: MasterStore, device: Device) -> None:
+    def __init__(self, store: ReadableStore, device: Device) -> None:
         self._store = store
         self._device = device
         self.rows = store.rows
@@ -68,7 +65,7 @@ class Wheel:
         self.turned = turned
 
     def next_load(self, most: int) -> Load:
-        """The next at most ``most`` rows. Never crosses from one shard to another or past the end."""
+        """Return the next at most ``most`` rows, which never cross from one shard to another or past the end."""
         position = self.position
         shard = int(np.searchsorted(self._starts, position, side="right")) - 1
         first = position - int(self._starts[shard])

@@ -1,4 +1,4 @@
-"""Writing a store: rows go to their shards, shards to pages."""
+"""How a store is written: rows go to their shards, shards to pages."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from millrace.core.errors import ConfigError, SchemaError, StoreError
-from millrace.master.manifest import FileEntry, Manifest, ShardEntry
+from millrace.core.files.atomic import replaced_file, take_name
+from millrace.master.manifest import Manifest, ShardEntry
+from millrace.master.read.readable_store import ReadableStore
 from millrace.master.read.record_file import FILE as RECORDS
-from millrace.master.read.record_file import Layout, write_records
+from millrace.master.read.record_file import write_records
 from millrace.master.read.shard_index import ENTRIES, STARTS, build_index
-from millrace.master.store import MasterStore, checksum, map_codes
-from millrace.master.write.staging_directory import Building
+from millrace.master.record_layout import RecordLayout
+from millrace.master.store_files import FileEntry, map_codes
+from millrace.master.write.staging_directory import StagingDirectory
 from millrace.rows.columns import bytes_pieces, plain_batch, plain_schema, shape_of
 from millrace.rows.key_codes import KeyCoder
 from millrace.rows.sharding import by_shard
@@ -40,18 +42,18 @@ def build_store(
     overwrite: bool,
     progress: Callable[[int], None] | None,
 ) -> None:
-    """See :meth:`MasterStore.build`."""
+    """Write a store; see :meth:`MasterStore.build`."""
     for option, value in (("shards", shards), ("page_rows", page_rows)):
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f"{option}: expected a whole number of at least 1; got {value!r}")
     schema, batches = _open_source(source)
-    given = chosen(schema, key, columns)
+    given = store_schema(schema, key, columns)
     schema = plain_schema(given)
     coder = KeyCoder([schema.field(name).type for name in key], key)
     writers: list[ShardWriter] = []
-    with Building(path, overwrite) as building:
+    with StagingDirectory(path, overwrite) as staging:
         try:
-            writers = [ShardWriter(building.directory, f"shard-{i:04d}", schema, page_rows) for i in range(shards)]
+            writers = [ShardWriter(staging.directory, f"shard-{i:04d}", schema, page_rows) for i in range(shards)]
             null_keys = _distribute(batches, given, key, coder, writers, progress)
             entries = [writer.close(index, records) for writer in writers]
         finally:
@@ -60,12 +62,14 @@ def build_store(
         longest = {n: max(writer.longest[n] for writer in writers) for n in writers[0].longest}
         nulls = {n: sum(writer.nulls[n] for writer in writers) for n in writers[0].nulls}
         snapshot = uuid.uuid4().hex
-        Manifest(schema, key, page_rows, null_keys, snapshot, longest, nulls, entries).write(building.directory)
-        building.commit()
+        Manifest(schema, key, page_rows, null_keys, snapshot, longest, nulls, entries).write(staging.directory)
+        staging.commit()
 
 
 def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and the batches of whatever a caller may have."""
+    """Return the schema and the batches of a source of any kind."""
+    import pyarrow.dataset as ds  # opening a store does not need it, and it takes time to load
+
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if not path.exists():
@@ -101,8 +105,8 @@ def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     return first.schema, chained()
 
 
-def chosen(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) -> pa.Schema:
-    """The columns of the store: the key first, then the others in their order."""
+def store_schema(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) -> pa.Schema:
+    """Return the columns of the store: the key first, then the others in their order."""
     if not key or len(set(key)) != len(key) or not all(isinstance(name, str) for name in key):
         raise SchemaError(f"key: expected one column or several different ones; got {key!r}")
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
@@ -146,7 +150,7 @@ def _distribute(
 
 
 def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The store's columns of a batch, or an error that names the one that is not as in the first batch."""
+    """Return the store's columns of a batch; raise an error that names a column not as in the first batch."""
     if not isinstance(batch, pa.RecordBatch):
         raise SchemaError(f"source: expected record batches; got {type(batch).__name__}")
     arrays = []
@@ -207,10 +211,10 @@ class ShardWriter:
         self._sink.close()
         self._codes.close()
         directory = self._building / self._name
-        census = build_index(map_codes(directory / "codes.i64", self.rows), directory if index else None)
+        counts = build_index(map_codes(directory / "codes.i64", self.rows), directory if index else None)
         files = ["codes.i64", "rows.arrow", *((STARTS, ENTRIES) if index else ())]
-        codes, data, *indexes = (flushed_entry(self._building, f"{self._name}/{file}") for file in files)
-        entry = ShardEntry(self.rows, census.keys, census.largest_group, self.data_bytes, codes, data, tuple(indexes))
+        codes, data, *indexes = (FileEntry.of(self._building, f"{self._name}/{file}") for file in files)
+        entry = ShardEntry(self.rows, counts.keys, counts.largest_group, self.data_bytes, codes, data, tuple(indexes))
         if index and records:
             return with_records(entry, self._building, self._schema, self.longest, self.nulls)
         return entry
@@ -227,27 +231,22 @@ class ShardWriter:
 def with_records(
     shard: ShardEntry, directory: Path, schema: pa.Schema, longest: Mapping[str, int], nulls: Mapping[str, int]
 ) -> ShardEntry:
-    """Write a shard's rows each in one piece too, if any of the columns can be; the entry that knows of it."""
-    layout = Layout.of(schema, longest, nulls)
+    """Write a shard's rows each in one piece too, if any column can be; return the entry with that file."""
+    layout = RecordLayout.of(schema, longest, nulls)
     if layout is None or not shard.rows:
         return shard
     name = f"{shard.data.path.rsplit('/', 1)[0]}/{RECORDS}"
-    with (
-        tempfile.TemporaryDirectory(dir=directory) as aside,
-        pa.memory_map(str(directory / shard.data.path)) as file,
-    ):
+    with replaced_file(directory / name) as temporary, pa.memory_map(str(directory / shard.data.path)) as file:
         reader = pa.ipc.open_file(file)
-        write_records((reader.get_batch(i) for i in range(reader.num_record_batches)), layout, Path(aside, RECORDS))
-        os.replace(Path(aside, RECORDS), directory / name)
-    return replace(shard, records=flushed_entry(directory, name), layout=layout)
+        write_records((reader.get_batch(i) for i in range(reader.num_record_batches)), layout, temporary)
+    return replace(shard, records=FileEntry.of(directory, name), layout=layout)
 
 
-def add_index(path: Path, records: bool) -> None:
-    """Give a store the index and the records that it has not got, and count its nulls.
+def write_index(path: Path, store: ReadableStore, records: bool) -> None:
+    """Write the index and the records that the store at a path lacks, and count its nulls.
 
     Readers see the store as it was or with all of it. Files that are there may be mapped by others and stay.
     """
-    store = MasterStore.open(path)
     manifest = store.manifest
     nulls = dict.fromkeys(manifest.schema.names, 0)
     for number, shard in enumerate(manifest.shards):
@@ -267,21 +266,10 @@ def _with_index(shard: ShardEntry, path: Path) -> ShardEntry:
     with tempfile.TemporaryDirectory(dir=path / name) as aside:
         build_index(map_codes(path / shard.codes.path, shard.rows), Path(aside))
         for file in (STARTS, ENTRIES):
-            os.replace(Path(aside, file), path / name / file)
-    return replace(shard, index=tuple(flushed_entry(path, f"{name}/{file}") for file in (STARTS, ENTRIES)))
+            take_name(Path(aside, file), path / name / file)
+    return replace(shard, index=tuple(FileEntry.of(path, f"{name}/{file}") for file in (STARTS, ENTRIES)))
 
 
 def _count_nulls(page: pa.RecordBatch, nulls: dict[str, int]) -> None:
     for name, column in zip(page.schema.names, page.columns, strict=True):
         nulls[name] += column.null_count
-
-
-def flushed_entry(directory: Path, name: str) -> FileEntry:
-    """A file that is complete: flush it to the disk and describe it."""
-    path = directory / name
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    return FileEntry(name, path.stat().st_size, checksum(path))

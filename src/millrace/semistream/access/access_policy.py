@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from millrace.core.errors import StateError
 from millrace.master.read.wheel import Load, Wheel
 from millrace.rows.arena import Slots
-from millrace.rows.code_filter import Met
+from millrace.rows.code_filter import FoundCodes
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
 from millrace.semistream.context import JoinContext
@@ -54,7 +54,7 @@ class Access(ABC):
     def loads(self) -> Iterator[Load]:
         """The master rows of the next step."""
 
-    def on_match(self, load: Load, met: Met) -> None:
+    def on_match(self, load: Load, met: FoundCodes) -> None:
         """Master rows of a load that matched waiting tuples."""
 
     @abstractmethod

@@ -32,7 +32,7 @@ import numpy as np
 from millrace.core.errors import ConfigError
 from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
-from millrace.rows.code_filter import Met
+from millrace.rows.code_filter import FoundCodes
 from millrace.rows.keyed_rows import Codes
 from millrace.semistream.access.access_policy import Access
 from millrace.semistream.access.numbered_pages import Counts, PageLoad, PageNumbers, Pages
@@ -103,7 +103,7 @@ class Oldest(Access):
             if len(slots):
                 yield slots
 
-    def on_match(self, load: Load, met: Met) -> None:
+    def on_match(self, load: Load, met: FoundCodes) -> None:
         if self.context.single and not self.context.store.coder.exact:
             self._settled.append(load.codes[met.positions])  # perhaps of other keys, but there is no other row
         if isinstance(load, PageLoad):

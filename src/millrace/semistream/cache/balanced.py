@@ -38,11 +38,11 @@ from millrace.kernels import groups as group_kernels
 from millrace.kernels import multimap
 from millrace.kernels.groups import COLLECTING, EMPTY
 from millrace.master.read.wheel import Load
-from millrace.rows import keyed_rows_file as keepsake
+from millrace.rows import keyed_rows_file
 from millrace.rows.arena import Slots
-from millrace.rows.code_filter import Met
+from millrace.rows.code_filter import FoundCodes
 from millrace.rows.keyed_rows import Codes, KeyedRows
-from millrace.rows.keyed_rows_file import Place
+from millrace.rows.keyed_rows_file import PathOrBuffer
 from millrace.semistream.access.access_policy import Access
 from millrace.semistream.cache.cache_policy import Cache
 from millrace.semistream.cache.collected_groups import MARKS, TICKS, CollectedGroups
@@ -151,7 +151,7 @@ class BalancedCache(Cache):
             self._remember_absent()
         self._migration.begin_step()
 
-    def on_match(self, load: Load, met: Met) -> None:
+    def on_match(self, load: Load, met: FoundCodes) -> None:
         self._migration.on_match(load, met)
 
     def on_load(self, load: Load) -> None:
@@ -168,7 +168,7 @@ class BalancedCache(Cache):
         self.groups.discard(self.groups.heads)
         self.rows.clear()
 
-    def keep(self, path: Place, identity: str) -> bool:
+    def keep(self, path: PathOrBuffer, identity: str) -> bool:
         if not self.rows.keepable:
             return False
         self.groups.copy_noted()
@@ -177,7 +177,7 @@ class BalancedCache(Cache):
         self._migration.settle()
         heads = self.groups.heads
         self.groups.discard(heads[self.rows.marks["state"][heads] & COLLECTING > 0])
-        keepsake.write(
+        keyed_rows_file.write_rows(
             path,
             self.rows,
             f"{identity} {self.inequality.factor}",
@@ -188,10 +188,10 @@ class BalancedCache(Cache):
         )
         return True
 
-    def recall(self, path: Place, identity: str) -> bool:
+    def recall(self, path: PathOrBuffer, identity: str) -> bool:
         if not self.rows.keepable or self.whole or len(self.rows):
             return False
-        facts = keepsake.read(path, self.rows, f"{identity} {self.inequality.factor}")
+        facts = keyed_rows_file.read_rows(path, self.rows, f"{identity} {self.inequality.factor}")
         if facts is None:
             return False
         self.groups.recalled(facts["complete_keys"], facts["turned"])

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from millrace.kernels.groups import MISS
 from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
-from millrace.rows.code_filter import Met
+from millrace.rows.code_filter import FoundCodes
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes, KeyedRows
-from millrace.rows.keyed_rows_file import Place
+from millrace.rows.keyed_rows_file import PathOrBuffer
 from millrace.semistream.access.access_policy import Access
 from millrace.semistream.context import JoinContext
 
@@ -53,7 +53,7 @@ class Cache(ABC):
     def begin_step(self) -> None:
         """A step begins."""
 
-    def on_match(self, load: Load, met: Met) -> None:
+    def on_match(self, load: Load, met: FoundCodes) -> None:
         """Master rows that matched waiting tuples."""
 
     def on_load(self, load: Load) -> None:
@@ -68,11 +68,11 @@ class Cache(ABC):
     def give_way(self) -> None:
         """Give back all memory that can be given back: not one tuple can wait beside the cache."""
 
-    def keep(self, path: Place, identity: str) -> bool:
+    def keep(self, path: PathOrBuffer, identity: str) -> bool:
         """Write what has been learned to a file; False if there is nothing that can be kept."""
         return False
 
-    def recall(self, path: Place, identity: str) -> bool:
+    def recall(self, path: PathOrBuffer, identity: str) -> bool:
         """Take over what an earlier cache with the same identity has kept; False if that cannot be trusted."""
         return False
 

@@ -18,7 +18,7 @@ from millrace.kernels import multimap
 from millrace.kernels.groups import COLLECTING, EMPTY
 from millrace.master.read.wheel import Load, Wheel
 from millrace.rows.arena import Arena, Slots
-from millrace.rows.code_filter import LEAST_MATCHES, Sieve
+from millrace.rows.code_filter import LEAST_MATCHES, CodeFilter
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes, KeyedRows
 from millrace.semistream.cache.cache_policy import note_rows, row_mark
@@ -44,7 +44,7 @@ class CollectedGroups:
         schema = pa.schema([context.store.schema.field(i) for i in context.columns])
         self.rows = KeyedRows("cache", schema, context.budget, context.space, {**MARKS, **row_mark(context)})
         matches = LEAST_MATCHES if context.single else context.matches
-        self._filter = Sieve("switching", self.rows, context.budget, context.lanes, matches)
+        self._filter = CodeFilter("switching", self.rows, context.budget, context.lanes, matches)
         self.whole = False
         """Whether every row of the master is here."""
         self.complete_keys = 0

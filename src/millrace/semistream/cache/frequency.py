@@ -26,11 +26,11 @@ from millrace.core.errors import ConfigError
 from millrace.kernels import groups, multimap
 from millrace.kernels.radix_sort import least_of
 from millrace.master.read.wheel import Load
-from millrace.rows import keyed_rows_file as keepsake
+from millrace.rows import keyed_rows_file
 from millrace.rows.arena import Arena, Slots
-from millrace.rows.code_filter import Met
+from millrace.rows.code_filter import FoundCodes
 from millrace.rows.keyed_rows import Codes, KeyedRows
-from millrace.rows.keyed_rows_file import Place
+from millrace.rows.keyed_rows_file import PathOrBuffer
 from millrace.semistream.access.access_policy import Access
 from millrace.semistream.cache.cache_policy import Cache, note_rows, row_mark
 from millrace.semistream.context import JoinContext
@@ -92,7 +92,7 @@ class FrequencyCache(Cache):
     def begin_cycle(self, cycle: int) -> None:
         self.rows.marks["hits"][: int(self.rows.map.state[multimap.HIGH])] >>= 1
 
-    def on_match(self, load: Load, met: Met) -> None:
+    def on_match(self, load: Load, met: FoundCodes) -> None:
         if not load.whole:
             return
         tuples = self.context.room.rows.map.slots["count"][met.newest]
@@ -117,16 +117,16 @@ class FrequencyCache(Cache):
     def give_way(self) -> None:
         self.rows.clear()
 
-    def keep(self, path: Place, identity: str) -> bool:
+    def keep(self, path: PathOrBuffer, identity: str) -> bool:
         if not self.rows.keepable:
             return False
-        keepsake.write(path, self.rows, identity, self._learned())
+        keyed_rows_file.write_rows(path, self.rows, identity, self._learned())
         return True
 
-    def recall(self, path: Place, identity: str) -> bool:
+    def recall(self, path: PathOrBuffer, identity: str) -> bool:
         if not self.rows.keepable or len(self.rows):
             return False
-        facts = keepsake.read(path, self.rows, identity)
+        facts = keyed_rows_file.read_rows(path, self.rows, identity)
         if facts is None:
             return False
         self._learn(facts)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.master.read.wheel import Load
-from millrace.rows.code_filter import Met
+from millrace.rows.code_filter import FoundCodes
 from millrace.rows.keyed_rows import Codes
 from millrace.semistream.cache.collected_groups import CollectedGroups
 from millrace.semistream.cache.inequality import CacheInequality
@@ -37,7 +37,7 @@ class Migration(ABC):
     def begin_step(self) -> None:
         """A step begins."""
 
-    def on_match(self, load: Load, met: Met) -> None:
+    def on_match(self, load: Load, met: FoundCodes) -> None:
         """Master rows that matched waiting tuples."""
 
     def on_load(self, load: Load) -> None:

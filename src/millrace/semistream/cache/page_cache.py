@@ -17,7 +17,7 @@ from millrace.core.errors import ConfigError
 from millrace.kernels import groups
 from millrace.master.read.wheel import Load
 from millrace.rows.arena import Arena, Slots
-from millrace.rows.code_filter import Met
+from millrace.rows.code_filter import FoundCodes
 from millrace.rows.keyed_rows import Codes, KeyedRows
 from millrace.semistream.access.access_policy import Access
 from millrace.semistream.access.numbered_pages import Counts, PageLoad, PageNumbers
@@ -67,7 +67,7 @@ class PageCache(Cache):
         self.scores[places] = self.scored(self.scores[places], uses)
         return found
 
-    def on_match(self, load: Load, met: Met) -> None:
+    def on_match(self, load: Load, met: FoundCodes) -> None:
         if isinstance(load, PageLoad):
             tuples = self.context.room.rows.map.slots["count"][met.newest]
             served = np.bincount(load.page_at(met.positions), tuples, len(load.pages)).astype(np.int64)

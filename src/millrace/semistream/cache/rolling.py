@@ -22,7 +22,7 @@ import numpy.typing as npt
 from millrace.kernels.groups import COLLECTING, frequent
 from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
-from millrace.rows.code_filter import Met
+from millrace.rows.code_filter import FoundCodes
 from millrace.rows.keyed_rows import Codes
 from millrace.semistream.cache.collected_groups import CollectedGroups
 from millrace.semistream.cache.inequality import CacheInequality
@@ -75,7 +75,7 @@ class Rolling(Migration):
         tuples = self.context.room.rows.counts(groups.rows.map.code[heads])
         return self.inequality.worthwhile(tuples, groups.group_rows(heads))
 
-    def on_match(self, load: Load, met: Met) -> None:
+    def on_match(self, load: Load, met: FoundCodes) -> None:
         if not self.context.single:
             return
         found = np.empty(len(met.newest), np.int32)

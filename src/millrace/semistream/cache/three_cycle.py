@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from millrace.kernels.groups import COLLECTING, add_one
 from millrace.master.read.wheel import Load
-from millrace.rows.code_filter import Sieve
+from millrace.rows.code_filter import CodeFilter
 from millrace.rows.keyed_rows import Codes, KeyedRows
 from millrace.semistream.cache.collected_groups import CollectedGroups
 from millrace.semistream.cache.inequality import CacheInequality
@@ -46,7 +46,7 @@ class ThreeCycle(Migration):
         context = self.context
         nothing = pa.schema([])
         self._watch = KeyedRows("switching", nothing, context.budget, context.space, _MARKS)
-        self._sieve = Sieve("switching", self._watch, context.budget, context.lanes, context.matches)
+        self._filter = CodeFilter("switching", self._watch, context.budget, context.lanes, context.matches)
         self._marked: Codes = np.empty(0, np.int64)
         self._counted: dict[int, int] = {}
         self._role = ""
@@ -77,7 +77,7 @@ class ThreeCycle(Migration):
         slots, _ = watch.insert_codes(codes)
         watch.marks["rows"][slots] = 0
         watch.marks["tuples"][slots] = 0
-        self._sieve.refresh(codes)
+        self._filter.refresh(codes)
 
     def _mark(self) -> None:
         watch = self._watch
@@ -108,7 +108,7 @@ class ThreeCycle(Migration):
 
     def on_load(self, load: Load) -> None:
         if self._role == "incrementing":
-            for met in self._sieve.search(load.codes):
+            for met in self._filter.search(load.codes):
                 add_one(self._watch.marks["rows"], met.newest)
         elif self._role == "switching":
             for _ in self.groups.collect(load, self.collecting):

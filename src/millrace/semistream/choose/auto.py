@@ -20,15 +20,16 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.core.errors import BudgetTooSmallError
-from millrace.cost.engine import Prediction, predict
+from millrace.cost.engine import predict
 from millrace.cost.frequencies import Frequencies
+from millrace.cost.prediction import Prediction
 from millrace.master.store import MasterStore
 from millrace.rows.keyed_rows import Codes
 from millrace.rows.stream_statistics import LEAST_BYTES, StreamStatistics
 from millrace.semistream.arguments import JoinArguments
 from millrace.semistream.binding import Binding
 from millrace.semistream.choose.choice import choose
-from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.choose.join_workload import workload_of
 from millrace.semistream.choose.unit_costs import assumed
 from millrace.semistream.sizing.least_memory import least_bytes
 
@@ -179,9 +180,9 @@ def _on_the_wheel(
     if arguments.memory < least_bytes(cached, binding):
         return {}
     disk, costs, _ = assumed(arguments.store, arguments.device)
-    situation = situation_of(cached, binding, frequencies, disk=disk, costs=costs, batch=batch)
+    workload = workload_of(cached, binding, frequencies, disk=disk, costs=costs, batch=batch)
     try:
-        return {name: predict(situation, name, memory) for name in _WHEEL}
+        return {name: predict(workload, name, memory) for name in _WHEEL}
     except BudgetTooSmallError:
         return {}
 

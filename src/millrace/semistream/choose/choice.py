@@ -17,17 +17,19 @@ from millrace.core.errors import BudgetTooSmallError, ConfigError, OutOfReachErr
 from millrace.core.sizes import format_size, parse_size
 from millrace.core.spec import On
 from millrace.cost import tuner
-from millrace.cost.engine import PREDICTED, Prediction, Situation
+from millrace.cost.engine import PREDICTED
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import MeasuredCosts
+from millrace.cost.prediction import Prediction
 from millrace.cost.symbols import Disk, UnitCosts
+from millrace.cost.workload import Workload
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.rows.columns import plain_schema
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.arguments import JoinArguments
 from millrace.semistream.binding import bind
-from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.choose.join_workload import workload_of
 from millrace.semistream.choose.validate import check_algorithms, check_given, check_goal, check_master
 
 _STREAM = (("sid", pa.int64()), ("quantity", pa.int32()), ("price", pa.float32()))
@@ -153,7 +155,7 @@ def choose(
     nbytes = None if memory is None else parse_size(memory, of=master.nbytes)
     on = list(master.key) if on is None else on
     stream = _stream_like(master) if stream is None else stream
-    found: dict[str, tuple[Prediction, Situation]] = {}
+    found: dict[str, tuple[Prediction, Workload]] = {}
     refused: dict[str, str] = {}
     impossible: list[OutOfReachError | BudgetTooSmallError] = []
     for name in algorithms:
@@ -162,12 +164,12 @@ def choose(
                 master, on, how, algorithm=name, columns=columns, suffix=suffix, device=device, options={}
             )
             binding = bind(arguments, plain_schema(stream))
-            situation = situation_of(arguments, binding, frequencies, disk=disk, costs=costs, batch=batch)
+            workload = workload_of(arguments, binding, frequencies, disk=disk, costs=costs, batch=batch)
             if nbytes is not None:
-                found[name] = tuner.for_memory(situation, name, nbytes), situation
+                found[name] = tuner.for_memory(workload, name, nbytes), workload
             else:
                 assert rate is not None
-                found[name] = tuner.for_rate(situation, name, float(rate)), situation
+                found[name] = tuner.for_rate(workload, name, float(rate)), workload
         except (OutOfReachError, BudgetTooSmallError) as error:
             impossible.append(error)
             refused[name] = str(error)
@@ -175,7 +177,7 @@ def choose(
             refused[name] = str(error).removeprefix(f"{name}: ")
     if not found:
         raise _nearest(impossible, refused)
-    best, situation = (
+    best, workload = (
         max(found.values(), key=lambda pair: pair[0].rate)
         if rate is None
         else min(found.values(), key=lambda pair: pair[0].memory)
@@ -183,7 +185,7 @@ def choose(
     candidates = [Candidate(name, None, why) for name, why in refused.items()]
     for name, (prediction, _) in found.items():
         candidates.append(Candidate(name, prediction, _why_not(prediction, best, by_rate=rate is None)))
-    return Choice(best, tuner.flat_region(situation, best), tuple(candidates))
+    return Choice(best, tuner.flat_region(workload, best), tuple(candidates))
 
 
 def _nearest(

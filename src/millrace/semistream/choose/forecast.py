@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millrace.core.errors import ConfigError
-from millrace.cost.engine import PREDICTED, Prediction, predict
+from millrace.cost.engine import PREDICTED, predict
 from millrace.cost.frequencies import Frequencies
+from millrace.cost.prediction import Prediction
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.arguments import JoinArguments
 from millrace.semistream.binding import Binding
 from millrace.semistream.choose.auto import ASSUMED_SKEW, Auto
 from millrace.semistream.choose.choice import Candidate, choose
-from millrace.semistream.choose.situation import situation_of
+from millrace.semistream.choose.join_workload import workload_of
 from millrace.semistream.choose.unit_costs import Assumed, assumed
 
 
@@ -85,7 +86,7 @@ def _own(join: Running, frequencies: Frequencies, machine: Assumed) -> tuple[Pre
     if name not in PREDICTED or ALGORITHMS[name] is not algorithm:
         return None, f"{name} has no model"
     given = {option: value for option, value in join.arguments.options.items() if option in ("cache_share", "l")}
-    situation = situation_of(
+    workload = workload_of(
         join.arguments,
         join.binding,
         frequencies,
@@ -94,7 +95,7 @@ def _own(join: Running, frequencies: Frequencies, machine: Assumed) -> tuple[Pre
         tuple_bytes=join.tuple_bytes,
     )
     try:
-        return predict(situation, name, _memory(join), b=join.b, **given), ""
+        return predict(workload, name, _memory(join), b=join.b, **given), ""
     except ConfigError as error:
         return None, str(error)
 

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from millrace.core.files.atomic import write_file
 from millrace.cost.measured import Calibration, MeasuredCosts
 from millrace.cost.symbols import Disk
 from millrace.master.store import MasterStore
@@ -62,11 +63,6 @@ def _read(path: Path) -> Calibration | None:
 def remember(path: Path, found: Calibration) -> None:
     """Write unit costs to a file; a directory that cannot be written to means that it is measured again next time."""
     plain = {"costs": found.costs.to_plain(), "page": found.disk.seek, "spread": found.spread}
-    mine = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            mine.write_text(json.dumps(plain, indent=1) + "\n")
-            mine.replace(path)
-        finally:
-            mine.unlink(missing_ok=True)
+        write_file(path, json.dumps(plain, indent=1).encode() + b"\n", durable=False)

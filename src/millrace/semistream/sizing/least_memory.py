@@ -12,7 +12,7 @@ from millrace.core.sizes import format_size
 from millrace.core.spec import On
 from millrace.cost.plan import LEAST_PAIRS, LOAD_ROW_BYTES, PAIR_BYTES, plan
 from millrace.master.store import MasterStore
-from millrace.rows.code_filter import LEAST_MATCHES, Sieve
+from millrace.rows.code_filter import LEAST_MATCHES, CodeFilter
 from millrace.rows.columns import plain_schema
 from millrace.semistream.arguments import JOIN_ARGUMENTS, JoinArguments
 from millrace.semistream.binding import Binding, bind
@@ -73,7 +73,7 @@ def _start_bytes(arguments: JoinArguments, b: int | None, memory: int) -> int:
 
 
 def _filter_bytes(arguments: JoinArguments, matches: int) -> int:
-    return Sieve.least_bytes(arguments.lanes, matches)
+    return CodeFilter.least_bytes(arguments.lanes, matches)
 
 
 def _room_bytes(arguments: JoinArguments, binding: Binding | None) -> int:

@@ -32,7 +32,7 @@ from millrace.master.read.mapped_rows import MappedRows
 from millrace.master.read.wheel import Load
 from millrace.master.store import MasterStore
 from millrace.rows.arena import Slots
-from millrace.rows.code_filter import Met
+from millrace.rows.code_filter import FoundCodes
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
 from millrace.semistream.conditions.condition import Condition, Edge, ends_meet
@@ -175,12 +175,12 @@ class OpenRoom(WaitingRoom):
 
     # meeting master rows
 
-    def meet(self, load: Load) -> Iterator[Met]:
+    def meet(self, load: Load) -> Iterator[FoundCodes]:
         """Yield all rows of a load, some at a time: any of them may match."""
         for first in range(0, len(load.codes), self._block):
-            yield Met(np.arange(first, min(first + self._block, len(load.codes)), dtype=np.int32), _NO_SLOTS)
+            yield FoundCodes(np.arange(first, min(first + self._block, len(load.codes)), dtype=np.int32), _NO_SLOTS)
 
-    def pairs(self, load: Load, met: Met) -> Iterator[tuple[Slots, Indices]]:
+    def pairs(self, load: Load, met: FoundCodes) -> Iterator[tuple[Slots, Indices]]:
         """Yield pairs of a waiting tuple and a row of the load that may match, in pieces of bounded size."""
         self._forget_who_left()
         starts, stops = self._ranges(self._store.mapped(load.shard), load.rows_at(met.positions))

@@ -28,7 +28,7 @@ from millrace.core.space import Space
 from millrace.kernels import groups, multimap
 from millrace.master.read.wheel import Load
 from millrace.rows.arena import Arena, Slots
-from millrace.rows.code_filter import Met, Sieve
+from millrace.rows.code_filter import CodeFilter, FoundCodes
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes, KeyedRows
 
@@ -106,7 +106,7 @@ class WaitingRoom:
         self._entries = 0
         self._cycle_rows = cycle_rows
         self._queue = budget.reserve("queue")
-        self._sieve = Sieve("filter", self.rows, budget, lanes, matches)
+        self._filter = CodeFilter("filter", self.rows, budget, lanes, matches)
         self._slots = np.empty(pairs, np.int32)
         self._index = np.empty(pairs, np.int32)
 
@@ -155,7 +155,7 @@ class WaitingRoom:
         self._entries += len(slots)
         groups.set_all(self.rows.marks["entered"], slots, chunk.tag)
         self.rows.marks["tally"][slots] = 0
-        self._sieve.watch(codes)
+        self._filter.watch(codes)
         return counts
 
     def newest_chunk_size(self, turned: int) -> int:
@@ -164,15 +164,15 @@ class WaitingRoom:
 
     # meeting master rows
 
-    def meet(self, load: Load) -> Iterator[Met]:
+    def meet(self, load: Load) -> Iterator[FoundCodes]:
         """Yield the rows of a load for whose codes tuples wait, in pieces of bounded size."""
         if not len(self):
             return
-        if self._sieve.stale(len(self)):
-            self._sieve.refresh(self.rows.map.code[self.rows.live()])
-        yield from self._sieve.search(load.codes)
+        if self._filter.stale(len(self)):
+            self._filter.refresh(self.rows.map.code[self.rows.live()])
+        yield from self._filter.search(load.codes)
 
-    def pairs(self, load: Load, met: Met) -> Iterator[tuple[Slots, Indices]]:
+    def pairs(self, load: Load, met: FoundCodes) -> Iterator[tuple[Slots, Indices]]:
         """Yield pairs of a waiting tuple's slot and a master row's position in the load, in pieces of bounded size.
 
         Each pair adds one to the tuple's tally of master rows with its code.
@@ -294,4 +294,4 @@ class WaitingRoom:
         starts = [chunk.start for chunk in self.chunks]
         assert starts == sorted(set(starts)), "chunks are out of order"
         codes = self.rows.map.code[self.rows.live()]
-        assert self._sieve.lets_through(codes), "the filter hides a waiting tuple"
+        assert self._filter.lets_through(codes), "the filter hides a waiting tuple"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from millrace.core.errors import ConfigError
-from millrace.cost.engine import Situation
 from millrace.cost.frequencies import Frequencies
 from millrace.cost.measured import MeasuredCosts
 from millrace.cost.symbols import Disk, UnitCosts
+from millrace.cost.workload import Workload
 from millrace.semistream.arguments import JoinArguments
 from millrace.semistream.binding import Binding
 from millrace.semistream.sizing.row_sizes import cached_row_bytes, waiting_tuple_bytes
 
 
-def situation_of(
+def workload_of(
     arguments: JoinArguments,
     binding: Binding,
     frequencies: Frequencies,
@@ -21,8 +21,8 @@ def situation_of(
     costs: UnitCosts | MeasuredCosts | None = None,
     batch: int = 10_000,
     tuple_bytes: float | None = None,
-) -> Situation:
-    """Return the situation of a join: sizes as it charges them, its modelled disk unless another is given.
+) -> Workload:
+    """Return the workload of a join: sizes as it charges them, its modelled disk unless another is given.
 
     ``tuple_bytes`` is what a waiting tuple takes, where that was seen; by default what it takes without strings.
     """
@@ -33,7 +33,7 @@ def situation_of(
             raise ConfigError("disk: the join's device models none; give one, for example as measured")
         disk = Disk(model.seek, model.bandwidth)
     rows_per_key = 1.0 if store.unique else store.rows / max(1, store.manifest.keys)
-    return Situation(
+    return Workload(
         rows=store.rows,
         read_bytes=8.0 if device.reads == "columns" else store.row_bytes,
         tuple_bytes=waiting_tuple_bytes(arguments, binding) if tuple_bytes is None else tuple_bytes,

@@ -36,7 +36,7 @@ _NORMAL, _INTERVALS, _FILLER, _UNIQUE, _STOCK, _WEATHER = range(30, 36)
 def zipf_values(
     count: int, skew: float, *, low: int = 1, high: int = 999, shuffle: int | None = None, seed: int = 0
 ) -> Values:
-    """Values from ``low`` to ``high`` with Zipf frequencies; ``low`` is the most frequent (figure 10: skew 1 to 5).
+    """Draw values from ``low``, the most frequent, to ``high`` with Zipf frequencies (figure 10: skew 1 to 5).
 
     ``shuffle`` is the seed of a permutation that spreads the frequent values; inputs with the same one agree on which
     values are frequent.
@@ -51,7 +51,7 @@ def zipf_values(
 
 
 def normal_values(count: int, mean: float = 500.0, variance: float = 50.0, *, seed: int = 0) -> Values:
-    """Values with a normal distribution, rounded to whole numbers, as equality needs.
+    """Draw values with a normal distribution, rounded to whole numbers, as equality needs.
 
     The first input of figures 11 and 12 has mean 500 and variance 50; the second mean ``500 + x``, or variance
     ``50 + x``.
@@ -63,7 +63,7 @@ def normal_values(count: int, mean: float = 500.0, variance: float = 50.0, *, se
 
 
 def partially_sorted(values: npt.NDArray[Any], intervals: int, *, seed: int = 0) -> npt.NDArray[Any]:
-    """The values sorted, cut into ``intervals`` of equal length, and those put in random order (figure 14).
+    """Sort values, cut them into ``intervals`` of equal length, and put those in random order (figure 14).
 
     >>> partially_sorted(np.array([4, 1, 3, 2]), 1).tolist()
     [1, 2, 3, 4]
@@ -83,7 +83,9 @@ def drifting_normal(
     times: npt.ArrayLike | None = None,
     seed: int = 0,
 ) -> Values:
-    """Values whose mean moves up by ``shift`` from one period to the next (figure 15); period 0 has ``mean``.
+    """Draw values whose mean moves up by ``shift`` from one period to the next (figure 15).
+
+    Period 0 has ``mean``.
 
     The periods are equal parts of the time from 0 to the last of ``times``, the arrivals; if not given, equal parts of
     the tuples.
@@ -101,7 +103,7 @@ def drifting_normal(
 
 
 def wide_tuples(columns: Mapping[str, npt.NDArray[Any]], *, tuple_bytes: int = TUPLE_BYTES, seed: int = 0) -> pa.Table:
-    """The columns, a column ``row`` that numbers the tuples, and ``filler``, a text that makes up the bytes of a tuple.
+    """Add a column ``row`` that numbers the tuples, and a text ``filler`` that makes up the bytes of a tuple.
 
     Arrow's 4-byte text offsets come on top.
 
@@ -130,7 +132,7 @@ def chain_inputs(
     shuffle: int | None = None,
     seed: int = 0,
 ) -> dict[str, pa.Table]:
-    """The chain R1 -a1- R2 -a2- R3 -a3- R4 of the MINER experiments (figures 20 and 21).
+    """Make the chain R1 -a1- R2 -a2- R3 -a3- R4 of the MINER experiments (figures 20 and 21).
 
     R2 and R3 have ``rows`` tuples whose attributes follow a Zipf law on ``0 … keys - 1``, and are joined many to many;
     R1 (from 3 inputs on) and R4 (with 4) have every value once, so that more inputs do not change how many results
@@ -163,7 +165,7 @@ def star_inputs(
     shuffle: int | None = None,
     seed: int = 0,
 ) -> dict[str, pa.Table]:
-    """The same inputs with one attribute ``a`` that all are joined on: the simple star of figure 22."""
+    """Make the same inputs with one attribute ``a`` that all are joined on: the simple star of figure 22."""
     _check_inputs(inputs)
     zipf = [zipf_values(rows, skew, low=0, high=keys - 1, shuffle=shuffle, seed=4 * seed + i) for i in (1, 2)]
     columns = {
@@ -197,7 +199,7 @@ def stock_orders(
 
 
 def weather_stations(rows: int = 45_000, *, seed: int = 0) -> dict[str, pa.Table]:
-    """Hourly air temperatures of two stations, in whole degrees Fahrenheit: synthetic, of the size of the paper's data.
+    """Make hourly air temperatures of two stations, in whole degrees Fahrenheit, of the size of the paper's data.
 
     A wave over the year, one over the day, and weather that both stations share and that lasts for days, with noise of
     each station's own. The north is 3 degrees cooler and has milder days. Temperatures are joined if equal, or by a
@@ -228,7 +230,7 @@ def _check_inputs(inputs: int) -> None:
 
 
 def _first(inputs: int, columns: Mapping[str, Mapping[str, Values]], seed: int) -> dict[str, pa.Table]:
-    """R2 and R3, then R1, then R4, named in the order of the chain."""
+    """Return R2 and R3, then R1, then R4, named in the order of the chain."""
     taken = ["R2", "R3", "R1", "R4"][:inputs]
     return {
         name: wide_tuples(each, seed=4 * seed + number)

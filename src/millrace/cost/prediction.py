@@ -1,0 +1,35 @@
+"""The result of a model of this engine's joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a join does once it has settled."""
+
+    algorithm: str
+    memory: int
+    b: int
+    """Master rows per load, or of a page."""
+    cache_share: float | None
+    c_loop: float
+    """Seconds of a step."""
+    w: float
+    """Tuples answered in a step, from the cache or after waiting."""
+    hit_share: float
+    """Share of the stream that the cache answers."""
+    mean_wait: float
+    """Seconds that a tuple waits on average, if it has to wait."""
+    worst_wait: float
+    """Seconds that no tuple waits longer than."""
+    waiting: float
+    """Tuples that wait just before a load."""
+    parts: dict[str, float]
+    """Bytes by part of the budget."""
+
+    @property
+    def rate(self) -> float:
+        """Tuples per second; infinite where nothing takes any time."""
+        return self.w / self.c_loop if self.c_loop else float("inf")

@@ -1,0 +1,52 @@
+"""What the models of this engine's joins start from: the master, the stream, the disk and the options of a join."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from millrace.core.errors import ConfigError
+from millrace.cost.frequencies import Frequencies
+from millrace.cost.measured import MeasuredCosts
+from millrace.cost.symbols import Disk, UnitCosts
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A join, its master, its stream and the disk, in the terms of the cost models."""
+
+    rows: int
+    """Master rows."""
+    read_bytes: float
+    """Bytes that a scan reads of each: the whole row, or the key column alone."""
+    tuple_bytes: float
+    """Bytes that a waiting tuple takes in memory, everything included."""
+    disk: Disk
+    frequencies: Frequencies
+    cached_bytes: float = 0.0
+    """Bytes that the master rows of a key take in the cache."""
+    costs: UnitCosts | MeasuredCosts = field(default_factory=UnitCosts)
+    leave_early: bool = True
+    """Whether a tuple leaves with its match."""
+    every_load_seeks: bool = False
+    """Whether the disk has to go back to the wheel's place at every load, as in the papers' models."""
+    threads: int = 2
+    rows_per_key: float = 1.0
+    """Master rows of a key, on average; the models of joins that load pages take it as 1."""
+    read_row_bytes: float = 0.0
+    """Bytes that are read of a row that is looked up; 0 if as many as a scan reads."""
+    batch: int = 10_000
+    """Stream tuples that come together."""
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "read_bytes", "tuple_bytes"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}: expected a number above 0; got {getattr(self, name)!r}")
+
+    def unit_costs(self, memory: int) -> UnitCosts:
+        """Return the unit costs of a join with this budget."""
+        return self.costs.at(memory)
+
+    @property
+    def stay(self) -> float:
+        """Part of a turn that a tuple stays on average."""
+        return 0.5 if self.leave_early else 1.0
