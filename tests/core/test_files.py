@@ -162,3 +162,13 @@ def test_a_lock_is_waited_for(tmp_path: Path) -> None:
     with locked(tmp_path / "lock"):
         assert (tmp_path / "ended").exists()
     other.join()
+
+
+def test_new_directories_keep_their_names_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[Path] = []
+    monkeypatch.setattr(atomic, "flush", flushed.append)
+    atomic.make_directory(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert flushed == [tmp_path, tmp_path / "a"], "the name of each is in the directory above it"
+    atomic.make_directory(tmp_path / "a" / "b")
+    assert len(flushed) == 2, "what is there already is not made"

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from millrace.core.errors import ConfigError, MillraceError
-from millrace.core.files.atomic import take_name, temporary_name
+from millrace.core.files.atomic import make_directory, take_name, temporary_name
 
 ARROW = (".arrow", ".ipc", ".feather")
 PARQUET = (".parquet",)
@@ -130,7 +130,7 @@ class TableWriter:
         if self._writer is not None:
             return
         with self._writing():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path.parent)
             self._sink = pa.OSFile(str(self._unfinished), "wb")
             opened = pq.ParquetWriter if self.path.suffix in PARQUET else pa.ipc.new_file
             self._writer = opened(self._sink, self._schema)

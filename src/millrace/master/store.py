@@ -258,7 +258,10 @@ class MasterStore:
                 raise CorruptStoreError(f"{self.path / shard.index[1].path}: it does not lead to the rows of the shard")
             for page in range(-(-shard.rows // rows.page_rows)):
                 batch = rows.page(page)
-                batch.validate(full=True)
+                try:
+                    batch.validate(full=True)
+                except pa.ArrowInvalid as error:
+                    raise CorruptStoreError(f"{self.path / shard.data.path}: page {page} is damaged: {error}") from None
                 keys = [batch.column(batch.schema.get_field_index(name)) for name in self.key]
                 first = page * rows.page_rows
                 made, valid = self.coder.codes(keys)

@@ -7,7 +7,6 @@ and is done batch by batch, inside ``foreachBatch``.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from millrace.core.errors import ConfigError, SchemaError
+from millrace.core.files.locks import locked
 from millrace.core.spec import JoinSpec, On
 from millrace.master.manifest import is_store
 from millrace.master.store import MasterStore
@@ -135,8 +135,7 @@ def _checked(store: MasterStore, spec: JoinSpec, surrogate: str) -> MasterStore:
 def _write_lock(path: Path) -> Iterator[None]:
     """Keep other processes from writing to the map between reading its last number and writing the next ones."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f".{path.name}.writing").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(path.with_name(f".{path.name}.writing")):
         yield
 
 

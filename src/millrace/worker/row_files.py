@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from millrace.core.errors import SpillError, StateError
+from millrace.core.files.leftovers import remove_unused
 from millrace.worker.scratch import local_directory
 
 ROLE, READER = "MILLRACE_ROLE", "reader"
@@ -74,10 +75,7 @@ def _new_file() -> Path:
     now = time.time()
     if _tidied.get(folder, 0.0) < now - _TIDY_SECONDS:
         _tidied[folder] = now
-        for leftover in folder.glob("*.arrow"):
-            with suppress(FileNotFoundError):
-                if leftover.stat().st_mtime < now - _LEFTOVER_SECONDS:
-                    leftover.unlink()
+        remove_unused(folder, "*.arrow", _LEFTOVER_SECONDS)
     return folder / f"{os.getpid()}-{next(_numbers)}.arrow"
 
 

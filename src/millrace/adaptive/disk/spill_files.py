@@ -11,16 +11,12 @@ An area whose process was killed has a lock file that no process holds; the next
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
-import shutil
 import tempfile
-import uuid
 import weakref
 from bisect import bisect_left
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -30,12 +26,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.errors import SpillError, StateError
+from millrace.core.files.leftovers import WorkDirectory, remove_leftovers
 from millrace.core.sizes import format_size
 from millrace.kernels.checksum import checksum
 
 _PREFIX = ".spill-"
-_LOCK = ".lock"
-_AREA_LOCK = re.compile(re.escape(_PREFIX) + "[0-9a-f]{12}" + re.escape(_LOCK))
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview | npt.NDArray[Any] | pa.Buffer"
 
@@ -111,11 +106,12 @@ class SpillArea:
         self._head: tuple[str, int] | None = None
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            _remove_leftovers(parent)
-            self.directory, lock = _locked_directory(parent)
+            remove_leftovers(parent, _PREFIX)
+            work = WorkDirectory(parent, _PREFIX, 0o700)
         except OSError as error:
             raise SpillError(f"{parent}: no spill area could be made there: {_reason(error)}") from error
-        self._remove = weakref.finalize(self, _remove_area, self.directory, lock, self._files, os.getpid())
+        self.directory = work.path
+        self._remove = weakref.finalize(self, _remove_area, work, self._files)
 
     def write(self, kind: str, buffers: Iterable[Bytes]) -> BlockId:
         """Write a block, its bytes those of the buffers one after the other, and return its number.
@@ -368,46 +364,8 @@ def _reason(error: OSError) -> str:
     return f"the disk is full ({error})" if full else str(error)
 
 
-def _locked_directory(parent: Path) -> tuple[Path, int]:
-    """Make a directory and lock it for this process."""
-    while True:
-        directory = parent / f"{_PREFIX}{uuid.uuid4().hex[:12]}"
-        path = _lock_of(directory)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(lock), os.stat(path)):
-                directory.mkdir(0o700)
-                return directory, lock
-        except (BlockingIOError, FileNotFoundError):
-            pass  # another process took it for a leftover and removed it before it was locked
-        except OSError:
-            path.unlink(missing_ok=True)
-            os.close(lock)
-            raise
-        os.close(lock)
-
-
-def _remove_leftovers(parent: Path) -> None:
-    """Remove areas whose process was killed."""
-    for path in parent.glob(f"{_PREFIX}*{_LOCK}"):
-        if not _AREA_LOCK.fullmatch(path.name):
-            continue
-        with suppress(OSError), path.open("r+") as lock:  # an error: another process uses it, or owns it
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path.with_name(path.name.removesuffix(_LOCK)), ignore_errors=True)
-            path.unlink(missing_ok=True)
-
-
-def _remove_area(directory: Path, lock: int, files: dict[str, SpillFile], owner: int) -> None:
-    """Remove an area; a process that was forked from its owner leaves it alone."""
+def _remove_area(work: WorkDirectory, files: dict[str, SpillFile]) -> None:
+    """Close the files and remove the directory that has them."""
     for file in files.values():
         os.close(file.descriptor)
-    if os.getpid() == owner:
-        shutil.rmtree(directory, ignore_errors=True)
-        _lock_of(directory).unlink(missing_ok=True)
-    os.close(lock)
-
-
-def _lock_of(directory: Path) -> Path:
-    return directory.with_name(directory.name + _LOCK)
+    work.remove()

@@ -30,6 +30,18 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it that are not there, each of them on the disk under its name."""
+    made = []
+    missing = path
+    while not missing.exists():
+        made.append(missing)
+        missing = missing.parent
+    path.mkdir(parents=True, exist_ok=True)
+    for directory in reversed(made):
+        flush(directory.parent)
+
+
 def temporary_name(path: Path) -> Path:
     """Return a hidden name in the same directory that no other writer uses.
 

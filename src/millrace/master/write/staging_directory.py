@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from millrace.core.errors import StoreError, StoreExistsError
-from millrace.core.files.atomic import flush, swap_names, take_new_name
+from millrace.core.files.atomic import flush, make_directory, swap_names, take_new_name
 from millrace.core.files.leftovers import WorkDirectory, remove_leftovers
 from millrace.master.manifest import is_store
 
@@ -44,7 +44,7 @@ class StagingDirectory:
         self._check_target()
         prefix = f".building-{self.target.name}-"
         try:
-            self.target.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self.target.parent)
             remove_leftovers(self.target.parent, prefix)
             self._work = WorkDirectory(self.target.parent, prefix)
         except OSError as error:

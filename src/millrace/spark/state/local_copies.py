@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+
+from millrace.core.files.atomic import write_file
+from millrace.core.files.leftovers import remove_unused
 
 _SUFFIX = ".copy"
 _UNUSED_SECONDS = 600.0
@@ -49,22 +51,12 @@ class LocalCopies:
 
     def put(self, digest: str, blob: bytes) -> None:
         """Write a copy; a disk that is full or missing is no error."""
-        path = self._path(digest)
-        aside = path.with_suffix(f".{os.getpid()}")
-        try:
-            aside.write_bytes(blob)
-            aside.replace(path)
-        except OSError:
-            with suppress(OSError):
-                aside.unlink()
+        with suppress(OSError):
+            write_file(self._path(digest), blob, durable=False)
 
     def forget(self, digests: Iterable[str]) -> None:
         """Remove these copies, and those of the shard that were not used for long."""
         for digest in digests:
             with suppress(OSError):
                 self._path(digest).unlink()
-        long_ago = time.time() - _UNUSED_SECONDS
-        with suppress(OSError):
-            for entry in os.scandir(self._folder):
-                if entry.name.startswith(self._prefix) and entry.stat().st_mtime < long_ago:
-                    os.unlink(entry.path)
+        remove_unused(self._folder, f"{self._prefix}*", _UNUSED_SECONDS)
