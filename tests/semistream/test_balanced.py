@@ -102,6 +102,25 @@ def test_a_key_given_up_and_begun_anew_is_collected_for_a_turn_from_then_on(tmp_
     assert rows_of(got) == sorted((7, m) for m in mine for _ in range(pushed))
 
 
+@both
+@pytest.mark.parametrize("b", [1, 2])
+def test_a_group_is_published_when_every_row_has_passed_and_not_before(migration: str, b: int, tmp_path: Path) -> None:
+    """With loads of one row a turn may not end one row early, wherever it begins."""
+    keys = [7, 1, 7, 2, 3, 7, 4, 5, 6, 7, 8, 9]
+    store = store_of(keys, tmp_path)
+    for first in range(12):
+        join = mr.SemiStreamJoin(store, "k", memory=30_000, b=b, migration=migration, margin=0, main_memory=False)
+        got = [*join.push(batch_of([9])), *(batch for _ in range(first) for batch in join.step())]
+        pushed = 0
+        for _ in range(80):
+            got += [*join.push(batch_of([7, 7])), *join.step()]
+            pushed += 2
+        join.check_invariants()
+        got += list(join.finish())
+        assert join.metrics.cache_hits > 0
+        assert rows_of(got) == sorted([*((7, m) for m in (0, 2, 5, 9) for _ in range(pushed)), (9, 11)])
+
+
 # keys without rows
 
 

@@ -260,9 +260,27 @@ def test_a_key_stays_where_its_tuples_would_take_more_memory(tmp_path: Path) -> 
     for _ in range(12):
         for _ in range(4):
             list(join.push(pa.record_batch({"key": np.arange(64, 256)})))
-            list(join.push(pa.record_batch({"key": [2]})))
-            list(join.push(pa.record_batch({"key": [600]})))
+            list(join.push(pa.record_batch({"key": [2, 600]})))
             while join.metrics.waiting:
                 list(join.step())
     assert set(cached(join)) & {1, 2, 600} == {2}, "used as often, one row stays and thirty go"
     assert join.metrics.parts["cache"] <= 0.8 * 60_000
+
+
+# cached rows in ordered output
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("algorithm", ["ssbj", "cmeshjoin", "sscj", "cachejoin-pq", "ordered"])
+def test_ordered_output_has_the_rows_that_were_cached(algorithm: str, shards: int, tmp_path: Path) -> None:
+    """They are put out by their numbers, which are noted when they enter, a few hundred at a time or one by one."""
+    keys = np.random.default_rng(3).permutation(800)
+    store = mr.MasterStore.build(pa.table({"key": keys, "value": 3 * keys}), tmp_path / "s", "key", shards=shards)
+    join = mr.SemiStreamJoin(store, "key", algorithm=algorithm, memory=40_000, ordered=True)
+    stream = [np.concatenate([np.tile(np.arange(5), 12), np.arange(20) + 30 * i]) for i in range(25)]
+    got = [batch for some in stream for batch in [*join.push(pa.record_batch({"key": some})), *join.step()]]
+    join.check_invariants()
+    assert join.metrics.cache_hits > 300
+    out = pa.Table.from_batches([*got, *join.finish()])
+    assert out.column("key").to_pylist() == np.concatenate(stream).tolist()
+    assert (out.column("value").to_numpy() == 3 * out.column("key").to_numpy()).all()

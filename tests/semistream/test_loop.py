@@ -178,9 +178,18 @@ def test_batches_with_long_strings_on_either_side_stay_small(tmp_path: Path) -> 
         table = pa.table({"key": range(10), "theirs": ["y" * master_bytes] * 10})
         master = mr.MasterStore.build(table, tmp_path / name, "key")
         batch = pa.record_batch({"key": [i % 10 for i in range(1_200)], "ours": ["x" * stream_bytes] * 1_200})
-        for algorithm in ("lookup", "meshjoin"):
+        options: dict[str, Any]
+        for options in ({"algorithm": "lookup"}, {"algorithm": "meshjoin", "b": 1}):
             rows = 0
-            for out in mr.SemiStreamJoin(master, "key", algorithm=algorithm, memory="40MB").run([batch]):
+            for out in mr.SemiStreamJoin(master, "key", memory="40MB", **options).run([batch]):
                 rows += len(out)
-                assert out.nbytes < 1.1 * BATCH_BYTES, f"{algorithm}: a batch of {out.nbytes} bytes"
+                assert out.nbytes < 1.1 * BATCH_BYTES, f"{options}: a batch of {out.nbytes} bytes"
             assert rows == 1_200
+
+
+def test_batches_stay_small_where_the_rows_that_match_are_the_long_ones(store: mr.MasterStore) -> None:
+    texts = ["short" if i < 600 else "x" * 20_000 for i in range(1_200)]
+    batch = pa.record_batch({"key": [-1 if i < 600 else i for i in range(1_200)], "text": texts})
+    sizes = [out.nbytes for out in mr.SemiStreamJoin(store, "key", algorithm="lookup", memory=MEMORY).run([batch])]
+    assert max(sizes) < 1.1 * BATCH_BYTES
+    assert sum(sizes) > 600 * 20_000

@@ -51,3 +51,18 @@ def test_the_page_at_the_position_of_the_queue_is_loaded(tmp_path: Path, positio
             break
         list(join.step())
     assert not join.metrics.waiting, "a step loads a page while a tuple waits for one"
+
+
+@pytest.mark.parametrize(("position", "loaded"), [(0, [[24], [33]]), (1, [[0], [12]])])
+def test_positions_count_through_tuples_that_came_at_different_steps(
+    tmp_path: Path, position: float, loaded: list[list[int]]
+) -> None:
+    store = mr.MasterStore.build(MASTER, tmp_path / "s", "key")
+    join = mr.SemiStreamJoin(
+        store, "key", algorithm="hybridjoin-l", memory="60kB", b=4, loads=1, position=position, guard=0
+    )
+    got = []
+    for keys in ([0, 12, 20, 24], [39, 33]):
+        list(join.push(pa.record_batch({"key": keys})))
+        got.append([row["key"] for batch in join.step() for row in batch.to_pylist()])
+    assert got == loaded, "one page a step, that of the tuple at the position"

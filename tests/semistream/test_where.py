@@ -377,3 +377,37 @@ def test_a_snapshot_is_for_the_same_condition_only(tmp_path: Path) -> None:
     state = join.snapshot()
     refused(StateError, ["kind of join", "above=1", "above=2"], lambda: made(2).restore(state))
     made(1).restore(state)
+
+
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_nested_values_of_a_tuple_that_has_left_are_not_judged_again(tmp_path: Path, how: str) -> None:
+    """All tuples match the first master row, so their values are freed before the next row of the block."""
+
+    def always(tags: pa.Array, x: pa.Array) -> pa.Array:
+        return pa.array([True] * len(tags))
+
+    store = mr.MasterStore.build(pa.table({"x": range(200)}), tmp_path / "s", "x")
+    where = mr.predicate(always, stream=["tags"], master=["x"])
+    join = mr.SemiStreamJoin(store, None, how, where=where, algorithm="meshjoin", memory="20kB")
+    out = [*join.push(pa.record_batch({"tags": [[number] for number in range(60)]})), *join.finish()]
+    assert sum(map(len, out)) == (60 if how == "semi" else 0)
+
+
+def test_a_time_that_is_too_far_for_the_steps_it_is_compared_in_is_refused(tmp_path: Path) -> None:
+    """It would be taken for the last time that can be counted, and match what it is far from."""
+    last = pa.array([2**63 - 1], pa.timestamp("ns"))
+    store = mr.MasterStore.build(pa.table({"k": [1], "then": last}), tmp_path / "s", "k")
+    far = pa.record_batch({"at": pa.array([10**11], pa.timestamp("s"))})
+    join = mr.SemiStreamJoin(store, where=mr.band("at", "then", below=timedelta(days=1), above=timedelta(days=1)))
+    with pytest.raises(SchemaError, match="is too much to be counted in steps of"):
+        list(join.push(far))
+
+
+def test_the_budget_covers_the_search_of_a_block_of_master_rows(tmp_path: Path) -> None:
+    store = mr.MasterStore.build(pa.table({"k": range(1000), "m": range(1000)}), tmp_path / "s", "k")
+    parts = []
+    for memory in ("100kB", "1MB"):
+        join = mr.SemiStreamJoin(store, where=mr.band("x", "m", below=1), memory=memory)
+        join.bind(pa.schema({"x": pa.int64()}))
+        parts.append(join.metrics.parts["ranges"])
+    assert 0 < parts[0] < parts[1] <= 10_000, "edges and ranges of each row of a block"
