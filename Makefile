@@ -44,7 +44,7 @@ torture: setup         ## long crash campaigns: queries killed over and over, ev
 	$(BIN)/python -m pytest -m torture tests/spark tests/cli
 	MILLRACE_EXAMPLES=10 $(BIN)/python -m pytest -n 2 tests/semistream/test_conformance.py
 
-bench: setup           ## the papers' experiments in small, with a report; docs/experiments.md says how to run them large
+bench: setup           ## the papers' experiments in small, with a report; docs/how-to/run-the-experiments.md says how to run them large
 	$(BIN)/millrace bench run --size small --fresh
 
 COUNT ?= 200

@@ -20,10 +20,12 @@ from millrace_bench.rivals import page, ratios
 from millrace_bench.rivals.kept import kept
 
 _PART = re.compile(r"(<!-- made: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_IMAGES = "../images"
+"""Where the pictures are, seen from the pages that show them, which are in a folder of docs/."""
 
 
 def _rivals(docs: Path, name: str) -> str:
-    return page.markdown(kept(docs / "results" / f"{name}.jsonl"), f"images/{name}.png")
+    return page.markdown(kept(docs / "results" / f"{name}.jsonl"), f"{_IMAGES}/{name}.png")
 
 
 def _peers(docs: Path) -> str:
@@ -51,7 +53,7 @@ def _sheets(docs: Path) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _figures(docs: Path) -> str:
-    lines = (f"![{', '.join(figures)}](images/{picture})\n" for picture, figures in _sheets(docs).items())
+    lines = (f"![{', '.join(figures)}]({_IMAGES}/{picture})\n" for picture, figures in _sheets(docs).items())
     return "\n".join(lines)
 
 
