@@ -78,6 +78,55 @@ def test_long_rows_that_come_together_are_charged_before_they_are_copied(migrati
         assert rows_of(got) == sorted((7, m) for m in (0, 3, 6) for _ in range(40 * 30))
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("ssbj", {"main_memory": False}),
+        ("cmeshjoin", {"threshold": 1}),
+        ("sscj", {"threshold": 1}),
+        ("hybridjoin-pq-balanced", {}),
+        ("ordered", {}),
+        ("ssij", {}),
+        ("partitioned", {}),
+    ],
+)
+def test_a_cache_gives_way_to_a_tuple_that_has_no_room_beside_it(
+    algorithm: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Such a tuple is not refused, and the cache begins anew."""
+    store = store_of(range(1_000), tmp_path)
+    join = mr.SemiStreamJoin(store, "k", algorithm=algorithm, memory=60_000, b=100, **options)
+
+    def pushed(keys: Any, text: str) -> list[tuple[int, int | None]]:
+        return rows_of(join.push(pa.record_batch({"k": pa.array(keys, pa.int64()), "s": [text] * len(keys)})))
+
+    def steps(count: int) -> list[tuple[int, int | None]]:
+        return rows_of(batch for _ in range(count) for batch in join.step())
+
+    def warm() -> int:
+        came, hits = [], join.metrics.cache_hits
+        for first in range(0, 120, 3):
+            came += pushed([*range(first, first + 40)] * 2, "s") + steps(2)
+        while join.metrics.waiting:
+            came += steps(1)
+        assert sorted(came) == sorted((k, k) for first in range(0, 120, 3) for k in [*range(first, first + 40)] * 2)
+        join.check_invariants()
+        return join.metrics.cache_hits - hits
+
+    assert warm() > 0
+    parts = join.metrics.parts
+    assert parts["cache"] > 1_500
+    free = join.budget.available + sum(nbytes for name, nbytes in parts.items() if name in ("waiting", "order"))
+    got = pushed([990], "x" * int(free + 0.3 * parts["cache"]))
+    assert join.metrics.parts["cache"] < 0.5 * parts["cache"]
+    join.check_invariants()
+    while join.metrics.waiting:
+        got += steps(1)
+    assert got == [(990, 990)]
+    join.check_invariants()
+    assert warm() > 0
+
+
 # keys that begin anew
 
 
@@ -119,6 +168,19 @@ def test_a_group_is_published_when_every_row_has_passed_and_not_before(migration
         got += list(join.finish())
         assert join.metrics.cache_hits > 0
         assert rows_of(got) == sorted([*((7, m) for m in (0, 2, 5, 9) for _ in range(pushed)), (9, 11)])
+
+
+def test_a_key_that_was_evicted_is_not_copied_again_without_tuples(tmp_path: Path) -> None:
+    """Rows that are noted are forgotten when they have been copied: else evicted keys come back and memory leaks."""
+    store = store_of(range(1_000), tmp_path)
+    join = mr.SemiStreamJoin(store, "k", memory=60_000, b=100)
+    for _ in range(60):
+        list(join.push(batch_of([17] * 4)))
+        list(join.step())
+    assert join.metrics.cached_keys == join.metrics.admitted_keys == 1
+    for _ in range(15 * 10):
+        list(join.step())
+    assert (join.metrics.cached_keys, join.metrics.admitted_keys, join.metrics.evicted_keys) == (0, 1, 1)
 
 
 # keys without rows

@@ -37,7 +37,7 @@ def run(
 ) -> tuple[list[pa.RecordBatch], dict[str, Any]]:
     """What comes out of a skewed stream in which some keys have no row, and the counts at the end."""
     join = subject.join(
-        store, "key", "left", algorithm=subject.algorithm, memory=24_000, b=20, **subject.options, **where
+        store, "key", "left", algorithm=subject.algorithm, **{"memory": 24_000, "b": 20, **subject.options, **where}
     )
     got: list[pa.RecordBatch] = []
     for batch in zipf_stream(KEYS + 20, 1.1, batch_rows=40, batches=30, seed=seed):
@@ -71,3 +71,19 @@ def test_what_another_algorithm_left_in_the_files_changes_nothing(tmp_path: Path
     got, again = run(store, subject, seed=5, space=FileSpace(tmp_path / "arrays"))
     assert again == counts
     assert pa.Table.from_batches(got).equals(pa.Table.from_batches(expected))
+
+
+def test_a_main_memory_join_in_files_that_another_join_has_used(tmp_path: Path) -> None:
+    """Slots that stood for absent keys, or for groups being collected, hold rows that answer."""
+    store = store_of(2, tmp_path / "store")
+    space = tmp_path / "arrays"
+    run(store, Subject("ssbj", {"main_memory": False}), seed=1, memory=250_000, space=FileSpace(space))
+    stream = pa.record_batch({"key": [*range(KEYS), 5_000]})
+    answers = []
+    for where in (None, FileSpace(space)):
+        join = mr.SemiStreamJoin(store, "key", "left", memory=250_000, b=20, space=where)
+        answers.append(pa.Table.from_batches(join.push(stream)))
+        assert (join.metrics.cache_hits, join.metrics.waiting) == (KEYS + 1, 0)
+        assert answers[-1].num_rows == 2 * KEYS + 1
+        join.check_invariants()
+    assert answers[0].equals(answers[1])

@@ -29,9 +29,11 @@ def join_of(store: mr.MasterStore, how: str = "inner", memory: int = 60_000, **o
 def look_up(join: mr.SemiStreamJoin, *keys: int) -> int:
     """Let keys come and be looked up; return how many were answered from the cache."""
     before = join.metrics.cache_hits
-    list(join.push(pa.record_batch({"key": np.array(keys, np.int64)})))
-    list(join.step())
+    got = [*join.push(pa.record_batch({"key": np.array(keys, np.int64)})), *join.step()]
     join.check_invariants()
+    rows = [(row["key"], row["value"]) for batch in got for row in batch.to_pylist()]
+    absent = [(key, None) for key in keys if key < 0 and join.spec.how == "left"]
+    assert sorted(rows, key=str) == sorted([*absent, *((key, key) for key in keys if key >= 0)], key=str)
     return join.metrics.cache_hits - before
 
 
@@ -122,6 +124,7 @@ def test_absent_keys_come_and_go_as_others_do(store: mr.MasterStore) -> None:
     assert look_up(join, *range(-10, 0)) == 10, "they are the last used"
     for _ in range(40):
         following = fill(join, following, 20)
+        assert look_up(join, *range(following - 20, following)) == 20, "also in slots that absent keys had"
         assert join.metrics.cached_rows <= room
     assert look_up(join, *range(-10, 0)) == 0
     for at in range(20):

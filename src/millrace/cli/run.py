@@ -24,7 +24,7 @@ _LOOK_SECONDS = 2.0
 
 
 def run(
-    file: Annotated[Path, typer.Argument(metavar="PIPELINE", help="A TOML file; its keys: docs/reference/pipeline-file.md")],
+    file: Annotated[Path, typer.Argument(metavar="PIPELINE", help="A TOML file: see docs/reference/pipeline-file.md")],
     check: Annotated[bool, typer.Option("--check", help="Only check the file and tell what it would do.")] = False,
     watch: Annotated[
         bool | None, typer.Option("--watch/--no-watch", help="Show the join at work; by default on a terminal.")
