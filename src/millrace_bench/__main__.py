@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from millrace.semistream.choose.unit_cost_file import processor
-from millrace_bench.benchmarks import adaptive, claims, cost, disk, docs, drift, family, grid, machine, peers, scaling
+from millrace_bench import make_docs
+from millrace_bench.benchmarks import adaptive_joins, claims, cost, disk, drift, family, grid, machine, peers, scaling
 from millrace_bench.benchmarks import spark_enrich as spark
 from millrace_bench.benchmarks import spark_streams as streams
-from millrace_bench.rivals import command
+from millrace_bench.rivals import rivals_command
 
 _SMALL: dict[str, dict[str, Any]] = {
     "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
@@ -56,7 +57,7 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
     "cost": cost.run,
     "machine": machine.run,
     "grid": grid.run,
-    "adaptive": adaptive.run,
+    "adaptive": adaptive_joins.run,
     "spark": spark.run,
     "streams": streams.run,
 }
@@ -64,10 +65,10 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
 
 def main() -> None:
     if sys.argv[1:2] == ["rivals"]:
-        command.main(sys.argv[2:])
+        rivals_command.main(sys.argv[2:])
         return
     if sys.argv[1:2] == ["docs"]:
-        print(*docs.write(Path(*sys.argv[2:3] or ["docs"])), "made anew")
+        print(*make_docs.write(Path(*sys.argv[2:3] or ["docs"])), "made anew")
         return
     parser = argparse.ArgumentParser(prog="python -m millrace_bench", description="Measure the engine.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_SMALL)}; all by default; or rivals")

@@ -128,7 +128,7 @@ def report(
     from millrace_bench.experiments import report as page
     from millrace_bench.experiments import results
     from millrace_bench.experiments.markdown import markdown
-    from millrace_bench.rivals.kept import kept
+    from millrace_bench.rivals.result_files import read_matrix
 
     if tables:
         typer.echo(markdown(results.read(results_file)), nl=False)
@@ -136,16 +136,16 @@ def report(
     target = to or results_file.with_name(results_file.stem.replace("results", "report") + ".html")
     if target.suffix != ".html":
         raise ConfigError(f"to: expected a name that ends in .html; got {target}")
-    pictures = page.write(results.read(results_file), target, {str(path): kept(path) for path in peers or []})
+    pictures = page.write(results.read(results_file), target, {str(path): read_matrix(path) for path in peers or []})
     say(f"report: {target}; pictures: {pictures}")
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def rivals(context: typer.Context) -> None:
     """Millrace beside DuckDB, Polars, SQLite, pandas, and on Spark beside its own joins; `--help` for its options."""
-    from millrace_bench.rivals import command
+    from millrace_bench.rivals import rivals_command
 
-    command.main(context.args)
+    rivals_command.main(context.args)
 
 
 @app.command()

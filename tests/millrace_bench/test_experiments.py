@@ -18,8 +18,8 @@ from millrace.core.errors import ConfigError, CorruptStoreError
 from millrace_bench.experiments import report, results, runner
 from millrace_bench.experiments.catalogue import EXPERIMENTS, chosen
 from millrace_bench.experiments.experiment import METRICS, SIZES, Experiment, Point, Ratio, Run, Scale, on_machine
-from millrace_bench.experiments.measures import Outcome
 from millrace_bench.experiments.online_points import READ_AT, OnlinePoint, online
+from millrace_bench.experiments.outcomes import Outcome
 
 
 def _tiny(name: str, *values: float) -> Experiment:

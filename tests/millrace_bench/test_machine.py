@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from millrace_bench.benchmarks import claims, disk, drift, family
-from millrace_bench.benchmarks.checksum import RowChecksum
 from millrace_bench.benchmarks.join_worker import Setting, measure
-from millrace_bench.benchmarks.memory import anonymous_bytes
 from millrace_bench.benchmarks.plots import draw
+from millrace_bench.shared.memory import anonymous_bytes
+from millrace_bench.shared.row_checksum import RowChecksum
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_a_checksum_knows_rows_and_not_their_order() -> None:
 def test_memory_that_grows_is_seen() -> None:
     """In a process of its own: in this one, what other tests held may be given back meanwhile."""
     script = """
-from millrace_bench.benchmarks.memory import PeakMemory
+from millrace_bench.shared.memory import PeakMemory
 with PeakMemory() as memory:
     held = bytearray(30_000_000)
     held[::4096] = b"x" * len(held[::4096])

@@ -18,7 +18,7 @@ from millrace.semistream.join import SemiStreamJoin
 from millrace_bench.experiments.catalogue import EXPERIMENTS
 from millrace_bench.experiments.experiment import Experiment, Paper, Point, Scale, Series, lines
 from millrace_bench.experiments.figures import png
-from millrace_bench.experiments.measures import MEASURES, disk_of, outcome
+from millrace_bench.experiments.outcomes import MEASURES, disk_of, outcome
 from millrace_bench.experiments.runner import Journal, run
 from millrace_bench.experiments.sets import DESCRIPTIONS, open_set
 from millrace_bench.experiments.steady import WorkClock, paced, saturated

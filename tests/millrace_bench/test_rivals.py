@@ -16,13 +16,12 @@ from millrace.core.errors import ConfigError, CorruptStoreError
 from millrace.core.spec import JoinSpec
 from millrace.datasets import zipf_stream
 from millrace.testing.oracle import assert_same_rows, oracle_join
-from millrace_bench.rivals import matrix, on_spark, page, ratios
+from millrace_bench.engines.batch_engine import Place
+from millrace_bench.engines.engine_list import ENGINES, MILLRACE, USUAL
+from millrace_bench.rivals import matrix, page, ratios, spark_matrix
 from millrace_bench.rivals.cell import Cell, Found, Journal, Setting
-from millrace_bench.rivals.command import finish
-from millrace_bench.rivals.engines import ENGINES, MILLRACE, USUAL
-from millrace_bench.rivals.kept import kept
-from millrace_bench.rivals.rival import Place
-from millrace_bench.rivals.rival_worker import Limits, measured
+from millrace_bench.rivals.cell_worker import Limits, measured
+from millrace_bench.rivals.result_files import read_matrix, show_and_write
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +90,9 @@ def test_a_matrix_has_every_cell_once_and_takes_half_an_hour() -> None:
         (engine, 10_000_000, 100_000) for engine in ("ssbj", "lookup", "sqlite")
     ]
     assert 10 * 60 < sum(matrix.expected(cell, Limits()) for cell in plain) < 35 * 60
-    group = on_spark.cells(on_spark.USUAL, sizes, (0, 0.5, 1), batches)
-    assert len(group) == len(set(group)) == 27 * len(on_spark.USUAL)
-    assert 30 * 60 < on_spark.expected(group) < 90 * 60
+    group = spark_matrix.cells(spark_matrix.USUAL, sizes, (0, 0.5, 1), batches)
+    assert len(group) == len(set(group)) == 27 * len(spark_matrix.USUAL)
+    assert 30 * 60 < spark_matrix.expected(group) < 90 * 60
     with pytest.raises(ConfigError, match="engine"):
         matrix.cells(("flink",), sizes, (0,), batches)
 
@@ -172,18 +171,18 @@ def test_a_page_is_written_beside_the_results(tmp_path: Path) -> None:
     wanted = matrix.cells(("ssbj", "duckdb"), (1_000, 2_000), (0, 1), (10, 100), memories=("5%",))
     matrix.run(wanted, tmp_path, journal, Limits(), console=_quiet(), measure=lambda *_: Found(rate=2.0, p50=0.1))
     console = _quiet()
-    finish(wanted, journal, console, path)
+    show_and_write(wanted, journal, console, path)
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     text = path.with_suffix(".md").read_text()
     assert "| 0 | 10 | 2 | 2 (1.00×) |" in text
     assert "| 5% | 2 (" in text
-    again = kept(path)
+    again = read_matrix(path)
     assert page.markdown(again, "cells.png") == text, "the file has all of it"
     part = page.html(again, "cells")
     assert "<td class=number>2 (1.00×)</td>" in part
     assert all(part.count(f"<{tag}>") == part.count(f"</{tag}>") for tag in ("table", "tr", "h4", "li"))
     with pytest.raises(ConfigError, match="peers: expected a file"):
-        kept(tmp_path / "none.jsonl")
+        read_matrix(tmp_path / "none.jsonl")
 
 
 def test_engines_take_turns_where_all_files_fit_in_memory() -> None:
@@ -194,7 +193,7 @@ def test_engines_take_turns_where_all_files_fit_in_memory() -> None:
 
 
 def test_on_spark_what_is_measured_stays_when_an_engine_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = on_spark.cells(("lookup", "spark"), (1_000,), (0, 0.5, 1), (10,))
+    wanted = spark_matrix.cells(("lookup", "spark"), (1_000,), (0, 0.5, 1), (10,))
 
     def dying(settings: list[Any]) -> Iterator[dict[str, Any]]:
         for setting in settings:
@@ -202,9 +201,9 @@ def test_on_spark_what_is_measured_stays_when_an_engine_dies(tmp_path: Path, mon
                 raise RuntimeError("java.lang.OutOfMemoryError: Java heap space")
             yield {"durations": [0.5], "memory_growth": 7, "checksum": "10 1"}
 
-    monkeypatch.setattr(on_spark, "_measured", dying)
+    monkeypatch.setattr(spark_matrix, "_measured", dying)
     journal = Journal(tmp_path / "cells.jsonl")
-    on_spark.run(wanted, tmp_path, journal, _quiet())
+    spark_matrix.run(wanted, tmp_path, journal, _quiet())
     found = {(cell.engine, cell.skew): one for cell, one in Journal(tmp_path / "cells.jsonl")}
     assert [one.rate for one in found.values()] == [20, 20, 20, 20, 0, 20]
     assert found["spark", 0.5].failed == "out of memory"

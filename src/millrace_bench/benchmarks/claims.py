@@ -26,8 +26,8 @@ from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
 from millrace_bench.experiments.steady import saturated
+from millrace_bench.shared import data
 
 _BATCHES = 1_000  # of as many tuples as there are master rows, at most 20,000 rows each
 

@@ -29,7 +29,7 @@ from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.semistream.choose.situation import situation_of
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 
 @dataclass(frozen=True)

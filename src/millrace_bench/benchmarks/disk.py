@@ -20,7 +20,7 @@ from rich.table import Table
 from millrace.datasets import zipf_stream
 from millrace.master.device import Device
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 
 def run(

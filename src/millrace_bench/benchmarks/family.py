@@ -19,7 +19,7 @@ from millrace.datasets import zipf_stream
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 _BATCH = 50_000
 

@@ -25,7 +25,7 @@ from millrace.datasets import STREAM_SCHEMA, zipf_stream
 from millrace.master.device import Device
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 FIXED = (
     "meshjoin", "r-meshjoin", "cmeshjoin", "ssbj", "hybridjoin", "hybridjoin-pq", "cachejoin", "sscj", "ssij", "lookup",

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from millrace.datasets import zipf_stream
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
-from millrace_bench.benchmarks.checksum import RowChecksum
-from millrace_bench.benchmarks.memory import PeakMemory
+from millrace_bench.shared import data
+from millrace_bench.shared.memory import PeakMemory
+from millrace_bench.shared.row_checksum import RowChecksum
 
 
 @dataclass

@@ -23,7 +23,6 @@ from rich.progress import Progress
 from millrace.datasets import STREAM_SCHEMA, zipf_stream
 from millrace.master.store import MasterStore
 from millrace.semistream.calibrate.calibration import QUICKER, CalibrationBench
-from millrace_bench.benchmarks import data
 from millrace_bench.benchmarks.cost import (
     PERIODS,
     Setting,
@@ -34,6 +33,7 @@ from millrace_bench.benchmarks.cost import (
     print_points,
     situation,
 )
+from millrace_bench.shared import data
 
 _LOOK = 0.2  # seconds
 _LEAST_STEPS = 4

@@ -10,27 +10,19 @@ every round. Figures are medians. What is measured is kept at once, and the same
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from types import TracebackType
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from millrace.datasets import synthetic_master, zipf_stream
-from millrace.master.store import MasterStore
-from millrace_bench.benchmarks import data
-from millrace_bench.benchmarks.spark_enrich_worker import SparkSetting
+from millrace_bench.engines.spark_inputs import prepare_master, prepare_stream
+from millrace_bench.engines.spark_process import SparkProcess
+from millrace_bench.engines.spark_worker import SparkSetting
 
 OWN = ("spark", "spark-sort-merge")
 """Spark's own join as Spark plans it, and with its other strategy forced; the best counts."""
@@ -132,7 +124,7 @@ def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Said)
         parts: dict[tuple[Case, str], list[dict[str, Any]]] = {key: [] for key in settings}
         for number in range(min(rounds, 2)):
             for name in names:
-                with Apart() as engine:
+                with SparkProcess() as engine:
                     for case in (case for case in cases if name in case.engines):
                         say(f"{case}: {name}, round {number + 1}")
                         whole = settings[case, name]
@@ -140,7 +132,7 @@ def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Said)
                         parts[case, name].append(engine.measure(replace(whole, batches=many, check=number == 0)))
         yield from ((case, {name: _together(case, parts[case, name]) for name in case.engines}) for case in cases)
         return
-    engines = {name: Apart() for name in names}
+    engines = {name: SparkProcess() for name in names}
     try:
         for case in cases:
             yield case, _rounds(case, {name: settings[case, name] for name in case.engines}, engines, rounds, say)
@@ -149,7 +141,9 @@ def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Said)
             engine.close()
 
 
-def _rounds(case: Case, settings: dict[str, SparkSetting], engines: dict[str, Apart], rounds: int, say: Said) -> Found:
+def _rounds(
+    case: Case, settings: dict[str, SparkSetting], engines: dict[str, SparkProcess], rounds: int, say: Said
+) -> Found:
     """Engines side by side: warmed up one after the other, then in turn."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in settings}
     for name, setting in settings.items():
@@ -180,119 +174,6 @@ def _together(case: Case, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "rate": case.batch / middle,
         "checksum": parts[0]["checksum"],
     }
-
-
-class Apart:
-    """An engine in a process of its own, which is asked over its standard input."""
-
-    def __init__(self) -> None:
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- open for as long as the process
-        command = [sys.executable, "-m", "millrace_bench.benchmarks.spark_enrich_worker"]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
-        )
-
-    def __enter__(self) -> Apart:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def measure(self, setting: SparkSetting) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(json.dumps(asdict(setting)) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:  # it has ended; what it said is below
-            pass
-        line = self._process.stdout.readline()
-        if not line:
-            self._process.wait()
-            self._errors.seek(0)
-            tail = "\n".join(self._errors.read().strip().splitlines()[-15:])
-            raise RuntimeError(f"{setting.engine}: {tail}")
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._errors.close()
-
-
-def measure_several(settings: Iterable[SparkSetting]) -> Iterator[dict[str, Any]]:
-    """Settings of one engine and one master, one after the other in one process."""
-    with Apart() as engine:
-        for setting in settings:
-            yield engine.measure(setting)
-
-
-# inputs
-
-
-def master_path(directory: Path, rows: int) -> Path:
-    return directory / f"spark-master-{rows}.parquet"
-
-
-def store_path(directory: Path, rows: int, shards: int) -> Path:
-    """A store of one shard is the one that other benchmarks have."""
-    return directory / (f"master-{rows}" if shards == 1 else f"spark-master-{rows}-{shards}.store")
-
-
-def stream_path(directory: Path, rows: int, batch: int, skew: float, hot: float) -> Path:
-    return directory / f"spark-stream-{rows}-{batch}-{skew:g}-{hot:g}"
-
-
-def prepare_master(directory: Path, rows: int, shards: tuple[int, ...] = (1, 2)) -> None:
-    """The master as a folder of Parquet files, and as stores of one shard and of two."""
-    folder = master_path(directory, rows)
-    if not folder.exists():
-        aside = folder.with_suffix(".making")
-        aside.mkdir(parents=True, exist_ok=True)
-        reader = synthetic_master(rows)
-        writer, number, held = None, 0, 0
-        for batch in reader:
-            if writer is None or held >= 2_500_000:
-                if writer is not None:
-                    writer.close()
-                writer, held = pq.ParquetWriter(aside / f"{number:04d}.parquet", reader.schema), 0
-                number += 1
-            writer.write_batch(batch)
-            held += len(batch)
-        if writer is not None:
-            writer.close()
-        aside.rename(folder)
-    for count in shards:
-        if count == 1:
-            data.master(directory, rows)
-        elif not store_path(directory, rows, count).exists():
-            MasterStore.build(str(folder), store_path(directory, rows, count), key="key", shards=count)
-
-
-def prepare_stream(directory: Path, rows: int, batch: int, count: int, skew: float, hot: float) -> None:
-    """Two files to a micro-batch; with ``hot`` that share of the tuples is all of one key."""
-    folder = stream_path(directory, rows, batch, skew, hot)
-    if folder.exists() and len(list(folder.glob("*.parquet"))) >= 2 * count:
-        return
-    aside = folder.with_suffix(".making")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    for number, part in enumerate(zipf_stream(rows, skew, batch_rows=batch // 2, batches=2 * count, seed=11)):
-        table = pa.Table.from_batches([part])
-        if hot:
-            keys = table["key"].to_numpy().copy()
-            keys[: int(hot * len(keys))] = 12_345
-            table = table.set_column(table.column_names.index("key"), "key", pa.array(keys))
-        pq.write_table(table, aside / f"{number:04d}.parquet")
-    shutil.rmtree(folder, ignore_errors=True)
-    aside.rename(folder)
-
-
-# the report
 
 
 def print_report(report: dict[str, Any], console: Console) -> None:

@@ -28,6 +28,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from millrace_bench.benchmarks.spark_streams_worker import StreamsSetting
+from millrace_bench.shared import data
 
 ENGINES = {"millrace": "join_streams", "spark": "Spark", "spark-rocksdb": "Spark, RocksDB"}
 
@@ -59,21 +60,20 @@ def run(
 
 
 def prepare(directory: Path, batches: int, rows: int) -> Path:
-    """Files of both sides, rows of about a hundred bytes."""
+    """Write the files of both sides, with rows of about a hundred bytes, and return their folder."""
     folder = (directory / f"streams-{batches}-{rows}").resolve()
     if folder.exists():
         return folder
-    aside = folder.with_suffix(".making")
     random = np.random.default_rng(17)
-    for side in ("left", "right"):
-        (aside / side).mkdir(parents=True, exist_ok=True)
-        keys = random.permutation(batches * rows)
-        for number in range(batches):
-            mine = keys[number * rows : (number + 1) * rows]
-            pad = pa.array([f"{side} {key:064d}" for key in mine.tolist()])
-            table = {"key": mine, f"{side}_at": mine * 7, f"{side}_value": random.random(rows), f"{side}_text": pad}
-            pq.write_table(pa.table(table), aside / side / f"{number:04d}.parquet")
-    aside.rename(folder)
+    with data.new_folder(folder) as unfinished:
+        for side in ("left", "right"):
+            (unfinished / side).mkdir()
+            keys = random.permutation(batches * rows)
+            for number in range(batches):
+                mine = keys[number * rows : (number + 1) * rows]
+                pad = pa.array([f"{side} {key:064d}" for key in mine.tolist()])
+                table = {"key": mine, f"{side}_at": mine * 7, f"{side}_value": random.random(rows), f"{side}_text": pad}
+                pq.write_table(pa.table(table), unfinished / side / f"{number:04d}.parquet")
     return folder
 
 

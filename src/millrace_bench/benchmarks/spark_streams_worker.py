@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.spark.session import JAVA, ROCKSDB, STATE_STORE
-from millrace_bench.benchmarks.memory import anonymous_below, anonymous_bytes
+from millrace_bench.shared.memory import anonymous_below, anonymous_bytes
 
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 """Spark's default."""

@@ -115,7 +115,7 @@ class Series:
     algorithm: str
     label: str = ""
     by: str = "join"
-    """How its points come about; one of :data:`MEASURES <millrace_bench.experiments.measures.MEASURES>`."""
+    """How its points come about; one of :data:`MEASURES <millrace_bench.experiments.outcomes.MEASURES>`."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     @property

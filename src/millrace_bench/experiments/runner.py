@@ -32,9 +32,9 @@ from millrace.core.errors import MillraceError
 from millrace.core.jit import interrupts_wait
 from millrace_bench.experiments.experiment import SEEDS, Experiment, Point, Run, Size
 from millrace_bench.experiments.inputs import own_name, own_orders
-from millrace_bench.experiments.lines import Lines
-from millrace_bench.experiments.measures import Outcome, made, outcome
+from millrace_bench.experiments.outcomes import Outcome, made, outcome
 from millrace_bench.experiments.sets import bytes_to_make, own_reports, real_name, stamp_of
+from millrace_bench.shared.json_lines import Lines
 
 _NOT_MEASURED = ("__main__.py", "cli", "spark", "testing", "worker")  # outcomes do not depend on it, nearly
 _FILLED = 0.9  # of what is free on the disk, inputs may take so much

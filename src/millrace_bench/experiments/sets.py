@@ -28,7 +28,7 @@ from millrace.datasets import (
 )
 from millrace.datasets.synthetic import MASTER_SCHEMA
 from millrace.master.store import MasterStore
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 Stream = Iterator[pa.RecordBatch]
 

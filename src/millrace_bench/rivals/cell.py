@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from millrace_bench.experiments.lines import Lines
+from millrace_bench.shared.json_lines import Lines
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millrace.core.errors import MillraceError, one_of
+from millrace_bench.engines.engine_list import BUDGETED, ENGINES
 from millrace_bench.rivals.cell import Cell, Found, Journal
-from millrace_bench.rivals.engines import BUDGETED, ENGINES
-from millrace_bench.rivals.rival_worker import Limits
+from millrace_bench.rivals.cell_worker import Limits
 
 _MOST_SECONDS = 600.0  # for one process, whatever it does
 _CACHED = 10_000_000  # master rows up to which the files of all engines together stay in the page cache
@@ -145,7 +145,7 @@ def _process(
     asked: dict[str, Any], directory: Path, limits: Limits, timeout: float | None = None
 ) -> subprocess.CompletedProcess[str]:
     told = json.dumps({**asked, "directory": str(directory), "limits": asdict(limits)})
-    command = [sys.executable, "-m", "millrace_bench.rivals.rival_worker", told]
+    command = [sys.executable, "-m", "millrace_bench.rivals.cell_worker", told]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
 
 

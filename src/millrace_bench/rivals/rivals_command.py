@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from millrace.core.errors import ConfigError, MillraceError
+from millrace.core.errors import ConfigError
 from millrace.core.sizes import parse_size
-from millrace_bench.rivals import matrix, page, ratios
-from millrace_bench.rivals.cell import Cell, Journal
-from millrace_bench.rivals.engines import ENGINES, MILLRACE, USUAL
-from millrace_bench.rivals.rival_worker import Limits
+from millrace_bench.engines.engine_list import ENGINES, USUAL
+from millrace_bench.rivals import matrix, spark_matrix
+from millrace_bench.rivals.cell import Journal
+from millrace_bench.rivals.cell_worker import Limits
+from millrace_bench.rivals.result_files import show_and_write
 
 _Number = TypeVar("_Number", int, float)
 
@@ -39,9 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked.results = asked.results or Path(f"build/bench/rivals{'-spark' * asked.spark}{'-small' * small}.jsonl")
     console = Console()
     if asked.spark:
-        from millrace_bench.rivals import on_spark as group
-
-        group.main(asked, console)
+        spark_matrix.main(asked, console)
         return
     limits = Limits(asked.warm, asked.seconds)
     if small:
@@ -67,20 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked.prepare:
         return
     matrix.run(wanted, asked.directory, journal, limits, console=console)
-    finish(wanted, journal, console, asked.results)
-
-
-def finish(wanted: Sequence[Cell], journal: Journal, console: Console, results: Path) -> None:
-    """Show what was found; beside the results, write it as Markdown and as a picture."""
-    cells = set(wanted)
-    found = ratios.Matrix.of(((cell, one) for cell, one in journal if cell in cells), MILLRACE)
-    if not any(one.rate for cell, one in journal if cell in cells):
-        raise MillraceError("rivals: no engine has a rate: " + next(iter({one.failed for _, one in journal})))
-    page.show(console, found)
-    picture = results.with_suffix(".png")
-    picture.write_bytes(page.png(found.rates))
-    results.with_suffix(".md").write_text(page.markdown(found, picture.name))
-    console.print(f"{results}, {picture.name} and {results.with_suffix('.md').name} are written")
+    show_and_write(wanted, journal, console, asked.results)
 
 
 def _parser() -> argparse.ArgumentParser:

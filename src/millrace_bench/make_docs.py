@@ -17,18 +17,18 @@ from millrace_bench.experiments.figures import sheet
 from millrace_bench.experiments.markdown import markdown, totals
 from millrace_bench.experiments.report import by_paper
 from millrace_bench.rivals import page, ratios
-from millrace_bench.rivals.kept import kept
+from millrace_bench.rivals.result_files import read_matrix
 
 _PART = re.compile(r"(<!-- made: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def _rivals(docs: Path, name: str) -> str:
-    return page.markdown(kept(docs / "results" / f"{name}.jsonl"), f"images/{name}.png")
+    return page.markdown(read_matrix(docs / "results" / f"{name}.jsonl"), f"images/{name}.png")
 
 
 def _peers(docs: Path) -> str:
     """A few of the embedded figures: one skew and one size of batches."""
-    found = kept(docs / "results" / "rivals.jsonl")
+    found = read_matrix(docs / "results" / "rivals.jsonl")
     some = {s: here for s, here in found.rates.items() if (s.skew, s.batch_rows) == (1.0, 100_000)}
     names = page.engines(some)
     lines = [f"| master rows | {' | '.join(f'`{name}`' if name in found.mine else name for name in names)} |"]
@@ -87,7 +87,7 @@ def pages(docs: Path) -> list[Path]:
 def write(docs: Path) -> list[Path]:
     """Make the marked parts of all pages anew, and the pictures they show; the pages that changed."""
     for name in ("rivals", "rivals-spark"):
-        (docs / "images" / f"{name}.png").write_bytes(page.png(kept(docs / "results" / f"{name}.jsonl").rates))
+        (docs / "images" / f"{name}.png").write_bytes(page.png(read_matrix(docs / "results" / f"{name}.jsonl").rates))
     for picture, figures in _sheets(docs).items():
         (docs / "images" / picture).write_bytes(sheet(figures))
     changed = []

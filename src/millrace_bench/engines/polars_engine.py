@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millrace_bench.rivals.rival import Place, Rival, arrow_file, mapped
+from millrace_bench.engines.batch_engine import Place, Rival, arrow_file, mapped
 
 if TYPE_CHECKING:
     import polars as pl

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millrace_bench.rivals.on_duckdb import DuckDB
-from millrace_bench.rivals.on_millrace import Millrace
-from millrace_bench.rivals.on_pandas import Pandas
-from millrace_bench.rivals.on_polars import Polars
-from millrace_bench.rivals.on_sqlite import SQLite
-from millrace_bench.rivals.rival import Place, Rival
+from millrace_bench.engines.batch_engine import Place, Rival
+from millrace_bench.engines.duckdb_engine import DuckDB
+from millrace_bench.engines.millrace_engine import Millrace
+from millrace_bench.engines.pandas_engine import Pandas
+from millrace_bench.engines.polars_engine import Polars
+from millrace_bench.engines.sqlite_engine import SQLite
 
 ENGINES: dict[str, Callable[[Place], Rival]] = {
     "ssbj": lambda place: Millrace(place, "ssbj"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace_bench.rivals.rival import Place, Rival, made
+from millrace_bench.engines.batch_engine import Place, Rival, made
 
 _QUERY = "SELECT batch.*, master.* EXCLUDE (key) FROM batch JOIN master USING (key)"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from millrace.core.sizes import format_size
 from millrace.datasets import zipf_stream
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.rivals.rival import Place, Rival
+from millrace_bench.engines.batch_engine import Place, Rival
 
 
 class Millrace(Rival):

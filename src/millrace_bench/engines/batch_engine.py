@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millrace.core.sizes import parse_size
 from millrace.master.store import MasterStore
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 
 @dataclass(frozen=True)

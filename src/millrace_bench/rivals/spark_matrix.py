@@ -17,10 +17,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millrace.core.errors import one_of
-from millrace_bench.benchmarks import spark_enrich as spark
-from millrace_bench.benchmarks.spark_enrich_worker import SparkSetting
+from millrace_bench.engines.batch_engine import Place, arrow_file
+from millrace_bench.engines.spark_inputs import prepare_master, prepare_stream
+from millrace_bench.engines.spark_process import measure_all
+from millrace_bench.engines.spark_worker import SparkSetting
 from millrace_bench.rivals.cell import Cell, Found, Journal
-from millrace_bench.rivals.rival import Place, arrow_file
+from millrace_bench.rivals.result_files import show_and_write
 
 MEMORY = "256MB"
 ENGINES: dict[str, dict[str, str]] = {
@@ -116,11 +118,11 @@ def _settings(cell: Cell) -> dict[str, str]:
 
 def prepare(wanted: Sequence[Cell], directory: Path) -> None:
     for rows in dict.fromkeys(cell.rows for cell in wanted):
-        spark.prepare_master(directory, rows, shards=(1,))
+        prepare_master(directory, rows, shards=(1,))
         if any(cell.engine.startswith("pandas") for cell in wanted):
             arrow_file(Place(directory, rows))
     for cell in wanted:
-        spark.prepare_stream(directory, cell.rows, cell.batch_rows, 4, cell.skew, 0.0)
+        prepare_stream(directory, cell.rows, cell.batch_rows, 4, cell.skew, 0.0)
 
 
 def run(wanted: Sequence[Cell], directory: Path, journal: Journal, console: Console, warm: float = _WARM) -> None:
@@ -148,7 +150,7 @@ def run(wanted: Sequence[Cell], directory: Path, journal: Journal, console: Cons
                     progress.advance(task)
 
 
-_measured = spark.measure_several
+_measured = measure_all
 
 
 def _setting(cell: Cell, directory: Path, warm: float, first: bool) -> SparkSetting:
@@ -191,8 +193,6 @@ def _short(error: RuntimeError) -> str:
 
 
 def main(asked: argparse.Namespace, console: Console) -> None:
-    from millrace_bench.rivals.command import finish
-
     small = asked.small
     wanted = cells(
         asked.engines or USUAL,
@@ -211,4 +211,4 @@ def main(asked: argparse.Namespace, console: Console) -> None:
     if asked.prepare:
         return
     run(wanted, asked.directory, journal, console, 1.0 if small else _WARM)
-    finish(wanted, journal, console, asked.results)
+    show_and_write(wanted, journal, console, asked.results)

@@ -21,9 +21,10 @@ import pyarrow as pa
 
 from millrace.spark.pipeline.pipeline import readable
 from millrace.spark.session import JAVA
-from millrace_bench.benchmarks.memory import PeakMemory, tree_anonymous_bytes
-from millrace_bench.rivals.on_pandas import Pandas
-from millrace_bench.rivals.rival import Place
+from millrace_bench.engines.batch_engine import Place
+from millrace_bench.engines.pandas_engine import Pandas
+from millrace_bench.engines.spark_inputs import master_path, store_path, stream_path
+from millrace_bench.shared.memory import PeakMemory, tree_anonymous_bytes
 
 WARM = 3
 """Micro-batches that are never counted."""
@@ -101,9 +102,8 @@ class Engine:
         from pyspark.sql import functions as F
 
         from millrace.spark.watch import observed
-        from millrace_bench.benchmarks import spark_enrich as inputs
 
-        folder = inputs.stream_path(
+        folder = stream_path(
             Path(setting.directory), setting.master_rows, setting.batch_rows, setting.skew, setting.hot
         )
         schema = self.spark.read.parquet(str(folder)).schema
@@ -182,10 +182,9 @@ def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
     from pyspark.sql import functions as F
 
     from millrace.spark import enrich
-    from millrace_bench.benchmarks import spark_enrich as inputs
 
     directory, rows, name = Path(setting.directory), setting.master_rows, setting.engine
-    whole, sharded = (inputs.store_path(directory, rows, shards) for shards in (1, 2))
+    whole, sharded = (store_path(directory, rows, shards) for shards in (1, 2))
     if name.startswith("spark"):
         return stream.join(_master(setting, spark), "key")
     if name == "source":
@@ -207,9 +206,8 @@ def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
 
 
 def _master(setting: SparkSetting, spark: Any) -> Any:
-    from millrace_bench.benchmarks import spark_enrich as inputs
 
-    master = spark.read.parquet(str(inputs.master_path(Path(setting.directory), setting.master_rows)))
+    master = spark.read.parquet(str(master_path(Path(setting.directory), setting.master_rows)))
     return master.cache() if setting.engine == "spark-cached" else master
 
 

@@ -1,4 +1,4 @@
-"""One cell in a process of its own: ``python -m millrace_bench.rivals.rival_worker '{…}'`` prints JSON."""
+"""One cell in a process of its own: ``python -m millrace_bench.rivals.cell_worker '{…}'`` prints JSON."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace_bench.benchmarks import data
-from millrace_bench.benchmarks.checksum import RowChecksum
-from millrace_bench.benchmarks.memory import PeakMemory
+from millrace_bench.engines.batch_engine import Place, Rival
+from millrace_bench.engines.engine_list import ENGINES
 from millrace_bench.rivals.cell import Cell, Found
-from millrace_bench.rivals.engines import ENGINES
-from millrace_bench.rivals.rival import Place, Rival
+from millrace_bench.shared import data
+from millrace_bench.shared.memory import PeakMemory
+from millrace_bench.shared.row_checksum import RowChecksum
 
 MOST_MEMORY = 18_000_000_000
 """Bytes that a process may ask for: enough for anybody here, and the machine survives who asks for more."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.sizes import format_size
-from millrace_bench.rivals.rival import Place, Rival, arrow_file, made, mapped
+from millrace_bench.engines.batch_engine import Place, Rival, arrow_file, made, mapped
 
 _CHUNK = 500_000
 _LOOK_UP = "SELECT master.key, row FROM json_each(?) CROSS JOIN master ON master.key = json_each.value"

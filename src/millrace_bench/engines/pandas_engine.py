@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace_bench.rivals.rival import Place, Rival, arrow_file, mapped
+from millrace_bench.engines.batch_engine import Place, Rival, arrow_file, mapped
 
 
 class Pandas(Rival):
