@@ -1,7 +1,7 @@
 """``python -m millrace_bench NAME … [--directory DIR] [--results FILE] [--small]``; ``--help`` lists the names.
 
-``python -m millrace_bench rivals`` has options of its own; ``python -m millrace_bench docs`` makes tables of the
-documentation from committed results.
+``python -m millrace_bench rivals`` has options of its own; ``python -m millrace_bench docs`` writes the tables of
+the documentation from committed results.
 """
 
 from __future__ import annotations
@@ -64,15 +64,16 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> None:
+    """Run the benchmarks that the command line names."""
     if sys.argv[1:2] == ["rivals"]:
         rivals_command.main(sys.argv[2:])
         return
     if sys.argv[1:2] == ["docs"]:
-        print(*make_docs.write(Path(*sys.argv[2:3] or ["docs"])), "made anew")
+        print(*make_docs.write(Path(*sys.argv[2:3] or ["docs"])), "written")
         return
     parser = argparse.ArgumentParser(prog="python -m millrace_bench", description="Measure the engine.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_SMALL)}; all by default; or rivals")
-    parser.add_argument("--directory", type=Path, default=Path("bench-data"), help="where inputs are kept")
+    parser.add_argument("--directory", type=Path, default=Path("bench-data"), help="folder of the inputs, which stay")
     parser.add_argument("--results", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--small", action="store_true", help="seconds instead of minutes, figures mean nothing")
     arguments = parser.parse_args()

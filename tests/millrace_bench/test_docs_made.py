@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_parts_that_are_made_from_results_are_as_the_results() -> None:
     for page in make_docs.pages(DOCS):
         text = page.read_text()
-        assert make_docs.remade(text, DOCS) == text, f"{page.name}: `python -m millrace_bench docs` makes it anew"
+        assert make_docs.remake(text, DOCS) == text, f"{page.name}: `python -m millrace_bench docs` makes it anew"
 
 
 def test_every_part_is_on_some_page() -> None:
@@ -26,4 +26,4 @@ def test_every_part_is_on_some_page() -> None:
 
 def test_an_unknown_part_is_named() -> None:
     with pytest.raises(ConfigError, match="made: expected one of"):
-        make_docs.remade("<!-- made: nothing -->\n<!-- end -->", DOCS)
+        make_docs.remake("<!-- made: nothing -->\n<!-- end -->", DOCS)

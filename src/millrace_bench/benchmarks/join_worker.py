@@ -23,8 +23,8 @@ from millrace_bench.shared.row_checksum import RowChecksum
 
 
 @dataclass
-class Setting:
-    """What one process measures."""
+class JoinSetting:
+    """The setting that one process measures."""
 
     engine: str
     directory: str
@@ -35,15 +35,15 @@ class Setting:
     memory: str | int = "1%"
     unique: bool = True
     check: bool = False
-    """Compute the checksum of the output instead of the time."""
+    """Whether to compute the checksum of the output instead of the time."""
     options: dict[str, Any] | None = None
 
 
 @dataclass
 class Measurement:
-    """What came of it. Rates are in stream tuples per second."""
+    """The result of a setting. Rates are in stream tuples per second."""
 
-    setting: Setting
+    setting: JoinSetting
     seconds: float = 0.0
     rate: float = 0.0
     steady_rate: float = 0.0
@@ -61,13 +61,13 @@ class Measurement:
         return json.dumps(asdict(self))
 
 
-def measure(setting: Setting) -> Measurement:
+def measure(setting: JoinSetting) -> Measurement:
     """Run one setting in this process."""
     engine = _duckdb if setting.engine == "duckdb" else _millrace
     return engine(setting)
 
 
-def _millrace(setting: Setting) -> Measurement:
+def _millrace(setting: JoinSetting) -> Measurement:
     directory = Path(setting.directory)
     store = data.master(directory, setting.master_rows, unique=setting.unique)
     options = {"algorithm": setting.engine, **(setting.options or {})}
@@ -88,7 +88,7 @@ def _millrace(setting: Setting) -> Measurement:
     return result
 
 
-def _duckdb(setting: Setting) -> Measurement:
+def _duckdb(setting: JoinSetting) -> Measurement:
     import duckdb
 
     directory = Path(setting.directory)
@@ -114,7 +114,7 @@ def _duckdb(setting: Setting) -> Measurement:
 
 
 def _run(
-    setting: Setting,
+    setting: JoinSetting,
     push: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]],
     finish: Callable[[], Iterator[pa.RecordBatch]],
 ) -> Measurement:
@@ -147,4 +147,4 @@ def _run(
 
 
 if __name__ == "__main__":
-    print(measure(Setting(**json.loads(sys.argv[1]))).to_json())
+    print(measure(JoinSetting(**json.loads(sys.argv[1]))).to_json())

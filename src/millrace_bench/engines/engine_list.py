@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millrace_bench.engines.batch_engine import Place, Rival
+from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles
 from millrace_bench.engines.duckdb_engine import DuckDB
 from millrace_bench.engines.millrace_engine import Millrace
 from millrace_bench.engines.pandas_engine import Pandas
 from millrace_bench.engines.polars_engine import Polars
 from millrace_bench.engines.sqlite_engine import SQLite
 
-ENGINES: dict[str, Callable[[Place], Rival]] = {
-    "ssbj": lambda place: Millrace(place, "ssbj"),
-    "meshjoin": lambda place: Millrace(place, "meshjoin"),
-    "lookup": lambda place: Millrace(place, "auto"),
+ENGINES: dict[str, Callable[[MasterFiles], BatchEngine]] = {
+    "ssbj": lambda files: Millrace(files, "ssbj"),
+    "meshjoin": lambda files: Millrace(files, "meshjoin"),
+    "lookup": lambda files: Millrace(files, "auto"),
     "duckdb": DuckDB,
-    "duckdb-256MB": lambda place: DuckDB(place, "256MB"),
+    "duckdb-256MB": lambda files: DuckDB(files, "256MB"),
     "polars": Polars,
     "sqlite": SQLite,
     "pandas": Pandas,
-    "pandas-merge": lambda place: Pandas(place, merge=True),
+    "pandas-merge": lambda files: Pandas(files, merge=True),
 }
 MILLRACE = ("ssbj", "meshjoin", "lookup", "drain")
-"""Those that are Millrace, here and on Spark."""
+"""Engines that are Millrace itself, here and on Spark."""
 USUAL = ("ssbj", "lookup", "duckdb", "polars", "sqlite", "pandas")
 BUDGETED = ("ssbj", "lookup", "sqlite")
-"""Those whose memory can be set to a share of the master."""
+"""Engines whose memory can be set to a share of the master."""

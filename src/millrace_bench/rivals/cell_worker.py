@@ -1,4 +1,4 @@
-"""One cell in a process of its own: ``python -m millrace_bench.rivals.cell_worker '{…}'`` prints JSON."""
+"""Measure one cell in a process of its own: ``python -m millrace_bench.rivals.cell_worker '{…}'`` prints JSON."""
 
 from __future__ import annotations
 
@@ -13,98 +13,99 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace_bench.engines.batch_engine import Place, Rival
+from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles
 from millrace_bench.engines.engine_list import ENGINES
-from millrace_bench.rivals.cell import Cell, Found
+from millrace_bench.rivals.cell import Cell, CellResult
 from millrace_bench.shared import data
 from millrace_bench.shared.memory import PeakMemory
 from millrace_bench.shared.row_checksum import RowChecksum
 
 MOST_MEMORY = 18_000_000_000
-"""Bytes that a process may ask for: enough for anybody here, and the machine survives who asks for more."""
+"""Bytes that a process may allocate: more than every engine here needs, and less than the machine has."""
 
 _STREAM_BATCH = 1_000_000
-_PATIENCE = 4  # times the warm-up, for engines that are not settled before
+_PATIENCE = 4  # times the warm-up, for engines that settle late
 _READ = 1 << 24
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a measurement ends."""
+    """Limits of a measurement."""
 
     warm: float = 1.5
     """Seconds of warm-up; up to four times as long for caches that are not full."""
     seconds: float = 2.0
     batches: int = 1_000
-    """Measure for so many seconds or batches, whichever is less."""
+    """A measurement ends after ``seconds`` or ``batches``, whichever comes first."""
     longest: float = 60.0
-    """A batch that takes longer ends it."""
+    """A batch that takes more seconds ends the measurement."""
     tuples: int = 6_000_000
-    """Length of the stream; who needs more begins again."""
+    """Length of the stream; an engine that reads all of it starts over."""
 
 
 def main() -> None:
-    asked = json.loads(sys.argv[1])
-    directory, limits = Path(asked["directory"]), Limits(**asked["limits"])
-    for plain in asked.get("prepare", ()):
-        _prepared(Cell(**plain), directory, limits)
-    if "cell" in asked:
-        print(json.dumps(asdict(_tried(Cell(**asked["cell"]), directory, limits))))
+    """Prepare or measure the cells of the first argument."""
+    request = json.loads(sys.argv[1])
+    directory, limits = Path(request["directory"]), Limits(**request["limits"])
+    for plain in request.get("prepare", ()):
+        _prepare(Cell(**plain), directory, limits)
+    if "cell" in request:
+        print(json.dumps(asdict(_measure_or_fail(Cell(**request["cell"]), directory, limits))))
 
 
-def _prepared(cell: Cell, directory: Path, limits: Limits) -> None:
-    """Make what is not there: the master in the engine's form, and the stream."""
-    rival = _rival(cell, directory)
-    rival.prepare()
-    _stream(rival.place, cell, limits)
+def _prepare(cell: Cell, directory: Path, limits: Limits) -> None:
+    """Write what is missing: the master in the engine's form, and the stream."""
+    engine = _engine(cell, directory)
+    engine.prepare()
+    _stream(engine.files, cell, limits)
 
 
-def _rival(cell: Cell, directory: Path) -> Rival:
-    return ENGINES[cell.engine](Place(directory, cell.rows, cell.memory))
+def _engine(cell: Cell, directory: Path) -> BatchEngine:
+    return ENGINES[cell.engine](MasterFiles(directory, cell.rows, cell.memory))
 
 
-def _tried(cell: Cell, directory: Path, limits: Limits) -> Found:
+def _measure_or_fail(cell: Cell, directory: Path, limits: Limits) -> CellResult:
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     try:
-        return measured(_rival(cell, directory), cell, limits)
+        return measure(_engine(cell, directory), cell, limits)
     except Exception as error:
         if isinstance(error, MemoryError) or "memory" in str(error).lower():
-            return Found(failed="out of memory")
+            return CellResult(failed="out of memory")
         raise
 
 
-def measured(rival: Rival, cell: Cell, limits: Limits) -> Found:
-    """Warm an engine up, measure it, and add up what it gives for the first batch.
+def measure(engine: BatchEngine, cell: Cell, limits: Limits) -> CellResult:
+    """Warm an engine up, measure it, and compute the checksum of its rows for the first batch.
 
-    Files are read once before, so that nobody waits for the disk. Memory counts from before the master is opened.
+    Files are read once before, so that no engine waits for the disk. Memory counts from before the master is opened.
     """
-    for path in rival.prepare():
+    for path in engine.prepare():
         _read_through(path)
-    stream = data.open_stream(_stream(rival.place, cell, limits))
-    rival.load()
+    stream = data.open_stream(_stream(engine.files, cell, limits))
+    engine.load()
     feed = batches(stream, cell.batch_rows)
     with PeakMemory() as memory:
-        rival.open()
-        slow = _warm(rival, feed, limits)
-        durations = [] if slow > limits.longest else _timed(rival, feed, limits)
+        engine.open()
+        slow = _warm(engine, feed, limits)
+        durations = [] if slow > limits.longest else _timed(engine, feed, limits)
     if not durations:
-        return Found(failed=f"{slow:.0f} s for a batch", settings=rival.settings, memory_growth=memory.growth)
+        return CellResult(failed=f"{slow:.0f} s for a batch", settings=engine.settings, memory_growth=memory.growth)
     checksum = RowChecksum()
-    for rows in rival.whole(next(batches(stream, cell.batch_rows))):
+    for rows in engine.whole(next(batches(stream, cell.batch_rows))):
         checksum.add(rows)
-    return Found(
+    return CellResult(
         rate=cell.batch_rows * len(durations) / sum(durations),
-        p50=rival.latency(durations, 0.5),
-        p99=rival.latency(durations, 0.99),
+        p50=engine.latency(durations, 0.5),
+        p99=engine.latency(durations, 0.99),
         batches=len(durations),
         memory_growth=memory.growth,
         checksum=str(checksum),
-        settings=rival.settings,
+        settings=engine.settings,
     )
 
 
 def batches(stream: pa.ipc.RecordBatchFileReader, rows: int) -> Iterator[pa.RecordBatch]:
-    """The stream over and over, so many rows at a time."""
+    """Yield batches of ``rows`` tuples; at its end the stream starts over."""
     while True:
         for number in range(stream.num_record_batches):
             batch = stream.get_batch(number)
@@ -112,32 +113,32 @@ def batches(stream: pa.ipc.RecordBatchFileReader, rows: int) -> Iterator[pa.Reco
                 yield batch.slice(at, rows)
 
 
-def _stream(place: Place, cell: Cell, limits: Limits) -> Path:
+def _stream(files: MasterFiles, cell: Cell, limits: Limits) -> Path:
     of = max(cell.batch_rows, min(_STREAM_BATCH, limits.tuples))
-    return data.stream(place.directory, cell.rows, cell.skew, max(of, limits.tuples // of * of), of)
+    return data.stream(files.directory, cell.rows, cell.skew, max(of, limits.tuples // of * of), of)
 
 
-def _warm(rival: Rival, feed: Iterator[pa.RecordBatch], limits: Limits) -> float:
-    """Join batches until the engine has settled; the seconds of the longest."""
+def _warm(engine: BatchEngine, feed: Iterator[pa.RecordBatch], limits: Limits) -> float:
+    """Join batches until the engine has settled; return the seconds of the longest."""
     began, longest, number = time.perf_counter(), 0.0, 0
     while True:
         start = time.perf_counter()
-        _count(rival.join(next(feed)))
+        _count(engine.join(next(feed)))
         now = time.perf_counter()
         longest, number = max(longest, now - start), number + 1
-        settled, spent = rival.settled(), now - began
+        settled, spent = engine.settled(), now - began
         if longest > limits.longest or spent > _PATIENCE * limits.warm + limits.longest:
             return longest
         if spent >= limits.warm and (settled or (spent >= _PATIENCE * limits.warm and number > 1)):
             return longest
 
 
-def _timed(rival: Rival, feed: Iterator[pa.RecordBatch], limits: Limits) -> list[float]:
+def _timed(engine: BatchEngine, feed: Iterator[pa.RecordBatch], limits: Limits) -> list[float]:
     durations: list[float] = []
     while sum(durations) < limits.seconds and len(durations) < limits.batches:
         batch = next(feed)
         start = time.perf_counter()
-        _count(rival.join(batch))
+        _count(engine.join(batch))
         durations.append(time.perf_counter() - start)
         if durations[-1] > limits.longest:
             break

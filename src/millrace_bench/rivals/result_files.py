@@ -10,19 +10,19 @@ from rich.console import Console
 from millrace.core.errors import ConfigError, MillraceError
 from millrace_bench.engines.engine_list import MILLRACE
 from millrace_bench.rivals import page
-from millrace_bench.rivals.cell import Cell, Journal
+from millrace_bench.rivals.cell import Cell, CellJournal
 from millrace_bench.rivals.ratios import Matrix
 
 
 def read_matrix(path: Path) -> Matrix:
     """Return the results in a file, whichever version measured them."""
-    found = list(Journal(path, every_version=True)) if path.is_file() else []
+    found = list(CellJournal(path, every_version=True)) if path.is_file() else []
     if not found:
         raise ConfigError(f"peers: expected a file of cells that `millrace bench rivals` wrote; got {path}")
     return Matrix.of(found, MILLRACE)
 
 
-def show_and_write(wanted: Sequence[Cell], journal: Journal, console: Console, results: Path) -> None:
+def show_and_write(wanted: Sequence[Cell], journal: CellJournal, console: Console, results: Path) -> None:
     """Show the results on the terminal, and write them as Markdown and as a picture beside their file."""
     cells = set(wanted)
     found = Matrix.of(((cell, one) for cell, one in journal if cell in cells), MILLRACE)

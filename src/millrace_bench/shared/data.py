@@ -1,4 +1,4 @@
-"""Inputs of the benchmarks, made once and kept in a directory."""
+"""Inputs of the benchmarks, made once and reused."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from millrace.master.store import MasterStore
 def master(
     directory: Path, rows: int, *, unique: bool = True, ordered: bool = False, index: bool = True
 ) -> MasterStore:
-    """A store of the papers' synthetic master, its keys shuffled or in order."""
+    """Return a store of the papers' synthetic master, its keys shuffled or sorted; build it if it is missing."""
     facts = (("-repeats", not unique), ("-sorted", ordered), ("-unindexed", not index))
     path = directory / f"master-{rows}{''.join(word for word, holds in facts if holds)}"
     directory.mkdir(parents=True, exist_ok=True)
     order: Order = "sorted" if ordered else "shuffled"
-    store = built(path, lambda: synthetic_master(rows, unique=unique, order=order), "key", index=index)
+    store = open_or_build(path, lambda: synthetic_master(rows, unique=unique, order=order), "key", index=index)
     if store.rows != rows:
         raise ConfigError(f"{path}: expected a store of {rows:,} rows; it has {store.rows:,}; remove it")
     return store
 
 
-def built(path: Path, source: Callable[[], Any], key: str, **options: Any) -> MasterStore:
-    """The store at a path, made if it is not there; somebody else who makes it meanwhile is as welcome."""
+def open_or_build(path: Path, source: Callable[[], Any], key: str, **options: Any) -> MasterStore:
+    """Return the store at a path, built if it is missing; another process may build it meanwhile."""
     if not path.exists():
         with suppress(StoreExistsError):
             MasterStore.build(source(), path, key, **options)
@@ -40,7 +40,7 @@ def built(path: Path, source: Callable[[], Any], key: str, **options: Any) -> Ma
 
 
 def stream(directory: Path, domain: int, skew: float, tuples: int, batch_rows: int) -> Path:
-    """An Arrow file with a Zipf stream; reading it through a memory map takes no anonymous memory."""
+    """Return an Arrow file with a Zipf stream, written if it is missing; mapping it takes no anonymous memory."""
     path = directory / f"stream-{domain}-{skew:g}-{tuples}-{batch_rows}.arrow"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
@@ -56,6 +56,7 @@ def stream(directory: Path, domain: int, skew: float, tuples: int, batch_rows: i
 
 
 def open_stream(path: Path) -> pa.ipc.RecordBatchFileReader:
+    """Map the file of a stream."""
     return pa.ipc.open_file(pa.memory_map(str(path)))
 
 
