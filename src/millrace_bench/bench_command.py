@@ -97,7 +97,7 @@ def run(
         at_a_time = 1 if machine else processes or os.cpu_count() or 1
         done = runner.run(wanted, chosen_size, directory, journal, seeds=numbers, processes=at_a_time, console=err())
     except KeyboardInterrupt:
-        say(f"stopped; {len(journal)} outcomes are in {points_file}. The same command continues")
+        say(f"stopped; {len(journal)} outcomes are kept in {points_file}; the same command continues")
         raise
     found = results.collect(wanted, chosen_size, directory, journal, numbers, also=every)
     path, html = to / f"results-{kind}.json", to / f"report-{kind}.html"

@@ -171,9 +171,9 @@ def _point(store: MasterStore, setting: CostSetting, share: float, seed: int) ->
     return {**asdict(setting), "share": share, **predicted_and_measured(situation(store, setting), setting, found)}
 
 
-def predicted_and_measured(faced: Situation, setting: CostSetting, found: dict[str, float]) -> dict[str, Any]:
+def predicted_and_measured(model_input: Situation, setting: CostSetting, found: dict[str, float]) -> dict[str, Any]:
     """Return a join's figures, the model's predictions, and by how much these are off."""
-    expected = predict(faced, setting.algorithm, int(found["memory"]))
+    expected = predict(model_input, setting.algorithm, int(found["memory"]))
     names = ("rate", "c_loop", "w", "hit_share", "mean_wait", "worst_wait")
     return {
         "measured": found,
@@ -189,11 +189,11 @@ def _demand(store: MasterStore, setting: CostSetting, points: list[dict[str, Any
     memories = [p["measured"]["memory"] for p in points]
     middle = len(points) // 2
     rate = float(np.sqrt(rates[max(0, middle - 1)] * rates[middle]))
-    faced = situation(store, setting)
-    said = memory_for(faced, setting.algorithm, rate)
+    model_input = situation(store, setting)
+    needed = memory_for(model_input, setting.algorithm, rate)
     really = float(np.exp(np.interp(np.log(rate), np.log(rates), np.log(memories))))
-    got = measure(store, setting, said.memory, seed)["rate"]
-    tuned = for_rate(faced, setting.algorithm, rate)
+    got = measure(store, setting, needed.memory, seed)["rate"]
+    tuned = for_rate(model_input, setting.algorithm, rate)
     options: dict[str, Any] = {"b": tuned.b}
     if tuned.cache_share is not None:
         options["cache_share"] = tuned.cache_share
@@ -201,9 +201,9 @@ def _demand(store: MasterStore, setting: CostSetting, points: list[dict[str, Any
     return {
         **asdict(setting),
         "rate": rate,
-        "memory": said.memory,
+        "memory": needed.memory,
         "really": really,
-        "memory_error": said.memory / really - 1,
+        "memory_error": needed.memory / really - 1,
         "rate_with_it": got,
         "rate_error": got / rate - 1,
         "tuned_memory": tuned.memory,

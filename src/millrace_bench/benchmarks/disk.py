@@ -35,7 +35,7 @@ def run(
     migrations: tuple[str, ...] = ("rolling", "three-cycle"),
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure over a sweep of the memory; print service rate at equal memory, memory at equal rate, and what explains them."""
+    """Measure over a sweep of the memory; print rates at equal memory, memory at equal rate, and the reasons."""
     console = console or Console()
     store = data.master(directory, rows, unique=False)
     shift = seconds_per_shift()

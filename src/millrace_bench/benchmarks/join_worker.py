@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millrace.datasets import zipf_stream
 from millrace.semistream.join import SemiStreamJoin
+from millrace_bench.engines.batch_engine import made_once
 from millrace_bench.shared import data
 from millrace_bench.shared.memory import PeakMemory
 from millrace_bench.shared.row_checksum import RowChecksum
@@ -92,12 +93,14 @@ def _duckdb(setting: JoinSetting) -> Measurement:
     import duckdb
 
     directory = Path(setting.directory)
-    path = directory / f"duck-{setting.master_rows}{'' if setting.unique else '-repeats'}.db"
-    if not path.exists():
+
+    def write(path: Path) -> None:
         rows = data.master(directory, setting.master_rows, unique=setting.unique).to_table()
-        with duckdb.connect(str(path)) as making:
-            making.register("rows", rows)
-            making.sql("CREATE TABLE master AS SELECT * FROM rows")
+        with duckdb.connect(str(path)) as database:
+            database.register("rows", rows)
+            database.sql("CREATE TABLE master AS SELECT * FROM rows")
+
+    path = made_once(directory / f"duck-{setting.master_rows}{'' if setting.unique else '-repeats'}.db", write)
     connection = duckdb.connect(str(path), read_only=True)
     for statement in ("SET threads = 2", "SET memory_limit = '256MB'", "SET preserve_insertion_order = false"):
         connection.execute(statement).fetchall()

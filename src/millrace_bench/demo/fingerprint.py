@@ -22,7 +22,7 @@ def fingerprint(df: DataFrame) -> tuple[int, int, int]:
 
 def difference(found: DataFrame, expected: DataFrame) -> str:
     """Return an example of what is wrong."""
-    missing, strange = expected.exceptAll(found).take(1), found.exceptAll(expected).take(1)
+    missing, unexpected = expected.exceptAll(found).take(1), found.exceptAll(expected).take(1)
     parts = [f"a row is missing: {missing[0].asDict()}"] if missing else []
-    parts += [f"a row is there that should not be: {strange[0].asDict()}"] if strange else []
+    parts += [f"a row is there that should not be: {unexpected[0].asDict()}"] if unexpected else []
     return "; ".join(parts) or "its fingerprint differs from that of the batch join"

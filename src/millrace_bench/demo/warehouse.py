@@ -442,12 +442,12 @@ def _in_pieces(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Tabl
 
 def _write(path: Path, text: str) -> None:
     """Write a file as a whole or not at all."""
-    aside = path.with_name(f".{path.name}")
+    unfinished = path.with_name(f".{path.name}")
     try:
-        aside.write_text(text)
-        aside.replace(path)
+        unfinished.write_text(text)
+        unfinished.replace(path)
     finally:
-        aside.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 def _kind_of_join(plan: str) -> str:

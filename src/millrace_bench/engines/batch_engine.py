@@ -98,12 +98,12 @@ def made_once(path: Path, make: Callable[[Path], None]) -> Path:
     """Return the file, written by ``make`` if it is missing; an interrupted ``make`` leaves none."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(f".{os.getpid()}")
+        unfinished = path.with_suffix(f".{os.getpid()}")
         try:
-            make(aside)
-            aside.rename(path)
+            make(unfinished)
+            unfinished.rename(path)
         finally:
-            aside.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
     return path
 
 

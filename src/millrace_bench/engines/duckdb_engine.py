@@ -26,9 +26,9 @@ class DuckDB(BatchEngine):
     def _make(self, path: Path) -> None:
         import duckdb
 
-        with duckdb.connect(str(path)) as making:
-            making.register("rows", self.files.store().to_table())
-            making.sql("CREATE TABLE master AS SELECT * FROM rows")
+        with duckdb.connect(str(path)) as database:
+            database.register("rows", self.files.store().to_table())
+            database.sql("CREATE TABLE master AS SELECT * FROM rows")
 
     def load(self) -> None:
         import duckdb

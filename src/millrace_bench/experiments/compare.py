@@ -80,8 +80,8 @@ def left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
             gone.append(f"{name} ({lost})")
         elif not new["better"]:
             neutral.append(name)
-    said = [f"points that only the first has: {', '.join(gone)}"] if gone else []
-    return [*said, f"neither better nor worse: {', '.join(neutral)}"] if neutral else said
+    texts = [f"points that only the first has: {', '.join(gone)}"] if gone else []
+    return [*texts, f"neither better nor worse: {', '.join(neutral)}"] if neutral else texts
 
 
 def verdicts_lost(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -134,13 +134,13 @@ def _predicted(directory: Path, point: Point, _: int) -> Outcome:
     join = _join(found, point, parse_size(point.memory, of=found.store.nbytes))
     options = {name: value for name, value in point.options if name in ("cache_share", "l")}
     situation = situation_of(join.arguments, join.loop.parts.binding, found.frequencies)
-    said = predict(situation, point.algorithm, join.budget.total, b=join.b, **options)
+    prediction = predict(situation, point.algorithm, join.budget.total, b=join.b, **options)
     return {
-        "rate": said.rate,
-        "c_loop": said.c_loop,
-        "hits": said.hit_share,
-        "disk rate": said.rate * (1 - said.hit_share),
-        "memory": float(said.memory),
+        "rate": prediction.rate,
+        "c_loop": prediction.c_loop,
+        "hits": prediction.hit_share,
+        "disk rate": prediction.rate * (1 - prediction.hit_share),
+        "memory": float(prediction.memory),
     }
 
 

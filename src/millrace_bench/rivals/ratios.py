@@ -32,8 +32,8 @@ class Matrix:
             raise ConfigError("rivals: expected cells that were measured; there are none")
         usual, _ = Counter(cell.memory for cell, _ in every).most_common(1)[0]
         other = [cell for cell, _ in every if cell.memory != usual]
-        where, who = [(c.rows, c.skew, c.batch_rows) for c in other][:1], {c.engine for c in other}
-        varied = ((c, one) for c, one in every if (c.rows, c.skew, c.batch_rows) in where and c.engine in who)
+        places, engines = [(c.rows, c.skew, c.batch_rows) for c in other][:1], {c.engine for c in other}
+        varied = ((c, one) for c, one in every if (c.rows, c.skew, c.batch_rows) in places and c.engine in engines)
         return cls(by_setting(every, usual), by_setting(varied), tuple(mine))
 
 
