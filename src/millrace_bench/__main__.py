@@ -1,4 +1,4 @@
-"""``python -m millrace_bench NAME … [--directory DIR] [--results FILE] [--small]``; ``--help`` lists the names.
+"""Run benchmarks: ``python -m millrace_bench NAME … [--directory DIR] [--results FILE] [--small]``.
 
 ``python -m millrace_bench rivals`` has options of its own; ``python -m millrace_bench docs`` writes the tables of
 the documentation from committed results.
@@ -73,7 +73,7 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(prog="python -m millrace_bench", description="Measure the engine.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_SMALL)}; all by default; or rivals")
-    parser.add_argument("--directory", type=Path, default=Path("bench-data"), help="folder of the inputs, which stay")
+    parser.add_argument("--directory", type=Path, default=Path("bench-data"), help="folder of inputs, reused later")
     parser.add_argument("--results", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--small", action="store_true", help="seconds instead of minutes, figures mean nothing")
     arguments = parser.parse_args()

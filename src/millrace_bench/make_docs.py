@@ -69,7 +69,7 @@ MAKERS: dict[str, Callable[[Path], str]] = {
 def remake(text: str, docs: Path) -> str:
     """Return the text of a page with its marked parts made again.
 
-    >>> remade("no such part", Path("docs"))
+    >>> remake("no such part", Path("docs"))
     'no such part'
     """
 

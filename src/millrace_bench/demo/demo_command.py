@@ -133,7 +133,7 @@ def _step(warehouse: Warehouse, name: str) -> Iterator[None]:
 
 
 class SparkInterrupts:
-    """Delays Ctrl-C until a call to Spark is over, and cancels Spark's jobs meanwhile.
+    """Delay Ctrl-C until a call to Spark is over, and cancel Spark's jobs meanwhile.
 
     An exception in the middle of a call would leave its answer to the next one. So Ctrl-C is recorded, a thread cancels
     all of Spark's jobs, and KeyboardInterrupt is raised at the end.

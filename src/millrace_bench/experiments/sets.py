@@ -189,7 +189,7 @@ def _weather(directory: Path, path: Path, rows: int, *, narrow: bool, own: bool)
 
 
 def stamp_of(files: Iterable[Path]) -> str:
-    """Return names, sizes and times of files; if it differs, so may the files."""
+    """Return names, sizes and times of files, which change when the files do."""
     return " ".join(f"{file.name}:{file.stat().st_size}:{file.stat().st_mtime_ns}" for file in files)
 
 
