@@ -41,7 +41,7 @@ thorough: setup        ## the tests that take longer, and every combination of t
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'thorough and not torture'
 
 torture: setup         ## long crash campaigns: queries killed over and over, every row checked
-	$(BIN)/python -m pytest -m torture tests/spark tests/cli
+	$(BIN)/python -m pytest -m torture tests/spark tests/cli tests/millrace_bench/test_warehouse.py
 	MILLRACE_EXAMPLES=10 $(BIN)/python -m pytest -n 2 tests/semistream/test_conformance.py
 
 bench: setup           ## the papers' experiments in small, with a report; docs/how-to/run-the-experiments.md says how to run them large

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-_TOGETHER = ("tests/spark/", "tests/test_docs.py")
+_TOGETHER = ("tests/spark/", "tests/millrace_bench/test_warehouse.py", "tests/test_docs.py")
 """Files whose tests share what they have set up."""
 
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 collect_ignore = ["conftest.py"]  # no examples here, and other folders have one of this name
 
@@ -68,3 +72,24 @@ def power_cut(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
 
     monkeypatch.setattr(os, "fsync", fsync)
     return leave
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Yield the one Spark session of a process."""
+    from millrace.spark import session
+    from millrace.spark.session import JAVA
+
+    made = session(
+        "millrace-tests",
+        master="local[2]",
+        spark__sql__shuffle__partitions=2,
+        spark__driver__memory="1g",
+        spark__driver__host="127.0.0.1",
+        spark__driver__bindAddress="127.0.0.1",
+        # Many small queries: there is more to compile than to run, and little to collect.
+        spark__driver__extraJavaOptions=f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {JAVA}",
+    )
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()

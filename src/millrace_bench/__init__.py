@@ -1,1 +1,1 @@
-"""Measurements: what the engine does, beside what else there is, from one command each."""
+"""Measure the engine, beside other engines and beside the papers, with one command each."""

@@ -1,7 +1,7 @@
-"""``python -m millrace_bench NAME … [--directory DIR] [--results FILE] [--small]``; ``--help`` lists the names.
+"""Run benchmarks: ``python -m millrace_bench NAME … [--directory DIR] [--results FILE] [--small]``.
 
-``python -m millrace_bench rivals`` has options of its own; ``python -m millrace_bench docs`` makes tables of the
-documentation from committed results.
+``python -m millrace_bench rivals`` has options of its own; ``python -m millrace_bench docs`` writes the tables of
+the documentation from committed results.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from millrace.semistream.choose.unit_cost_file import processor
-from millrace_bench.benchmarks import adaptive, claims, cost, disk, docs, drift, family, grid, machine, peers, scaling
+from millrace_bench import make_docs
+from millrace_bench.benchmarks import adaptive_joins, claims, cost, disk, drift, family, grid, machine, peers, scaling
 from millrace_bench.benchmarks import spark_enrich as spark
 from millrace_bench.benchmarks import spark_streams as streams
-from millrace_bench.rivals import command
+from millrace_bench.rivals import rivals_command
 
 _SMALL: dict[str, dict[str, Any]] = {
     "peers": {"rows": 200_000, "tuples": 400_000, "batches": (100_000,), "rounds": 1},
@@ -56,22 +57,23 @@ _RUNS: dict[str, Callable[..., dict[str, Any]]] = {
     "cost": cost.run,
     "machine": machine.run,
     "grid": grid.run,
-    "adaptive": adaptive.run,
+    "adaptive": adaptive_joins.run,
     "spark": spark.run,
     "streams": streams.run,
 }
 
 
 def main() -> None:
+    """Run the benchmarks that the command line names."""
     if sys.argv[1:2] == ["rivals"]:
-        command.main(sys.argv[2:])
+        rivals_command.main(sys.argv[2:])
         return
     if sys.argv[1:2] == ["docs"]:
-        print(*docs.write(Path(*sys.argv[2:3] or ["docs"])), "made anew")
+        print(*make_docs.write(Path(*sys.argv[2:3] or ["docs"])), "written")
         return
     parser = argparse.ArgumentParser(prog="python -m millrace_bench", description="Measure the engine.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_SMALL)}; all by default; or rivals")
-    parser.add_argument("--directory", type=Path, default=Path("bench-data"), help="where inputs are kept")
+    parser.add_argument("--directory", type=Path, default=Path("bench-data"), help="folder of inputs, reused later")
     parser.add_argument("--results", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--small", action="store_true", help="seconds instead of minutes, figures mean nothing")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""``millrace bench``: the papers' experiments, run, reported and compared."""
+"""Run, report and compare the papers' experiments: ``millrace bench``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="The papers' experiments, and Millrace beside its peers.")
 
-Directory = Annotated[Path, typer.Option(help="Where inputs are kept between runs.")]
-Out = Annotated[Path, typer.Option(help="Where results go.")]
+Directory = Annotated[Path, typer.Option(help="Folder of the inputs, reused by later runs.")]
+Out = Annotated[Path, typer.Option(help="Folder of the results.")]
 SizeOption = Annotated[str, typer.Option(help="small, default, or paper: as published, where that fits on the disk.")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Experiments or papers; all by default.")]
 
 
 @app.command("list")
 def list_() -> None:
-    """What there is: each figure, its data, and who takes part."""
+    """List the figures, with the data and the algorithms of each."""
     from rich.table import Table
 
     from millrace_bench.experiments.catalogue import EXPERIMENTS
@@ -49,34 +49,34 @@ def run(
     directory: Directory = Path("bench-data"),
     to: Out = Path("build/bench"),
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds of the streams, such as 11,12,13; by size if not given.")
+        str | None, typer.Option(help="Seeds of the streams, such as 11,12,13; by default those of the size.")
     ] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="How many points to run at a time; by default as many as there are cores.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run these anew, whatever was found before.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run these again, also points that have a result.")] = False,
     machine: Annotated[
         bool,
-        typer.Option("--machine", help="On this machine as it is, by the clock on the wall; one point at a time."),
+        typer.Option("--machine", help="On this machine without a disk model, in wall time; one point at a time."),
     ] = False,
 ) -> None:
     """Run experiments on the modelled disk and write their results and the report.
 
-    What is finished is kept: stop it with Ctrl-C and run it again to go on.
+    Finished points stay: stop it with Ctrl-C, run it again, and it continues.
 
         millrace bench run ssbj-5a sscj --size default
     """
     from millrace_bench.experiments import report as page
     from millrace_bench.experiments import results, runner
     from millrace_bench.experiments.catalogue import EXPERIMENTS, chosen
-    from millrace_bench.experiments.experiment import on_machine
+    from millrace_bench.experiments.experiment import without_disk_model
 
     wanted, chosen_size, numbers = chosen(names or []), _size(size), _seeds(seeds)
     every = list(EXPERIMENTS.values())
     if machine:
-        wanted, every = ([here for e in some if (here := on_machine(e))] for some in (wanted, every))
+        wanted, every = ([here for e in some if (here := without_disk_model(e))] for some in (wanted, every))
         if not wanted:
-            raise ConfigError("machine: expected experiments whose figures show rates; these are about the model only")
+            raise ConfigError("machine: expected experiments whose figures show rates; these need the disk model")
     wanted, too_large = runner.fitting(wanted, chosen_size, directory)
     for name, nbytes in too_large.items():
         say(f"left out: {name}: its data takes about {format_size(nbytes)}, more than the disk of {directory} has")
@@ -86,18 +86,18 @@ def run(
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{name}: expected a directory; {folder} is a file")
     kind = f"{chosen_size}-machine" if machine else chosen_size
-    kept = to / f"points-{kind}.jsonl"
-    journal = runner.Journal(kept)
+    points_file = to / f"points-{kind}.jsonl"
+    journal = runner.OutcomeJournal(points_file)
     points = runner.points_of(wanted, chosen_size, directory, numbers)
     if fresh:
         journal.forget(points)
     elif old := journal.of_other_code(points):
-        say(f"{old} of {len(points)} points were found by other code than this and are kept; --fresh runs them anew")
+        say(f"{old} of {len(points)} points come from other code; --fresh runs them again")
     try:
         at_a_time = 1 if machine else processes or os.cpu_count() or 1
         done = runner.run(wanted, chosen_size, directory, journal, seeds=numbers, processes=at_a_time, console=err())
     except KeyboardInterrupt:
-        say(f"stopped; {len(journal)} outcomes are kept in {kept}. The same command goes on from there")
+        say(f"stopped; {len(journal)} outcomes are kept in {points_file}; the same command continues")
         raise
     found = results.collect(wanted, chosen_size, directory, journal, numbers, also=every)
     path, html = to / f"results-{kind}.json", to / f"report-{kind}.html"
@@ -105,7 +105,7 @@ def run(
     pictures = page.write(found, html)
     _claims(found, [experiment.name for experiment in wanted])
     if chosen_size == "small":
-        say("size small shows that everything runs; it is too small to be held against a paper")
+        say("size small only shows that everything runs; it is too small to compare with a paper")
     say(f"{done} points were run; results: {path}; report: {html}; pictures: {pictures}")
 
 
@@ -114,21 +114,21 @@ def report(
     results_file: Annotated[Path, typer.Argument(metavar="RESULTS", help="A file that `bench run` wrote.")] = Path(
         "build/bench/results-small.json"
     ),
-    to: Annotated[Path | None, typer.Option(help="The page to write; beside the results if not given.")] = None,
+    to: Annotated[Path | None, typer.Option(help="The page to write; by default beside the results.")] = None,
     peers: Annotated[
         list[Path] | None,
-        typer.Option(help="What `bench rivals --results` wrote, to be shown on the page too; may be given twice."),
+        typer.Option(help="A file of `bench rivals --results` to show on the page too; may be repeated."),
     ] = None,
     tables: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown instead of a page.")] = False,
 ) -> None:
-    """Write one page with all figures beside the papers' claims, and the pictures once more as files.
+    """Write one page with all figures beside the papers' claims, and the pictures as files.
 
     millrace bench report build/bench/results-default.json --peers build/rivals.jsonl
     """
     from millrace_bench.experiments import report as page
     from millrace_bench.experiments import results
     from millrace_bench.experiments.markdown import markdown
-    from millrace_bench.rivals.kept import kept
+    from millrace_bench.rivals.result_files import read_matrix
 
     if tables:
         typer.echo(markdown(results.read(results_file)), nl=False)
@@ -136,25 +136,25 @@ def report(
     target = to or results_file.with_name(results_file.stem.replace("results", "report") + ".html")
     if target.suffix != ".html":
         raise ConfigError(f"to: expected a name that ends in .html; got {target}")
-    pictures = page.write(results.read(results_file), target, {str(path): kept(path) for path in peers or []})
+    pictures = page.write(results.read(results_file), target, {str(path): read_matrix(path) for path in peers or []})
     say(f"report: {target}; pictures: {pictures}")
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def rivals(context: typer.Context) -> None:
-    """Millrace beside DuckDB, Polars, SQLite, pandas, and on Spark beside its own joins; `--help` for its options."""
-    from millrace_bench.rivals import command
+    """Compare Millrace with DuckDB, Polars, SQLite, pandas, and Spark's own joins; `--help` lists the options."""
+    from millrace_bench.rivals import rivals_command
 
-    command.main(context.args)
+    rivals_command.main(context.args)
 
 
 @app.command()
 def compare(
     before: Annotated[Path, typer.Argument(metavar="A.json", help="Results from before.")],
-    after: Annotated[Path, typer.Argument(metavar="B.json", help="Results to hold against them.")],
-    tolerance: Annotated[float, typer.Option(help="A change below this share is none.")] = 0.03,
+    after: Annotated[Path, typer.Argument(metavar="B.json", help="Results to compare with them.")],
+    tolerance: Annotated[float, typer.Option(help="Changes below this share do not count.")] = 0.03,
 ) -> None:
-    """Say what got better or worse by more than seeds explain; code 1 if a point or a claim got worse."""
+    """Show what got better or worse by more than seeds explain; exit with 1 if a point or a claim got worse."""
     from rich.table import Table
 
     from millrace_bench.experiments import results

@@ -25,7 +25,7 @@ from millrace.semistream.access import oldest as indexed
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.choose.join_workload import workload_of
 from millrace.semistream.waiting import waiting_room as waiting
-from millrace_bench.benchmarks.cost import Setting, join_workload, measured
+from millrace_bench.benchmarks.cost import CostSetting, join_workload, measure
 
 pytestmark = pytest.mark.sampled(4)
 
@@ -85,9 +85,9 @@ def test_the_least_memory_is_the_joins(store: mr.MasterStore, b: int) -> None:
 @pytest.mark.parametrize("skew", [0.0, 1.0])
 @pytest.mark.parametrize("algorithm", ["meshjoin", "ssbj", "hybridjoin", "sscj"])
 def test_rates_and_steps_are_as_predicted(store: mr.MasterStore, algorithm: str, skew: float) -> None:
-    setting = Setting("hdd-2013", algorithm, skew)
+    setting = CostSetting("hdd-2013", algorithm, skew)
     periods = (10, 8) if algorithm == "sscj" and skew else (5, 6)  # with so few pages the threshold takes its time
-    found = measured(store, setting, "6%" if algorithm == "sscj" else "15%", seed=5, periods=periods)
+    found = measure(store, setting, "6%" if algorithm == "sscj" else "15%", seed=5, periods=periods)
     expected = predict(join_workload(store, setting), algorithm, int(found["memory"]))
     assert expected.rate == pytest.approx(found["rate"], rel=0.15)
     assert expected.c_loop == pytest.approx(found["c_loop"], rel=0.15)
@@ -95,8 +95,8 @@ def test_rates_and_steps_are_as_predicted(store: mr.MasterStore, algorithm: str,
 
 
 def test_tuples_that_stay_for_a_turn_are_as_predicted(store: mr.MasterStore) -> None:
-    setting = Setting("hdd-2007", "meshjoin", 1.0, leave_early=False)
-    found = measured(store, setting, "15%", seed=5, periods=(3, 3))
+    setting = CostSetting("hdd-2007", "meshjoin", 1.0, leave_early=False)
+    found = measure(store, setting, "15%", seed=5, periods=(3, 3))
     expected = predict(join_workload(store, setting), "meshjoin", int(found["memory"]))
     assert expected.rate == pytest.approx(found["rate"], rel=0.03)
     assert expected.c_loop == pytest.approx(found["c_loop"], rel=0.01)

@@ -43,7 +43,7 @@ def test_results_are_counted_as_by_looking_at_every_combination(inputs: int) -> 
         ]
         if all(joined):
             met += max(stays[n][0][i] for n, i in tuples.items()) < min(stays[n][1][i] for n, i in tuples.items())
-    assert ceiling._met(found, stays) == met
+    assert ceiling._count_results(found, stays) == met
 
 
 def test_all_of_the_result_with_all_of_the_memory() -> None:

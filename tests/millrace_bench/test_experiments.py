@@ -17,9 +17,18 @@ from millrace.cli.main import app
 from millrace.core.errors import ConfigError, CorruptStoreError
 from millrace_bench.experiments import report, results, runner
 from millrace_bench.experiments.catalogue import EXPERIMENTS, chosen
-from millrace_bench.experiments.experiment import METRICS, SIZES, Experiment, Point, Ratio, Run, Scale, on_machine
-from millrace_bench.experiments.measures import Outcome
+from millrace_bench.experiments.experiment import (
+    METRICS,
+    SIZES,
+    Experiment,
+    Point,
+    Ratio,
+    Run,
+    Scale,
+    without_disk_model,
+)
 from millrace_bench.experiments.online_points import READ_AT, OnlinePoint, online
+from millrace_bench.experiments.outcomes import Outcome
 
 
 def _tiny(name: str, *values: float) -> Experiment:
@@ -126,7 +135,7 @@ def test_a_wrong_entry_says_what_is_wrong() -> None:
 
 def test_one_experiment_from_end_to_end(tmp_path: Path) -> None:
     experiment = _tiny("ssbj-5a", 5, 20)
-    journal = runner.Journal(tmp_path / "points.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "points.jsonl")
     assert runner.run([experiment], "small", tmp_path / "data", journal) == 4
     found = results.collect([experiment], "small", tmp_path / "data", journal)
     figure = found["experiments"]["ssbj-5a"]
@@ -138,7 +147,7 @@ def test_one_experiment_from_end_to_end(tmp_path: Path) -> None:
     assert by_name["ssbj"][1] > by_name["meshjoin"][1] > by_name["meshjoin"][0] > 0
     # MESHJOIN's rate is what fits into the room by the time of a turn, so it goes with memory.
     assert by_name["meshjoin"][1] / by_name["meshjoin"][0] == pytest.approx(4, rel=0.4)
-    again = runner.Journal(tmp_path / "other.jsonl")
+    again = runner.OutcomeJournal(tmp_path / "other.jsonl")
     runner.run([experiment], "small", tmp_path / "other", again, processes=2)
     assert results.collect([experiment], "small", tmp_path, again) == found, "the same on every run"
 
@@ -153,27 +162,27 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
         calls.append(point)
         return _made_up(directory, point, seed)
 
-    journal = runner.Journal(tmp_path / "p.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "p.jsonl")
     with pytest.raises(KeyboardInterrupt):
         runner.run([experiment], "small", tmp_path, journal, measure=stopped)
     with (tmp_path / "p.jsonl").open("a") as file:
         file.write('{"version": "0.1')  # killed while a line was written
-    journal = runner.Journal(tmp_path / "p.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "p.jsonl")
     assert len(journal) == 4
     partly = results.collect([experiment], "small", tmp_path, journal)["experiments"]["ssbj-5a"]
     assert not partly["complete"]
     assert runner.run([experiment], "small", tmp_path, journal, measure=_made_up) == 2
     assert runner.run([experiment], "small", tmp_path, journal, measure=_made_up) == 0
     assert len((tmp_path / "p.jsonl").read_text().splitlines()) == 6
-    assert len(runner.Journal(tmp_path / "p.jsonl")) == 6
+    assert len(runner.OutcomeJournal(tmp_path / "p.jsonl")) == 6
 
 
 def test_only_what_is_run_anew_is_forgotten(tmp_path: Path) -> None:
     experiments = [_tiny("ssbj-5a", 1, 5), _tiny("ssbj-5c", 0)]
-    journal = runner.Journal(tmp_path / "p.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "p.jsonl")
     runner.run(experiments, "small", tmp_path, journal, measure=_made_up)
     journal.forget(runner.points_of(experiments[:1], "small", tmp_path))
-    again = runner.Journal(tmp_path / "p.jsonl")
+    again = runner.OutcomeJournal(tmp_path / "p.jsonl")
     assert len(again) == len(journal) == 2
     assert runner.run(experiments, "small", tmp_path, again, measure=_made_up) == 4
 
@@ -181,22 +190,22 @@ def test_only_what_is_run_anew_is_forgotten(tmp_path: Path) -> None:
 def test_outcomes_of_other_code_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = _tiny("ssbj-5a", 1, 5)
     points = runner.points_of([experiment], "small", tmp_path)
-    journal = runner.Journal(tmp_path / "p.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "p.jsonl")
     runner.run([experiment], "small", tmp_path, journal, measure=_made_up)
-    assert journal.of_other_code(points) == runner.Journal(tmp_path / "p.jsonl").of_other_code(points) == 0
+    assert journal.of_other_code(points) == runner.OutcomeJournal(tmp_path / "p.jsonl").of_other_code(points) == 0
     monkeypatch.setattr(runner, "code_digest", lambda: "another")
-    changed = runner.Journal(tmp_path / "p.jsonl")
+    changed = runner.OutcomeJournal(tmp_path / "p.jsonl")
     assert changed.of_other_code(points) == 4
-    changed.keep(*next(iter(points)), {"rate": 1.0})
+    changed.record(*next(iter(points)), {"rate": 1.0})
     assert changed.of_other_code(points) == 3
 
 
 def test_a_foreign_journal_is_named_and_other_versions_are_not_taken(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"something": 1}\n')
     with pytest.raises(CorruptStoreError, match=r"p\.jsonl, line 1"):
-        runner.Journal(tmp_path / "p.jsonl")
+        runner.OutcomeJournal(tmp_path / "p.jsonl")
     (tmp_path / "p.jsonl").write_text('{"version": "0.0.0", "point": "x", "outcome": {}}\n')
-    assert len(runner.Journal(tmp_path / "p.jsonl")) == 0
+    assert len(runner.OutcomeJournal(tmp_path / "p.jsonl")) == 0
 
 
 def test_what_does_not_fit_on_the_disk_is_left_out(tmp_path: Path) -> None:
@@ -211,14 +220,14 @@ def test_what_does_not_fit_on_the_disk_is_left_out(tmp_path: Path) -> None:
 
 
 def test_points_that_figures_share_are_run_once(tmp_path: Path) -> None:
-    journal = runner.Journal(tmp_path / "p.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "p.jsonl")
     rate, hits = EXPERIMENTS["ssbj-5a"], EXPERIMENTS["ssbj-5f"]
     assert runner.run([rate], "small", tmp_path, journal, measure=_made_up) == 4
     assert runner.run([hits], "small", tmp_path, journal, measure=_made_up) == 0
 
 
 def _all_results(tmp_path: Path, seeds: tuple[int, ...] = (1, 2, 3)) -> dict[str, Any]:
-    journal = runner.Journal(tmp_path / "all.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "all.jsonl")
     everything = list(EXPERIMENTS.values())
     runner.run(everything, "small", tmp_path, journal, seeds=seeds, measure=_made_up)
     return results.collect(everything, "small", tmp_path, journal, seeds)
@@ -264,7 +273,7 @@ def test_the_archives_own_weather_is_taken_where_it_is(tmp_path: Path) -> None:
         (tmp_path / "weather" / side).mkdir(parents=True)
         (tmp_path / "weather" / side / "DEC82L").write_text(lines)
     experiment = replace(_tiny("meshjoin-6d", 20), series=EXPERIMENTS["meshjoin-6d"].series[:1], claims=())
-    journal = runner.Journal(tmp_path / "p.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "p.jsonl")
     runner.run([experiment], "small", tmp_path, journal)
     figure = results.collect([experiment], "small", tmp_path, journal)["experiments"]["meshjoin-6d"]
     assert "archive's own files" in figure["data"][0]
@@ -281,7 +290,7 @@ def test_too_little_weather_of_ones_own_is_an_error(tmp_path: Path) -> None:
         (tmp_path / "weather" / side).mkdir(parents=True)
         (tmp_path / "weather" / side / "DEC82L").write_text(line * count)
     experiment = replace(_tiny("meshjoin-6d", 20), series=EXPERIMENTS["meshjoin-6d"].series[:1], claims=())
-    journal = runner.Journal(tmp_path / "p.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "p.jsonl")
     with pytest.raises(ConfigError, match=r"master: expected at least [\d,]+ reports; there are 10"):
         runner.run([experiment], "small", tmp_path, journal)
     (tmp_path / "weather" / "master" / "DEC82L").write_text(line * 60_000)
@@ -303,7 +312,7 @@ def test_too_little_weather_of_ones_own_is_an_error(tmp_path: Path) -> None:
 )
 def test_results_that_were_edited_are_refused(tmp_path: Path, spoil: Callable[[dict[str, Any]], None]) -> None:
     experiment = _tiny("ssbj-5a", 1, 10)
-    journal = runner.Journal(tmp_path / "p.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "p.jsonl")
     runner.run([experiment], "small", tmp_path, journal, measure=_made_up)
     found = results.collect([experiment], "small", tmp_path, journal)
     results.write(found, tmp_path / "r.json")
@@ -327,7 +336,7 @@ def test_own_stock_orders_are_taken_where_they_are(tmp_path: Path) -> None:
     lines = (f"34200.{i},1,{i},100,{200_000 + 100 * (i % 9)},{1 - 2 * (i % 2)}" for i in range(5_000))
     (tmp_path / "stock" / "csco.csv").write_text("\n".join(lines))
     experiment = replace(EXPERIMENTS["diner-t4-csco"], few=(20,))
-    journal = runner.Journal(tmp_path / "p.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "p.jsonl")
     assert runner.run([experiment], "small", tmp_path, journal) == 1
     figure = results.collect([experiment], "small", tmp_path, journal)["experiments"]["diner-t4-csco"]
     assert figure["data"] == ["stock orders of the file stock/csco, in CSCO's place"]
@@ -335,11 +344,11 @@ def test_own_stock_orders_are_taken_where_they_are(tmp_path: Path) -> None:
 
 
 def test_figures_of_rates_run_on_the_machine_as_it_is(tmp_path: Path) -> None:
-    assert on_machine(EXPERIMENTS["ssbj-4a"]) is None, "memory for a rate is about the disk"
-    assert on_machine(EXPERIMENTS["diner-7"]) is None
-    experiment = on_machine(replace(_tiny("ssbj-5a", 20), claims=EXPERIMENTS["ssbj-5a"].claims[:1]))
+    assert without_disk_model(EXPERIMENTS["ssbj-4a"]) is None, "memory for a rate is about the disk"
+    assert without_disk_model(EXPERIMENTS["diner-7"]) is None
+    experiment = without_disk_model(replace(_tiny("ssbj-5a", 20), claims=EXPERIMENTS["ssbj-5a"].claims[:1]))
     assert experiment is not None
-    journal = runner.Journal(tmp_path / "p.jsonl")
+    journal = runner.OutcomeJournal(tmp_path / "p.jsonl")
     assert runner.run([experiment], "small", tmp_path, journal) == 2
     found = results.collect([experiment], "small", tmp_path, journal)
     assert found["on"] == "machine"
@@ -348,7 +357,7 @@ def test_figures_of_rates_run_on_the_machine_as_it_is(tmp_path: Path) -> None:
     assert "none is modelled" in figure["disk"]
     assert all(line[0]["mean"] > 1_000 for line in figure["series"].values())
     report.write(found, tmp_path / "page.html")
-    assert "by the clock on the wall" in (tmp_path / "page.html").read_text()
+    assert "in wall time" in (tmp_path / "page.html").read_text()
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from millrace_bench.benchmarks import claims, disk, drift, family
-from millrace_bench.benchmarks.join_worker import Setting, measure
-from millrace_bench.benchmarks.memory import anonymous_bytes
+from millrace_bench.benchmarks.join_worker import JoinSetting, measure
 from millrace_bench.benchmarks.plots import draw
-from millrace_bench.benchmarks.row_checksum import RowChecksum
+from millrace_bench.shared.memory import anonymous_bytes
+from millrace_bench.shared.row_checksum import RowChecksum
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_a_checksum_knows_rows_and_not_their_order() -> None:
 def test_memory_that_grows_is_seen() -> None:
     """In a process of its own: in this one, what other tests held may be given back meanwhile."""
     script = """
-from millrace_bench.benchmarks.memory import PeakMemory
+from millrace_bench.shared.memory import PeakMemory
 with PeakMemory() as memory:
     held = bytearray(30_000_000)
     held[::4096] = b"x" * len(held[::4096])
@@ -57,12 +57,12 @@ print(memory.growth)
     ("wanted", "ratio", "holds"), [("≥ 2", 2.0, True), ("≥ 2", 1.9, False), ("≤ 1", 0.9, True), ("", 5.0, None)]
 )
 def test_a_claim_holds_or_not(wanted: str, ratio: float, holds: bool | None) -> None:
-    setting = claims.Setting("hdd-2013", 1_000, "1%", 1.0)
+    setting = claims.ClaimSetting("hdd-2013", 1_000, "1%", 1.0)
     assert claims.Claim("sscj", "hybridjoin", setting, wanted, "").holds(ratio) is holds
 
 
 def test_claims_measure_what_experiments_measure(inputs: Path) -> None:
-    setting = claims.Setting("hdd-2007", 10_000, "10%", 1.0, settle=1)
+    setting = claims.ClaimSetting("hdd-2007", 10_000, "10%", 1.0, settle=1)
     store = claims._master(inputs, setting)
     early, late = (claims.model_rate(store, name, setting, 1, {}) for name in ("meshjoin*", "meshjoin"))
     assert early["rate"] > 1.5 * late["rate"] > 0, "tuples that leave with their match make room"
@@ -93,7 +93,7 @@ def test_all_algorithms_are_measured_and_drawn(inputs: Path, tmp_path: Path) -> 
 
 
 def test_a_worker_joins_all_its_tuples(inputs: Path) -> None:
-    setting = Setting("ssbj", str(inputs), 10_000, 20_000, 5_000, memory="20%", check=True)
+    setting = JoinSetting("ssbj", str(inputs), 10_000, 20_000, 5_000, memory="20%", check=True)
     found = measure(setting)
     assert found.rows_out == 20_000
     assert found.checksum.startswith("20000 rows")

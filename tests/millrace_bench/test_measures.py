@@ -18,8 +18,8 @@ from millrace.semistream.join import SemiStreamJoin
 from millrace_bench.experiments.catalogue import EXPERIMENTS
 from millrace_bench.experiments.experiment import Experiment, Paper, Point, Scale, Series, lines
 from millrace_bench.experiments.figures import png
-from millrace_bench.experiments.measures import MEASURES, disk_of, outcome
-from millrace_bench.experiments.runner import Journal, run
+from millrace_bench.experiments.outcomes import MEASURES, disk_of, outcome
+from millrace_bench.experiments.runner import OutcomeJournal, run
 from millrace_bench.experiments.sets import DESCRIPTIONS, open_set
 from millrace_bench.experiments.steady import WorkClock, paced, saturated
 
@@ -151,7 +151,7 @@ def test_joins_of_another_kind_need_a_function_and_an_entry(tmp_path: Path, monk
         metric="rate",
         claims=(),
     )
-    journal = Journal(tmp_path / "p.jsonl")
+    journal = OutcomeJournal(tmp_path / "p.jsonl")
     assert run([experiment], "small", tmp_path, journal) == 1
     assert journal.get(experiment.point("small", experiment.series[0], 5), 11) == {"rate": 100_011}
 

@@ -16,13 +16,12 @@ from millrace.core.errors import ConfigError, CorruptStoreError
 from millrace.core.spec import JoinSpec
 from millrace.datasets import zipf_stream
 from millrace.testing.oracle import assert_same_rows, oracle_join
-from millrace_bench.rivals import matrix, on_spark, page, ratios
-from millrace_bench.rivals.cell import Cell, Found, Journal, Setting
-from millrace_bench.rivals.command import finish
-from millrace_bench.rivals.engines import ENGINES, MILLRACE, USUAL
-from millrace_bench.rivals.kept import kept
-from millrace_bench.rivals.rival import Place
-from millrace_bench.rivals.rival_worker import Limits, measured
+from millrace_bench.engines.batch_engine import MasterFiles
+from millrace_bench.engines.engine_list import ENGINES, MILLRACE, USUAL
+from millrace_bench.rivals import matrix, page, ratios, spark_matrix
+from millrace_bench.rivals.cell import Cell, CellJournal, CellResult, CellSetting
+from millrace_bench.rivals.cell_worker import Limits, measure
+from millrace_bench.rivals.result_files import read_matrix, show_and_write
 
 
 @pytest.fixture(scope="module")
@@ -38,36 +37,36 @@ def _quiet() -> Console:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_gives_the_oracles_rows(engine: str, unique: bool, inputs: Path) -> None:
     """With repeated keys a third of the stream finds nothing and many tuples find several rows."""
-    place = Place(inputs, 3_000, memory="20%", unique=unique)
-    rival = ENGINES[engine](place)
-    rival.prepare()
-    rival.load()
-    rival.open()
+    files = MasterFiles(inputs, 3_000, memory="20%", unique=unique)
+    made = ENGINES[engine](files)
+    made.prepare()
+    made.load()
+    made.open()
     spec = JoinSpec.of("key")
-    master = place.store().to_table()
+    master = files.store().to_table()
     for batch in zipf_stream(3_000, 0.5, batch_rows=1_000, batches=3, seed=5):
         want = oracle_join(pa.Table.from_batches([batch]), master, spec)
-        assert_same_rows(pa.Table.from_batches(rival.whole(batch), want.schema), want)
-        rival.settled()
-    assert rival.settings
+        assert_same_rows(pa.Table.from_batches(made.whole(batch), want.schema), want)
+        made.settled()
+    assert made.settings
 
 
 def test_a_cache_of_few_entries_gives_the_same_rows(inputs: Path) -> None:
-    place = Place(inputs, 3_000, memory="1%")
-    rival = ENGINES["sqlite"](place)
-    rival.prepare()
-    rival.open()
-    master = place.store().to_table()
+    files = MasterFiles(inputs, 3_000, memory="1%")
+    made = ENGINES["sqlite"](files)
+    made.prepare()
+    made.open()
+    master = files.store().to_table()
     for batch in zipf_stream(3_000, 1.0, batch_rows=500, batches=4, seed=6):
         want = oracle_join(pa.Table.from_batches([batch]), master, JoinSpec.of("key"))
-        assert_same_rows(pa.Table.from_batches(rival.whole(batch), want.schema), want)
-    assert rival.settled()
+        assert_same_rows(pa.Table.from_batches(made.whole(batch), want.schema), want)
+    assert made.settled()
 
 
 @pytest.mark.parametrize("engine", ["ssbj", "lookup", "polars"])
 def test_an_engine_is_measured(engine: str, inputs: Path) -> None:
     cell = Cell(engine, 3_000, 1.0, 1_000, "20%")
-    found = measured(ENGINES[engine](Place(inputs, 3_000, "20%")), cell, Limits(0.01, 0.02, tuples=5_000))
+    found = measure(ENGINES[engine](MasterFiles(inputs, 3_000, "20%")), cell, Limits(0.01, 0.02, tuples=5_000))
     assert found.rate > 0
     assert 0 < found.p50 <= found.p99
     assert found.checksum.startswith("1000 rows")
@@ -75,7 +74,9 @@ def test_an_engine_is_measured(engine: str, inputs: Path) -> None:
 
 def test_a_batch_that_takes_too_long_ends_it(inputs: Path) -> None:
     cell = Cell("lookup", 3_000, 1.0, 1_000, "20%")
-    found = measured(ENGINES["lookup"](Place(inputs, 3_000, "20%")), cell, Limits(0.01, 0.02, longest=0, tuples=5_000))
+    found = measure(
+        ENGINES["lookup"](MasterFiles(inputs, 3_000, "20%")), cell, Limits(0.01, 0.02, longest=0, tuples=5_000)
+    )
     assert found.failed.endswith(" s for a batch")
 
 
@@ -91,9 +92,9 @@ def test_a_matrix_has_every_cell_once_and_takes_half_an_hour() -> None:
         (engine, 10_000_000, 100_000) for engine in ("ssbj", "lookup", "sqlite")
     ]
     assert 10 * 60 < sum(matrix.expected(cell, Limits()) for cell in plain) < 35 * 60
-    group = on_spark.cells(on_spark.USUAL, sizes, (0, 0.5, 1), batches)
-    assert len(group) == len(set(group)) == 27 * len(on_spark.USUAL)
-    assert 30 * 60 < on_spark.expected(group) < 90 * 60
+    group = spark_matrix.cells(spark_matrix.USUAL, sizes, (0, 0.5, 1), batches)
+    assert len(group) == len(set(group)) == 27 * len(spark_matrix.USUAL)
+    assert 30 * 60 < spark_matrix.expected(group) < 90 * 60
     with pytest.raises(ConfigError, match="engine"):
         matrix.cells(("flink",), sizes, (0,), batches)
 
@@ -103,33 +104,35 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     wanted = matrix.cells(("ssbj", "duckdb"), (1_000,), (0, 1), (10, 100))
     measured_cells: list[Cell] = []
 
-    def stopping(cell: Cell, _: Path, __: Limits) -> Found:
+    def stopping(cell: Cell, _: Path, __: Limits) -> CellResult:
         if len(measured_cells) == 3:
             raise KeyboardInterrupt
         measured_cells.append(cell)
-        return Found(rate=1.0)
+        return CellResult(rate=1.0)
 
     with pytest.raises(KeyboardInterrupt):
-        matrix.run(wanted, tmp_path, Journal(path), Limits(), console=_quiet(), measure=stopping)
+        matrix.run(wanted, tmp_path, CellJournal(path), Limits(), console=_quiet(), measure=stopping)
     with path.open("a") as file:
         file.write('{"version": "0')
-    journal = Journal(path)
+    journal = CellJournal(path)
     assert len(journal) == 3
-    done = matrix.run(wanted, tmp_path, journal, Limits(), console=_quiet(), measure=lambda *_: Found(rate=2.0))
+    done = matrix.run(wanted, tmp_path, journal, Limits(), console=_quiet(), measure=lambda *_: CellResult(rate=2.0))
     assert done == len(wanted) - 3
-    assert [found.rate for _, found in Journal(path)] == [1.0] * 3 + [2.0] * 5
+    assert [found.rate for _, found in CellJournal(path)] == [1.0] * 3 + [2.0] * 5
     for foreign in (b'{"no": "cell"}\n', b"my notes", b"\x89PNG\r\n\x1a\n"):
         path.write_bytes(foreign)
         with pytest.raises(CorruptStoreError, match="line 1"):
-            Journal(path)
+            CellJournal(path)
         assert path.read_bytes() == foreign, "reading changes nothing"
 
 
 # ratios
 
 
-def _found(**rates: float) -> list[tuple[Cell, Found]]:
-    return [(Cell(name, 1_000_000, 1.0, 10_000), Found(rate=rate, checksum="same")) for name, rate in rates.items()]
+def _found(**rates: float) -> list[tuple[Cell, CellResult]]:
+    return [
+        (Cell(name, 1_000_000, 1.0, 10_000), CellResult(rate=rate, checksum="same")) for name, rate in rates.items()
+    ]
 
 
 def test_a_ratio_is_that_of_the_best_of_millrace() -> None:
@@ -149,10 +152,10 @@ def test_a_ratio_is_that_of_the_best_of_millrace() -> None:
 
 def test_rounds_count_by_their_median_and_failures_are_named() -> None:
     cell = Cell("duckdb", 1_000_000, 1.0, 10_000)
-    rounds = [(replace(cell, round=i), Found(rate=rate)) for i, rate in enumerate((5.0, 1.0, 3.0), 1)]
-    failed = (replace(cell, engine="pandas"), Found(failed="out of memory"))
+    rounds = [(replace(cell, round=i), CellResult(rate=rate)) for i, rate in enumerate((5.0, 1.0, 3.0), 1)]
+    failed = (replace(cell, engine="pandas"), CellResult(failed="out of memory"))
     rates = ratios.by_setting([*rounds, failed, *_found(lookup=6.0)])
-    here = rates[Setting(1_000_000, 1.0, 10_000)]
+    here = rates[CellSetting(1_000_000, 1.0, 10_000)]
     assert here["duckdb"].rate == 3
     assert ratios.ratio(here, "pandas", MILLRACE) is None
     assert [str(s) for s in ratios.summaries(rates, MILLRACE)][1] == "pandas: no result in 1 settings"
@@ -168,22 +171,22 @@ def test_rows_that_differ_are_told() -> None:
 
 def test_a_page_is_written_beside_the_results(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
-    journal = Journal(path)
+    journal = CellJournal(path)
     wanted = matrix.cells(("ssbj", "duckdb"), (1_000, 2_000), (0, 1), (10, 100), memories=("5%",))
-    matrix.run(wanted, tmp_path, journal, Limits(), console=_quiet(), measure=lambda *_: Found(rate=2.0, p50=0.1))
+    matrix.run(wanted, tmp_path, journal, Limits(), console=_quiet(), measure=lambda *_: CellResult(rate=2.0, p50=0.1))
     console = _quiet()
-    finish(wanted, journal, console, path)
+    show_and_write(wanted, journal, console, path)
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     text = path.with_suffix(".md").read_text()
     assert "| 0 | 10 | 2 | 2 (1.00×) |" in text
     assert "| 5% | 2 (" in text
-    again = kept(path)
+    again = read_matrix(path)
     assert page.markdown(again, "cells.png") == text, "the file has all of it"
     part = page.html(again, "cells")
     assert "<td class=number>2 (1.00×)</td>" in part
     assert all(part.count(f"<{tag}>") == part.count(f"</{tag}>") for tag in ("table", "tr", "h4", "li"))
     with pytest.raises(ConfigError, match="peers: expected a file"):
-        kept(tmp_path / "none.jsonl")
+        read_matrix(tmp_path / "none.jsonl")
 
 
 def test_engines_take_turns_where_all_files_fit_in_memory() -> None:
@@ -194,7 +197,7 @@ def test_engines_take_turns_where_all_files_fit_in_memory() -> None:
 
 
 def test_on_spark_what_is_measured_stays_when_an_engine_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = on_spark.cells(("lookup", "spark"), (1_000,), (0, 0.5, 1), (10,))
+    wanted = spark_matrix.cells(("lookup", "spark"), (1_000,), (0, 0.5, 1), (10,))
 
     def dying(settings: list[Any]) -> Iterator[dict[str, Any]]:
         for setting in settings:
@@ -202,10 +205,10 @@ def test_on_spark_what_is_measured_stays_when_an_engine_dies(tmp_path: Path, mon
                 raise RuntimeError("java.lang.OutOfMemoryError: Java heap space")
             yield {"durations": [0.5], "memory_growth": 7, "checksum": "10 1"}
 
-    monkeypatch.setattr(on_spark, "_measured", dying)
-    journal = Journal(tmp_path / "cells.jsonl")
-    on_spark.run(wanted, tmp_path, journal, _quiet())
-    found = {(cell.engine, cell.skew): one for cell, one in Journal(tmp_path / "cells.jsonl")}
+    monkeypatch.setattr(spark_matrix, "_measured", dying)
+    journal = CellJournal(tmp_path / "cells.jsonl")
+    spark_matrix.run(wanted, tmp_path, journal, _quiet())
+    found = {(cell.engine, cell.skew): one for cell, one in CellJournal(tmp_path / "cells.jsonl")}
     assert [one.rate for one in found.values()] == [20, 20, 20, 20, 0, 20]
     assert found["spark", 0.5].failed == "out of memory"
     assert journal.missing(wanted) == [wanted[4]], "it is tried again"

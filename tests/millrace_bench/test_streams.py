@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from rich.console import Console
 
 from millrace_bench.benchmarks import plots
 from millrace_bench.benchmarks import spark_streams as streams
-from millrace_bench.benchmarks.memory import anonymous_below
+from millrace_bench.engines import spark_inputs
+from millrace_bench.shared.memory import anonymous_below
 
 
 def figures(checksums: tuple[str, str, str] = ("40 7", "40 7", "40 7")) -> dict[str, Any]:
@@ -52,6 +54,31 @@ def test_every_key_is_once_on_both_sides(tmp_path: Path) -> None:
     for side in ("left", "right"):
         assert sorted(pq.read_table(folder / side)["key"].to_pylist()) == list(range(60))
     assert streams.prepare(tmp_path, 3, 20) == folder
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda directory: streams.prepare(directory, 3, 20),
+        lambda directory: spark_inputs.prepare_master(directory, 1_000, shards=()),
+        lambda directory: spark_inputs.prepare_stream(directory, 1_000, 100, 2, 1.0, 0.5),
+    ],
+)
+def test_inputs_that_are_interrupted_leave_nothing_behind(
+    prepare: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "write_table", interrupt)
+        patch.setattr(pq.ParquetWriter, "write_batch", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(tmp_path)
+    assert not list(tmp_path.iterdir())
+    prepare(tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert list(folder.rglob("*.parquet"))
 
 
 def test_memory_of_children_counts() -> None:

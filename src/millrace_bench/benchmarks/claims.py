@@ -1,10 +1,10 @@
-"""What the papers claim about each other's algorithms, measured where they measured it: on a modelled disk.
+"""Measure what the papers claim about each other's algorithms, on a modelled disk as in the papers.
 
-A rate is tuples per second of device time, whole rows transferred, tuples always available, after the join has settled.
+A rate is tuples per second of device time after the join has settled, whole rows transferred, tuples always available.
 There the disk is the bottleneck, as it was in the papers, and the result does not depend on the machine. Every
-algorithm is tried with each of its options below and judged by its best. A ratio comes with its least and its greatest
-value over several seeds of the stream. ``meshjoin*`` is MESHJOIN whose tuples leave with their match, as those of the
-index-based algorithms do, where the paper's stay for the whole turn.
+algorithm is run with each of its options below and judged by its best. A ratio comes with its least and its greatest
+value over several seeds of the stream. ``meshjoin*`` is MESHJOIN whose tuples leave with their match, as in the
+index-based algorithms; in the paper they stay for the whole turn.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
 from millrace_bench.experiments.steady import saturated
+from millrace_bench.shared import data
 
-_BATCHES = 1_000  # of as many tuples as there are master rows, at most 20,000 rows each
+_BATCHES = 1_000  # batches for as many tuples as there are master rows, at most 20,000 rows each
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Where algorithms are compared."""
+class ClaimSetting:
+    """A setting in which algorithms are compared."""
 
     disk: str
     rows: int
     memory: str
     skew: float
     sorted_by_use: bool = False
-    """Whether the most wanted master rows lie side by side."""
+    """Whether master rows are sorted by how often the stream has their keys."""
     pages: tuple[int, ...] = ()
-    """Sizes of pages to try, in rows."""
+    """Sizes of pages to sweep, in rows."""
     settle: int = 12
-    """Periods before it is measured: rooms full of tuples, or turns of the wheel."""
+    """Periods before the measurement: rooms full of tuples, or turns of the wheel."""
 
     def __str__(self) -> str:
         order = ", R sorted by use" if self.sorted_by_use else ""
@@ -55,17 +55,17 @@ class Setting:
 
 @dataclass(frozen=True)
 class Claim:
-    """One algorithm against another: the ratio of their rates, and what is said about it."""
+    """The ratio of two algorithms' rates, with what the paper says about it."""
 
     faster: str
     slower: str
-    setting: Setting
+    setting: ClaimSetting
     wanted: str
     """``≥ 2``, ``≤ 1``, or empty where a claim is only reported."""
     paper: str
 
     def holds(self, ratio: float) -> bool | None:
-        """Whether a ratio is as wanted; None if nothing is."""
+        """Return whether a ratio is as wanted; None if no bound is given."""
         if not self.wanted:
             return None
         sign, bound = self.wanted.split()
@@ -83,19 +83,19 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "ssij": {"cache_share": (0.1, 0.3), "b": (100, 1_000)},
     "partitioned": {"cache_share": (0.1, 0.3), "b": (1_000, 10_000)},
 }
-"""Options that are swept."""
+"""Options to sweep."""
 
 
 def claims(scale: float = 1.0) -> list[Claim]:
-    """All of them; a smaller ``scale`` makes masters smaller."""
+    """Return all claims; a smaller ``scale`` makes masters smaller."""
     large, small = int(10_000_000 * scale), int(2_000_000 * scale)
     wide, narrow = large // 100, large // 300
     sscj = {
-        "1%": Setting("hdd-2013", large, "1%", 1.0, pages=(wide, narrow)),
-        "10%": Setting("hdd-2013", large, "10%", 1.0, pages=(wide,)),
+        "1%": ClaimSetting("hdd-2013", large, "1%", 1.0, pages=(wide, narrow)),
+        "10%": ClaimSetting("hdd-2013", large, "10%", 1.0, pages=(wide,)),
     }
-    uniform = Setting("hdd-2013", small, "10%", 0.0, pages=(small // 100,), settle=3)
-    pq = partial(Setting, "hdd-2013", small, "20%", pages=(max(50, small // 2_000),), settle=6)
+    uniform = ClaimSetting("hdd-2013", small, "10%", 0.0, pages=(small // 100,), settle=3)
+    pq = partial(ClaimSetting, "hdd-2013", small, "20%", pages=(max(50, small // 2_000),), settle=6)
     found = [
         Claim("sscj", "hybridjoin", sscj["1%"], "≥ 2", "3x"),
         Claim("sscj", "hybridjoin", sscj["10%"], "≥ 3", "4.5x in one figure, about 3x in another"),
@@ -107,8 +107,8 @@ def claims(scale: float = 1.0) -> list[Claim]:
         Claim("sscj", "meshjoin", uniform, "", "slightly below 1"),
         Claim("r-meshjoin", "meshjoin", sscj["1%"], "", "better with little memory"),
         Claim("cmeshjoin", "meshjoin", sscj["1%"], "", "better when skewed"),
-        Claim("meshjoin", "inl", Setting("hdd-2007", large, "0.5%", 1.0), "≥ 10", "12.8x at 0.5 %"),
-        Claim("meshjoin", "inl", Setting("hdd-2007", large, "1%", 0.0), "≥ 10", "about 10x"),
+        Claim("meshjoin", "inl", ClaimSetting("hdd-2007", large, "0.5%", 1.0), "≥ 10", "12.8x at 0.5 %"),
+        Claim("meshjoin", "inl", ClaimSetting("hdd-2007", large, "1%", 0.0), "≥ 10", "about 10x"),
         Claim("hybridjoin", "ssij", sscj["1%"], "", "not compared in the papers"),
         Claim("hybridjoin", "partitioned", sscj["1%"], "", "not compared in the papers"),
         Claim("hybridjoin-pq-balanced", "hybridjoin-pq", sscj["1%"], "", "ours"),
@@ -134,23 +134,23 @@ def run(
 ) -> dict[str, Any]:
     """Measure every claim; print it beside the paper's words."""
     console = console or Console()
-    asked = claims(scale)
-    needed = dict.fromkeys((name, c.setting) for c in asked for name in (c.faster, c.slower))
-    rates: dict[tuple[str, Setting], dict[str, Any]] = {}
+    compared = claims(scale)
+    needed = dict.fromkeys((name, c.setting) for c in compared for name in (c.faster, c.slower))
+    rates: dict[tuple[str, ClaimSetting], dict[str, Any]] = {}
     with Progress(transient=True) as progress:
         task = progress.add_task("joining", total=len(needed))
         for name, setting in needed:
             progress.update(task, description=f"{name}: {setting}")
             rates[name, setting] = _best(directory, name, setting, seeds)
             progress.advance(task)
-    results = [_judged(claim, rates) for claim in asked]
+    results = [_judged(claim, rates) for claim in compared]
     _print(console, results)
     points = [{"algorithm": name, **asdict(setting), **best} for (name, setting), best in rates.items()]
     return {"claims": results, "points": points}
 
 
-def _best(directory: Path, name: str, setting: Setting, seeds: tuple[int, ...]) -> dict[str, Any]:
-    """An algorithm with the options that suit it best, found with the first seed."""
+def _best(directory: Path, name: str, setting: ClaimSetting, seeds: tuple[int, ...]) -> dict[str, Any]:
+    """Return an algorithm's rates with its best options, found with the first seed."""
     store = _master(directory, setting)
     swept = [(model_rate(store, name, setting, seeds[0], options), options) for options in _variants(name, setting)]
     first, options = max(swept, key=lambda pair: float(pair[0]["rate"]))
@@ -159,7 +159,7 @@ def _best(directory: Path, name: str, setting: Setting, seeds: tuple[int, ...]) 
     return {"rates": [p["rate"] for p in (first, *others)], "hits": first["hits"], "options": options, "swept": tried}
 
 
-def _variants(name: str, setting: Setting) -> Iterator[dict[str, Any]]:
+def _variants(name: str, setting: ClaimSetting) -> Iterator[dict[str, Any]]:
     swept = dict(OPTIONS.get(name, {}))
     if ALGORITHMS[name.rstrip("*")].paged:
         swept.setdefault("b", setting.pages)
@@ -167,13 +167,15 @@ def _variants(name: str, setting: Setting) -> Iterator[dict[str, Any]]:
         yield dict(zip(swept, values, strict=True))
 
 
-def _master(directory: Path, setting: Setting) -> MasterStore:
+def _master(directory: Path, setting: ClaimSetting) -> MasterStore:
     store = data.master(directory, setting.rows, ordered=setting.sorted_by_use)
     return store if store.indexed else MasterStore.add_index(store.path)
 
 
-def model_rate(store: MasterStore, name: str, setting: Setting, seed: int, options: dict[str, Any]) -> dict[str, Any]:
-    """Tuples per second of device time once a join has settled, and the share that the cache answered."""
+def model_rate(
+    store: MasterStore, name: str, setting: ClaimSetting, seed: int, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Return tuples per second of device time once a join has settled, and the share answered by the cache."""
     device = Device(setting.disk, reads="rows")
     join = SemiStreamJoin(
         store,
@@ -190,7 +192,7 @@ def model_rate(store: MasterStore, name: str, setting: Setting, seed: int, optio
     return {"rate": found["rate"], "hits": found["hits"]}
 
 
-def _judged(claim: Claim, rates: dict[tuple[str, Setting], dict[str, Any]]) -> dict[str, Any]:
+def _judged(claim: Claim, rates: dict[tuple[str, ClaimSetting], dict[str, Any]]) -> dict[str, Any]:
     faster, slower = rates[claim.faster, claim.setting], rates[claim.slower, claim.setting]
     ratios = [a / b for a, b in zip(faster["rates"], slower["rates"], strict=True)]
     return {

@@ -1,10 +1,10 @@
-"""The cost model against the engine: predicted and measured time of a step, service rate and memory.
+"""Compare the cost model with the engine: time of a step, service rate and memory, predicted and measured.
 
 Measured on the device model's virtual clock, whole rows transferred; tuples always available, after the join has
-settled. :mod:`machine <millrace_bench.benchmarks.machine>` does it on this machine as it is.
+settled. :mod:`machine <millrace_bench.benchmarks.machine>` measures without a disk model.
 Joins run with their own defaults; MESHJOIN on the disk of its paper keeps tuples for a whole turn, as there.
-For the memory, every algorithm is asked for a rate between two that were measured: the model says what memory it takes,
-a join is run with that, and the measured curve says what memory the rate would really have taken.
+To check the memory, the model says what memory a rate between two measured ones takes; a join runs with that memory,
+and the measured curve says what memory the rate really takes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.semistream.choose.join_workload import workload_of
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 
 @dataclass(frozen=True)
-class Setting:
+class CostSetting:
     """A join that is predicted and measured."""
 
     disk: str
@@ -54,9 +54,9 @@ PERIODS: dict[str, tuple[float, float]] = {
     "sscj": (10, 8),
     "lookup": (0.1, 0.5),
 }
-"""Turns of the wheel, or rooms full of tuples, until a join has settled, and that are measured then."""
+"""Turns of the wheel, or rooms full of tuples: first until a join has settled, then to measure."""
 
-_BATCHES = 250  # of as many tuples as there are master rows, of 1,000 to 20,000 each
+_BATCHES = 250  # batches for as many tuples as there are master rows, of 1,000 to 20,000 rows each
 
 
 def run(
@@ -69,11 +69,11 @@ def run(
     seed: int = 11,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Sweep the memory; print predicted beside measured."""
+    """Measure over a sweep of the memory; print predictions beside measurements."""
     console = console or Console()
     store = data.master(directory, rows)
-    settings = [Setting("hdd-2013", name, skew) for name in algorithms for skew in skews]
-    settings += [Setting("hdd-2007", "meshjoin", skew, leave_early=False) for skew in skews]
+    settings = [CostSetting("hdd-2013", name, skew) for name in algorithms for skew in skews]
+    settings += [CostSetting("hdd-2007", "meshjoin", skew, leave_early=False) for skew in skews]
     points: list[dict[str, Any]] = []
     demands: list[dict[str, Any]] = []
     with Progress(transient=True) as progress:
@@ -95,21 +95,21 @@ def run(
 
 
 def errors_of(figures: list[dict[str, Any]], name: str) -> dict[str, float]:
-    """Median and worst of these."""
+    """Return the median and the worst of these errors."""
     sizes = [abs(f[name]) for f in figures]
     return {"median": median(sizes), "worst": max(sizes)}
 
 
-def measured(
+def measure(
     store: MasterStore,
-    setting: Setting,
+    setting: CostSetting,
     memory: str | int,
     seed: int,
     *,
     periods: tuple[float, float] | None = None,
     **options: Any,
 ) -> dict[str, float]:
-    """A join's step, rate and hits once it has settled."""
+    """Return a join's step, rate and hits once it has settled."""
     join, device = join_of(store, setting, memory, **options)
     settle, more = periods or PERIODS[setting.algorithm]
     mark: tuple[int, int, int, float] | None = None
@@ -134,8 +134,8 @@ def measured(
     }
 
 
-def join_workload(store: MasterStore, setting: Setting, found: Calibration | None = None) -> Workload:
-    """What the model is told; on a machine as it is, what calibration found."""
+def join_workload(store: MasterStore, setting: CostSetting, found: Calibration | None = None) -> Workload:
+    """Return the cost model's input; with a calibration, that of this machine."""
     join, _ = join_of(store, setting, "1%")
     join.bind(STREAM_SCHEMA)
     frequencies = Frequencies.zipf(setting.skew, store.rows)
@@ -146,12 +146,14 @@ def join_workload(store: MasterStore, setting: Setting, found: Calibration | Non
 
 
 def batch_rows(store: MasterStore) -> int:
-    """Tuples that are pushed together."""
+    """Return the number of tuples to push together."""
     return max(1_000, min(20_000, store.rows // _BATCHES))
 
 
-def join_of(store: MasterStore, setting: Setting, memory: str | int, **options: Any) -> tuple[SemiStreamJoin, Device]:
-    """The join, and what it reads from."""
+def join_of(
+    store: MasterStore, setting: CostSetting, memory: str | int, **options: Any
+) -> tuple[SemiStreamJoin, Device]:
+    """Return the join and its device."""
     device = Device(setting.disk, reads="columns" if setting.disk == "none" else "rows")
     join = SemiStreamJoin(
         store,
@@ -165,14 +167,14 @@ def join_of(store: MasterStore, setting: Setting, memory: str | int, **options: 
     return join, device
 
 
-def _point(store: MasterStore, setting: Setting, share: float, seed: int) -> dict[str, Any]:
-    found = measured(store, setting, f"{share}%", seed)
+def _point(store: MasterStore, setting: CostSetting, share: float, seed: int) -> dict[str, Any]:
+    found = measure(store, setting, f"{share}%", seed)
     return {**asdict(setting), "share": share, **predicted_and_measured(join_workload(store, setting), setting, found)}
 
 
-def predicted_and_measured(faced: Workload, setting: Setting, found: dict[str, float]) -> dict[str, Any]:
-    """What a join did, what the model says of it, and by how much that is off."""
-    expected = predict(faced, setting.algorithm, int(found["memory"]))
+def predicted_and_measured(model_input: Workload, setting: CostSetting, found: dict[str, float]) -> dict[str, Any]:
+    """Return a join's figures, the model's predictions, and by how much these are off."""
+    expected = predict(model_input, setting.algorithm, int(found["memory"]))
     names = ("rate", "c_loop", "w", "hit_share", "mean_wait", "worst_wait")
     return {
         "measured": found,
@@ -182,27 +184,27 @@ def predicted_and_measured(faced: Workload, setting: Setting, found: dict[str, f
     }
 
 
-def _demand(store: MasterStore, setting: Setting, points: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-    """A rate is asked for that lies between two that were measured."""
+def _demand(store: MasterStore, setting: CostSetting, points: list[dict[str, Any]], seed: int) -> dict[str, Any]:
+    """Compare the memory for a rate between two measured ones, as the model has it, with the measured curve."""
     rates = [p["measured"]["rate"] for p in points]
     memories = [p["measured"]["memory"] for p in points]
     middle = len(points) // 2
     rate = float(np.sqrt(rates[max(0, middle - 1)] * rates[middle]))
-    faced = join_workload(store, setting)
-    said = memory_for(faced, setting.algorithm, rate)
+    model_input = join_workload(store, setting)
+    needed = memory_for(model_input, setting.algorithm, rate)
     really = float(np.exp(np.interp(np.log(rate), np.log(rates), np.log(memories))))
-    got = measured(store, setting, said.memory, seed)["rate"]
-    tuned = for_rate(faced, setting.algorithm, rate)
+    got = measure(store, setting, needed.memory, seed)["rate"]
+    tuned = for_rate(model_input, setting.algorithm, rate)
     options: dict[str, Any] = {"b": tuned.b}
     if tuned.cache_share is not None:
         options["cache_share"] = tuned.cache_share
-    got_tuned = measured(store, setting, tuned.memory, seed, **options)["rate"]
+    got_tuned = measure(store, setting, tuned.memory, seed, **options)["rate"]
     return {
         **asdict(setting),
         "rate": rate,
-        "memory": said.memory,
+        "memory": needed.memory,
         "really": really,
-        "memory_error": said.memory / really - 1,
+        "memory_error": needed.memory / really - 1,
         "rate_with_it": got,
         "rate_error": got / rate - 1,
         "tuned_memory": tuned.memory,
@@ -219,7 +221,7 @@ def print_points(
     demands: list[dict[str, Any]],
     errors: dict[str, dict[str, float]],
 ) -> None:
-    """What the model says beside what was measured."""
+    """Print predictions beside measurements."""
     table = Table(title=f"Predicted and measured, {title}")
     for column in ("memory", "c_loop, ms: model", "measured", "", "tuples/s: model", "measured", "", "hits: model", ""):
         table.add_column(column, justify="right")
@@ -267,5 +269,5 @@ def _demand_table(demands: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _setting_of(figures: dict[str, Any]) -> Setting:
-    return Setting(figures["disk"], figures["algorithm"], figures["skew"], figures["leave_early"])
+def _setting_of(figures: dict[str, Any]) -> CostSetting:
+    return CostSetting(figures["disk"], figures["algorithm"], figures["skew"], figures["leave_early"])

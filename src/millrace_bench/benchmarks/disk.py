@@ -1,9 +1,9 @@
-"""SSBJ against MESHJOIN where the disk is the bottleneck: on the device model's virtual clock.
+"""Compare SSBJ with MESHJOIN where the disk is the bottleneck, on the device model's virtual clock.
 
 Service rate is tuples per second of device time, over whole turns of the wheel after a warm-up, with tuples always
-available. Loads transfer whole rows, and tuples stay for a whole turn, as in the papers. What removal of expired tuples
-by value from per-key lists would cost on top comes from the number of list entries it would have to move, counted in
-the same run, at the price of moving one on this machine.
+available. Loads transfer whole rows, and tuples stay for a whole turn, as in the papers. Removing expired tuples by
+value from per-key lists would cost more: the list entries it would move are counted in the same run, and the time to
+move one is measured on this machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.table import Table
 from millrace.datasets import zipf_stream
 from millrace.master.device import Device
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 
 def run(
@@ -35,7 +35,7 @@ def run(
     migrations: tuple[str, ...] = ("rolling", "three-cycle"),
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Sweep the memory; print service rate at equal memory, memory at equal rate, and what explains them."""
+    """Measure over a sweep of the memory; print rates at equal memory, memory at equal rate, and the reasons."""
     console = console or Console()
     store = data.master(directory, rows, unique=False)
     shift = seconds_per_shift()
@@ -75,7 +75,7 @@ def run(
 def _steady(
     join: SemiStreamJoin, device: Device, rows: int, skew: float, warm_up: float, turns: float, shift: float
 ) -> dict[str, Any]:
-    """Drive a join until ``warm_up`` turns are over, then measure for ``turns`` more."""
+    """Push until ``warm_up`` turns are over, then measure for ``turns`` more."""
     marks: list[tuple[float, int, int, int, int]] = []
     for batch in zipf_stream(rows, skew, batch_rows=max(100, min(20_000, rows // 1_000)), seed=11):
         for _ in join.push(batch):
@@ -100,7 +100,7 @@ def _steady(
 
 
 def seconds_per_shift() -> float:
-    """What moving one 4-byte pointer down in a list costs here, measured on a long list."""
+    """Return the seconds to move one 4-byte pointer down in a list, measured on a long list."""
     entries = np.zeros(200_000, np.int32)
     best = float("inf")
     for _ in range(50):
@@ -111,7 +111,7 @@ def seconds_per_shift() -> float:
 
 
 def _memory_ratio(mesh: list[dict[str, Any]], ssbj: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """Memory each needs for the same rate, interpolated on the measured curves."""
+    """Return the memory that each needs for the same rate, interpolated on the measured curves."""
     out = []
     for point in ssbj:
         rates = [run["rate"] for run in mesh]

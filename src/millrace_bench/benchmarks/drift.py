@@ -1,8 +1,8 @@
-"""How caches follow a stream whose hot keys move.
+"""Measure how well caches follow a stream whose hot keys move.
 
-After every million tuples the keys change their places in the ranking, all of them. The share of tuples that the cache
-answers is taken over short windows and compared with what the same algorithm reaches when nothing moves. Only counts
-are measured, no time.
+After every million tuples all keys change their places in the ranking. The share of tuples that the cache answers is
+taken over short windows and compared with what the same algorithm reaches without moves. Only counts are measured, no
+time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millrace.semistream.join import SemiStreamJoin
 from millrace_bench.benchmarks.family import indexed
 
 POINTS = 5.0
-"""How near to its stationary value a hit rate has to come, in percentage points."""
+"""Percentage points below its stationary value at which a hit rate counts as recovered."""
 
 
 def run(
@@ -36,7 +36,7 @@ def run(
     skew: float = 1.0,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Hit rates of all algorithms with a cache, while hot keys stay and while they move."""
+    """Measure hit rates of all algorithms with a cache, with and without moves of the hot keys."""
     console = console or Console()
     store = indexed(directory, rows)
     found: list[dict[str, Any]] = []
@@ -60,7 +60,7 @@ def run(
 def _hit_rates(
     store: MasterStore, name: str, memory: str, skew: float, period: int, periods: int, window: int, drifts: bool
 ) -> list[float]:
-    """Percent of each window's tuples that the cache answered."""
+    """Return the percentage of each window's tuples that the cache answered."""
     join = SemiStreamJoin(store, on="key", algorithm=name, memory=memory)
     seeds = range(21, 21 + periods) if drifts else [21]
     batches = (period if drifts else period * periods) // window
@@ -75,7 +75,7 @@ def _hit_rates(
 
 
 def recovery(still: list[float], moving: list[float], windows: int, window: int) -> dict[str, Any]:
-    """What is reached without moves, what again after each, and how many tuples that takes."""
+    """Return the rate without moves, the least rate before the next move, and the tuples until it has recovered."""
     stationary = sum(still[-4:]) / 4
     after = [moving[at : at + windows] for at in range(windows, len(moving), windows)]
     reached = [sum(rates[-4:]) / 4 for rates in after]

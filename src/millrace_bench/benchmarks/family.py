@@ -1,4 +1,4 @@
-"""All algorithms side by side on this machine as it is.
+"""Compare all algorithms on this machine, without a disk model.
 
 The rate is tuples per second of wall time after a warm-up, the stream already in memory.
 """
@@ -19,7 +19,7 @@ from millrace.datasets import zipf_stream
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 _BATCH = 50_000
 
@@ -36,7 +36,7 @@ def run(
     tuples: int = 6_000_000,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Service rates of all algorithms on this machine."""
+    """Measure service rates of all algorithms on this machine."""
     console = console or Console()
     store = indexed(directory, rows)
     points: list[dict[str, Any]] = []
@@ -55,7 +55,7 @@ def run(
 
 
 def indexed(directory: Path, rows: int) -> MasterStore:
-    """The papers' master with unique keys and an index."""
+    """Return the papers' master with unique keys and an index."""
     store = data.master(directory, rows)
     return store if store.indexed else MasterStore.add_index(store.path)
 
@@ -63,7 +63,7 @@ def indexed(directory: Path, rows: int) -> MasterStore:
 def _rate(
     store: MasterStore, name: str, share: float, batches: list[pa.RecordBatch], warm: float, seconds: float
 ) -> tuple[float, float]:
-    """Tuples per second after a warm-up, and the share of them that the cache answered."""
+    """Return tuples per second after a warm-up, and the share of them that the cache answered."""
     join = SemiStreamJoin(store, on="key", algorithm=name, memory=f"{share}%")
     feed = cycle(batches)
     began = time.perf_counter()

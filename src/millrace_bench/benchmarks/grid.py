@@ -1,8 +1,8 @@
-"""``auto`` against every fixed choice, over a grid of settings: skew, memory, keys that repeat, an index, the disk.
+"""Compare ``auto`` with every fixed choice over a grid: skew, memory, repeated keys, an index, the disk.
 
 On a modelled disk the rate is tuples per second of device time, whole rows read, over the last third of a stream of
-several tuples for each master row; on this machine as it is, tuples per second after a warm-up, all joins in turn.
-``auto`` begins without knowing the stream.
+several tuples for each master row. Without one it is tuples per second after a warm-up, all joins in turn.
+``auto`` starts without knowledge of the stream.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from millrace.datasets import STREAM_SCHEMA, zipf_stream
 from millrace.master.device import Device
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 FIXED = (
     "meshjoin", "r-meshjoin", "cmeshjoin", "ssbj", "hybridjoin", "hybridjoin-pq", "cachejoin", "sscj", "ssij", "lookup",
 )  # fmt: skip
-"""Algorithms that are best somewhere."""
+"""Algorithms that are the best in some setting."""
 WANTED, LEAST = 0.8, 0.6
-"""What ``auto`` should reach of the best nearly everywhere, and everywhere."""
+"""Shares of the best rate that ``auto`` should reach: nearly everywhere, and everywhere."""
 
 _BATCH = 5_000
 _WARM, _LOOKED_AT, _MOST = 2, 1, 20  # tuples for each master row
-_LOOKS = 8  # at each join, on this machine as it is
+_LOOKS = 8  # measurements of each join without a disk model
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One place of the grid."""
+class GridSetting:
+    """A setting of the grid."""
 
     disk: str
     rows: int
@@ -52,10 +52,10 @@ class Setting:
     """Memory in per cent of the master."""
 
 
-def settings(disks: Sequence[str], rows: int, skews: Sequence[float], shares: Sequence[float]) -> Iterator[Setting]:
-    """All of these, with unique keys and with repeated ones, with an index and without."""
+def settings(disks: Sequence[str], rows: int, skews: Sequence[float], shares: Sequence[float]) -> Iterator[GridSetting]:
+    """Yield all combinations, with unique and repeated keys, with and without an index."""
     for disk, unique, indexed, skew, share in product(disks, (True, False), (True, False), skews, shares):
-        yield Setting(disk, rows, unique, indexed, skew, share)
+        yield GridSetting(disk, rows, unique, indexed, skew, share)
 
 
 def run(
@@ -72,7 +72,7 @@ def run(
     algorithms: Sequence[str] = FIXED,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure every fixed choice and ``auto`` at every place."""
+    """Measure every fixed choice and ``auto`` in every setting."""
     console = console or Console()
     places = [*settings(disks, rows, skews, shares)]
     places += settings(("none",), machine_rows, machine_skews, machine_shares) if machine_rows else []
@@ -93,7 +93,7 @@ def run(
     return {"points": points, "good": good / len(points), "least": least}
 
 
-def _point(directory: Path, place: Setting, algorithms: Sequence[str], seconds: float) -> dict[str, Any]:
+def _point(directory: Path, place: GridSetting, algorithms: Sequence[str], seconds: float) -> dict[str, Any]:
     store = data.master(directory, place.rows, unique=place.unique, index=place.indexed)
     names = [name for name in algorithms if place.indexed or not ALGORITHMS[name].needs_index]
     joins: dict[str, SemiStreamJoin] = {}
@@ -102,7 +102,7 @@ def _point(directory: Path, place: Setting, algorithms: Sequence[str], seconds: 
         try:
             join = SemiStreamJoin(store, on="key", algorithm=name, memory=f"{place.share}%", device=device)
             join.bind(STREAM_SCHEMA)
-        except ConfigError:  # not for repeated keys, or not with so little
+        except ConfigError:  # does not support repeated keys, or needs more memory
             if name == "auto":
                 raise
             continue
@@ -119,8 +119,8 @@ def _point(directory: Path, place: Setting, algorithms: Sequence[str], seconds: 
     }  # fmt: skip
 
 
-def _modelled(join: SemiStreamJoin, place: Setting) -> float:
-    """Tuples per second of device time; infinite if no time passes however many come."""
+def _modelled(join: SemiStreamJoin, place: GridSetting) -> float:
+    """Return tuples per second of device time; infinite if the device takes no time at all."""
     clock = join.device.clock
     mark: tuple[int, float] | None = None
     for batch in zipf_stream(place.rows, place.skew, batch_rows=_BATCH, batches=_MOST * place.rows // _BATCH, seed=5):
@@ -133,8 +133,8 @@ def _modelled(join: SemiStreamJoin, place: Setting) -> float:
     return float("inf")
 
 
-def _in_turn(joins: dict[str, SemiStreamJoin], place: Setting, seconds: float) -> dict[str, float]:
-    """Tuples per second of each, in several looks in turn of which the slowest do not count."""
+def _in_turn(joins: dict[str, SemiStreamJoin], place: GridSetting, seconds: float) -> dict[str, float]:
+    """Return tuples per second of each join, measured several times in turn without the slowest quarter."""
     batch = max(500, min(20_000, place.rows // 100))
     stream = [*zipf_stream(place.rows, place.skew, batch_rows=batch, batches=100, seed=5)]
     feeds = {name: cycle(stream) for name in joins}

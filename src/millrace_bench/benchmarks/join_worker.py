@@ -17,14 +17,15 @@ import pyarrow as pa
 
 from millrace.datasets import zipf_stream
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.benchmarks import data
-from millrace_bench.benchmarks.memory import PeakMemory
-from millrace_bench.benchmarks.row_checksum import RowChecksum
+from millrace_bench.engines.batch_engine import made_once
+from millrace_bench.shared import data
+from millrace_bench.shared.memory import PeakMemory
+from millrace_bench.shared.row_checksum import RowChecksum
 
 
 @dataclass
-class Setting:
-    """What one process measures."""
+class JoinSetting:
+    """The setting that one process measures."""
 
     engine: str
     directory: str
@@ -35,15 +36,15 @@ class Setting:
     memory: str | int = "1%"
     unique: bool = True
     check: bool = False
-    """Compute the checksum of the output instead of the time."""
+    """Whether to compute the checksum of the output instead of the time."""
     options: dict[str, Any] | None = None
 
 
 @dataclass
 class Measurement:
-    """What came of it. Rates are in stream tuples per second."""
+    """The result of a setting. Rates are in stream tuples per second."""
 
-    setting: Setting
+    setting: JoinSetting
     seconds: float = 0.0
     rate: float = 0.0
     steady_rate: float = 0.0
@@ -61,13 +62,13 @@ class Measurement:
         return json.dumps(asdict(self))
 
 
-def measure(setting: Setting) -> Measurement:
+def measure(setting: JoinSetting) -> Measurement:
     """Run one setting in this process."""
     engine = _duckdb if setting.engine == "duckdb" else _millrace
     return engine(setting)
 
 
-def _millrace(setting: Setting) -> Measurement:
+def _millrace(setting: JoinSetting) -> Measurement:
     directory = Path(setting.directory)
     store = data.master(directory, setting.master_rows, unique=setting.unique)
     options = {"algorithm": setting.engine, **(setting.options or {})}
@@ -88,16 +89,18 @@ def _millrace(setting: Setting) -> Measurement:
     return result
 
 
-def _duckdb(setting: Setting) -> Measurement:
+def _duckdb(setting: JoinSetting) -> Measurement:
     import duckdb
 
     directory = Path(setting.directory)
-    path = directory / f"duck-{setting.master_rows}{'' if setting.unique else '-repeats'}.db"
-    if not path.exists():
+
+    def write(path: Path) -> None:
         rows = data.master(directory, setting.master_rows, unique=setting.unique).to_table()
-        with duckdb.connect(str(path)) as making:
-            making.register("rows", rows)
-            making.sql("CREATE TABLE master AS SELECT * FROM rows")
+        with duckdb.connect(str(path)) as database:
+            database.register("rows", rows)
+            database.sql("CREATE TABLE master AS SELECT * FROM rows")
+
+    path = made_once(directory / f"duck-{setting.master_rows}{'' if setting.unique else '-repeats'}.db", write)
     connection = duckdb.connect(str(path), read_only=True)
     for statement in ("SET threads = 2", "SET memory_limit = '256MB'", "SET preserve_insertion_order = false"):
         connection.execute(statement).fetchall()
@@ -114,7 +117,7 @@ def _duckdb(setting: Setting) -> Measurement:
 
 
 def _run(
-    setting: Setting,
+    setting: JoinSetting,
     push: Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]],
     finish: Callable[[], Iterator[pa.RecordBatch]],
 ) -> Measurement:
@@ -147,4 +150,4 @@ def _run(
 
 
 if __name__ == "__main__":
-    print(measure(Setting(**json.loads(sys.argv[1]))).to_json())
+    print(measure(JoinSetting(**json.loads(sys.argv[1]))).to_json())

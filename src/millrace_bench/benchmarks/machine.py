@@ -1,9 +1,9 @@
-"""The cost model against the engine on this machine as it is, and not on a modelled disk.
+"""Compare the cost model with the engine on this machine, without a disk model.
 
-A machine that does other things besides is now quick and now slow, by a factor of two within seconds where it is rented
-in parts. So nothing is measured at one time only: the joins that unit costs are found with and the joins that are
-predicted are all kept, settled, and looked at in turn, round after round, and the slowest quarter of every join's looks
-does not count. What is compared is the model; what a machine does from one minute to the next is not in it.
+The speed of a machine varies with its other work; that of a virtual one by a factor of two within seconds. So nothing
+is measured at one time only: the joins that give the unit costs and the joins that are predicted all stay open,
+settled, and are sampled in turn, round after round; the slowest quarter of every join's samples does not count. This
+compares the model, not the machine's speed from one minute to the next.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from rich.progress import Progress
 from millrace.datasets import STREAM_SCHEMA, zipf_stream
 from millrace.master.store import MasterStore
 from millrace.semistream.calibrate.calibration import QUICKER, CalibrationBench
-from millrace_bench.benchmarks import data
 from millrace_bench.benchmarks.cost import (
     PERIODS,
-    Setting,
+    CostSetting,
     batch_rows,
     errors_of,
     join_of,
@@ -34,10 +33,11 @@ from millrace_bench.benchmarks.cost import (
     predicted_and_measured,
     print_points,
 )
+from millrace_bench.shared import data
 
-_LOOK = 0.2  # seconds
+_SAMPLE_SECONDS = 0.2  # seconds
 _LEAST_STEPS = 4
-_STREAM = 300  # batches, again and again
+_STREAM = 300  # batches, which repeat
 
 
 def run(
@@ -51,7 +51,7 @@ def run(
     seed: int = 11,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Calibrate and measure in turn, then predict; print predicted beside measured."""
+    """Calibrate and measure in turn, then predict; print predictions beside measurements."""
     console = console or Console()
     store = data.master(directory, rows)
     wanted = list(product(algorithms, skews, shares))
@@ -59,15 +59,15 @@ def run(
     with Progress(transient=True, console=console) as progress:
         task = progress.add_task("joins settle", total=len(wanted) + rounds)
         bench = CalibrationBench(store)
-        watched = []
+        sampled: list[_SampledJoin] = []
         for name, skew, share in wanted:
-            watched.append(_Watched(store, Setting("none", name, skew), share, streams[skew]))
+            sampled.append(_SampledJoin(store, CostSetting("none", name, skew), share, streams[skew]))
             progress.advance(task)
         for number in range(rounds):
-            progress.update(task, description=f"looking at all of them, round {number + 1} of {rounds}")
+            progress.update(task, description=f"sampling, round {number + 1} of {rounds}")
             bench.look()
-            for join in watched:
-                join.look()
+            for join in sampled:
+                join.sample()
             progress.advance(task)
     found = bench.found()
     console.print(f"unit costs\n{found.explain()}")
@@ -77,7 +77,7 @@ def run(
             "share": join.share,
             **predicted_and_measured(join_workload(store, join.setting, found), join.setting, join.measured()),
         }
-        for join in watched
+        for join in sampled
     ]
     errors = {name: errors_of(points, name) for name in ("rate_error", "c_loop_error")}
     print_points(console, f"{rows / 1e6:g} M master rows: this machine", points, [], errors)
@@ -88,28 +88,28 @@ def _stream(store: MasterStore, skew: float, seed: int) -> list[pa.RecordBatch]:
     return [*zipf_stream(store.rows, skew, batch_rows=batch_rows(store), batches=_STREAM, seed=seed)]
 
 
-class _Look(NamedTuple):
+class _Sample(NamedTuple):
     seconds: float
     tuples: int
     hits: int
     steps: float
 
 
-class _Watched:
-    """A join that has settled and is looked at now and then."""
+class _SampledJoin:
+    """A join that has settled and is sampled now and then."""
 
-    def __init__(self, store: MasterStore, setting: Setting, share: float, stream: list[pa.RecordBatch]) -> None:
+    def __init__(self, store: MasterStore, setting: CostSetting, share: float, stream: list[pa.RecordBatch]) -> None:
         self.setting, self.share = setting, share
         self._join = join_of(store, setting, f"{share}%")[0]
         self._join.bind(STREAM_SCHEMA)
         self._feed = cycle(stream)
         self._least_steps = 0 if self._join.access.at_once else _LEAST_STEPS
-        self._looks: list[_Look] = []
+        self._samples: list[_Sample] = []
         while self._join.metrics.cycles < PERIODS[setting.algorithm][0]:
             self._push()
 
-    def look(self) -> None:
-        """From a step to a step, for a while."""
+    def sample(self) -> None:
+        """Measure from the end of a step to the end of a later one, for a while."""
         hits, steps = self._join.metrics.cache_hits, self._join.metrics.steps
         enough, first = steps + self._least_steps, steps
         began = time.perf_counter()
@@ -119,16 +119,16 @@ class _Watched:
             taken = time.perf_counter() - began
             tuples += batch
             before, steps = steps, self._join.metrics.steps
-            if taken >= _LOOK and steps >= enough and (steps > before or not self._least_steps):
+            if taken >= _SAMPLE_SECONDS and steps >= enough and (steps > before or not self._least_steps):
                 break
         hits = self._join.metrics.cache_hits - hits
-        self._looks.append(_Look(taken, tuples, hits, steps - first or tuples / batch))
+        self._samples.append(_Sample(taken, tuples, hits, steps - first or tuples / batch))
 
     def measured(self) -> dict[str, float]:
-        """Its step, rate and hits, of the quicker looks."""
-        looks = sorted(self._looks, key=lambda look: look.seconds / math.sqrt(look.steps * look.tuples))
-        looks = looks[: max(1, round(QUICKER * len(looks)))]
-        seconds, tuples, hits, steps = (sum(values) for values in zip(*looks, strict=True))
+        """Return its step, rate and hits from the faster samples."""
+        samples = sorted(self._samples, key=lambda one: one.seconds / math.sqrt(one.steps * one.tuples))
+        samples = samples[: max(1, round(QUICKER * len(samples)))]
+        seconds, tuples, hits, steps = (sum(values) for values in zip(*samples, strict=True))
         return {
             "rate": tuples / seconds,
             "c_loop": seconds / steps,

@@ -1,4 +1,4 @@
-"""How much of the result of several inputs comes out before they have ended. Only counts are measured, no time.
+"""Measure the share of a result of several inputs that comes out before they have ended, in counts, not times.
 
 The chain and the star of the MINER experiments, smaller: rows of all inputs come in turns, and memory is a share of the
 inputs.
@@ -30,14 +30,14 @@ def online_counts(
     idle: int = 0,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Join a chain or a star of 2 to 4 inputs under a share of their bytes; what came out, and when.
+    """Join a chain or a star of 2 to 4 inputs with a share of their bytes as memory; count results by phase.
 
     Parameters
     ----------
     piece
-        Rows of an input that come together.
+        Rows of an input that arrive together.
     idle
-        Units of the reactive phase behind each.
+        Units of the reactive phase after each of these.
     """
     tables = (star_inputs if star else chain_inputs)(
         inputs, rows=rows, keys=keys, skew=skew, shuffle=shuffle, seed=seed
@@ -84,7 +84,7 @@ def run(
     console: Console | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """The share of the result that comes out online, by inputs and memory."""
+    """Measure the share of the result that comes out online, by inputs and memory."""
     console = console or Console()
     found = [online_counts(count, memory=share, **options) | {"share": share} for count in inputs for share in shares]
     table = Table("inputs", "memory", "results", "arriving", "reactive", "online", "flushes", "rows spilled")

@@ -1,4 +1,4 @@
-"""Service rate beside DuckDB's, on the same batches, rows compared; and the memory each process really took."""
+"""Compare the service rate with DuckDB's on the same batches, with checksums and the memory of each process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.core.sizes import format_size
-from millrace_bench.benchmarks.join_worker import Setting
+from millrace_bench.benchmarks.join_worker import JoinSetting
 from millrace_bench.benchmarks.rounds import checked, middle, side_by_side
 
 SLACK = 48_000_000
-"""What a process may take beyond its budget: batches on their way in and out, and the interpreter."""
+"""Bytes that a process may take beyond its budget: input and output batches, and the interpreter."""
 
 
 def run(
@@ -32,7 +32,7 @@ def run(
     console = console or Console()
     engines = ["ssbj", "meshjoin"] + (["duckdb"] if duckdb else [])
     settings = [
-        Setting(engine, str(directory), rows, tuples, batch_rows, memory=memory)
+        JoinSetting(engine, str(directory), rows, tuples, batch_rows, memory=memory)
         for batch_rows in batches
         for engine in engines
     ]
@@ -44,7 +44,7 @@ def run(
     for setting, runs in zip(settings, measured, strict=True):
         ratios = []
         if duckdb:
-            base = measured[settings.index(Setting(**{**vars(setting), "engine": "duckdb"}))]
+            base = measured[settings.index(JoinSetting(**{**vars(setting), "engine": "duckdb"}))]
             ratios = [one.rate / other.rate for one, other in zip(runs, base, strict=True)]
         growth = max(run.memory_growth for run in runs)
         figures.append(

@@ -1,4 +1,4 @@
-"""Pictures of the benchmarks' figures: ``python -m millrace_bench.benchmarks.plots results.json docs/images``."""
+"""Draw the benchmarks' figures: ``python -m millrace_bench.benchmarks.plots results.json docs/images``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter
 
-from millrace_bench.benchmarks.spark_streams import ENGINES, in_use, looked_at
+from millrace_bench.benchmarks.spark_streams import ENGINES, memory_in_use, sampled_points
 
 _COLOURS = {
     "ssbj": "#1f6f8b",
@@ -26,7 +26,7 @@ _LABELS = {"ssbj": "Millrace ssbj", "meshjoin": "Millrace meshjoin", "duckdb": "
 
 
 def draw(figures: dict[str, Any], directory: Path) -> list[Path]:
-    """Draw what there are figures for; return the files."""
+    """Draw the benchmarks that have figures; return the files."""
     mpl.use("Agg")
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     directory.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def _disk(result: dict[str, Any]) -> Any:
 
 
 def _family(result: dict[str, Any]) -> Any:
-    """One line per algorithm, one dot per memory size, one panel per skew."""
+    """Draw a line for each algorithm, a dot for each memory size, a panel for each skew."""
     points = result["points"]
     skews, shares = (sorted({p[key] for p in points}) for key in ("skew", "share"))
     at = {(p["algorithm"], p["skew"], p["share"]): p["rate"] for p in points}
@@ -112,7 +112,7 @@ def _family(result: dict[str, Any]) -> Any:
 
 
 def _drift(result: dict[str, Any]) -> Any:
-    """The share answered by the cache over the stream, while hot keys move, beside its level when they stay."""
+    """Draw the share answered by the cache along the stream, while hot keys move, beside its level while they stay."""
     columns = 4
     lines = -(-len(result["series"]) // columns)
     figure, grid = plt.subplots(lines, columns, figsize=(9.6, 1.9 * lines), sharex=True, sharey=True, squeeze=False)
@@ -132,7 +132,7 @@ def _drift(result: dict[str, Any]) -> Any:
 
 
 def _cost(result: dict[str, Any]) -> Any:
-    """Measured points on predicted lines, a panel for each skew."""
+    """Draw measured points on predicted lines, a panel for each skew."""
     skews = sorted({p["skew"] for p in result["points"]})
     figure, panels = plt.subplots(1, len(skews), figsize=(3.7 * len(skews), 3.4), sharey=True, squeeze=False)
     for axes, skew in zip(panels[0], skews, strict=True):
@@ -159,13 +159,15 @@ def _cost(result: dict[str, Any]) -> Any:
 
 
 def _streams(result: dict[str, Any]) -> Any:
-    """Memory and time by how many rows are kept, an engine each."""
+    """Draw memory and time by the number of rows in the state, a line for each engine."""
     figure, (memory, time) = plt.subplots(1, 2, figsize=(9.2, 3.2))
     for one in result["series"]:
         colour, label = _STREAMS[one["engine"]], ENGINES[one["engine"]]
-        points = looked_at(one)
+        points = sampled_points(one)
         kept = _kept(points, one["points"])
-        memory.plot(kept, [in_use(point) / 1e6 for point in points], "-o", color=colour, markersize=3, label=label)
+        memory.plot(
+            kept, [memory_in_use(point) / 1e6 for point in points], "-o", color=colour, markersize=3, label=label
+        )
         seconds = [point["seconds"] for point in one["points"]]
         time.plot(_kept(one["points"], one["points"])[2:], seconds[2:], color=colour, label=label)
     memory.set_ylabel("MB in use")
@@ -179,7 +181,7 @@ def _streams(result: dict[str, Any]) -> Any:
 
 
 def _kept(some: list[dict[str, Any]], points: list[dict[str, Any]]) -> list[float]:
-    """Millions of rows that have come when each of some points is reached."""
+    """Return the millions of rows that have come in when each of some points is reached."""
     so_far = dict(zip((p["batch"] for p in points), accumulate(p["rows_in"] for p in points), strict=True))
     return [so_far[point["batch"]] / 1e6 for point in some]
 

@@ -1,4 +1,4 @@
-"""Measurements side by side: each in its own process, all in turn, several rounds, so that noise hits all alike."""
+"""Measure settings side by side: each in its own process, in turn, over several rounds."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from statistics import median
 
 from rich.progress import Progress
 
-from millrace_bench.benchmarks.join_worker import Measurement, Setting
+from millrace_bench.benchmarks.join_worker import JoinSetting, Measurement
 
 
-def measure_apart(setting: Setting) -> Measurement:
-    """One measurement in a fresh process."""
+def measure_apart(setting: JoinSetting) -> Measurement:
+    """Measure a setting in a fresh process."""
     command = [sys.executable, "-m", "millrace_bench.benchmarks.join_worker", json.dumps(asdict(setting))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{setting.engine}: {done.stderr.strip().splitlines()[-1]}")
     plain = json.loads(done.stdout.strip().splitlines()[-1])
-    return Measurement(**{**plain, "setting": Setting(**plain["setting"])})
+    return Measurement(**{**plain, "setting": JoinSetting(**plain["setting"])})
 
 
-def side_by_side(settings: Sequence[Setting], rounds: int) -> list[list[Measurement]]:
-    """All settings, round after round; for each setting its measurements."""
+def side_by_side(settings: Sequence[JoinSetting], rounds: int) -> list[list[Measurement]]:
+    """Measure all settings, round after round; return the measurements of each."""
     results: list[list[Measurement]] = [[] for _ in settings]
     with Progress(transient=True) as progress:
         task = progress.add_task("measuring", total=rounds * len(settings))
@@ -37,10 +37,11 @@ def side_by_side(settings: Sequence[Setting], rounds: int) -> list[list[Measurem
     return results
 
 
-def checked(setting: Setting) -> str:
-    """The checksum of the rows a setting gives out."""
+def checked(setting: JoinSetting) -> str:
+    """Return the checksum of a setting's output."""
     return measure_apart(replace(setting, check=True)).checksum
 
 
 def middle(values: Sequence[float]) -> float:
+    """Return the median."""
     return float(median(values))

@@ -1,4 +1,4 @@
-"""Time per stream tuple as the master grows and the budget does not."""
+"""Measure the time per stream tuple as the master grows and the budget does not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.core.sizes import format_size, parse_size
-from millrace_bench.benchmarks.join_worker import Setting
+from millrace_bench.benchmarks.join_worker import JoinSetting
 from millrace_bench.benchmarks.rounds import middle, side_by_side
 
 
@@ -27,7 +27,7 @@ def run(
     console = console or Console()
     budget = parse_size(memory)
     settings = [
-        Setting(engine, str(directory), rows, tuples, 100_000, memory=budget)
+        JoinSetting(engine, str(directory), rows, tuples, 100_000, memory=budget)
         for rows in sizes
         for engine in ("ssbj", "meshjoin")
     ]

@@ -1,13 +1,13 @@
-"""``join_streams`` beside Spark's own stream-stream join without a watermark: memory and time while the state grows.
+"""Compare ``join_streams`` with Spark's own stream-stream join without a watermark: memory and time by state size.
 
-Both sides have every key once, in random order, so every row has one partner somewhere: what comes out is as much as
-what comes in, and what has to be kept grows for ever. Every engine runs in a process and a Spark of its own
-(``local[2]``, no-op sink) over the same Parquet files, one of each side to a micro-batch. Spark's own join runs with
-its default state store, which holds state in Java's heap, and with RocksDB, which Millrace uses. All have the
-settings of :func:`millrace.spark.session`, so RocksDB is bounded for everybody.
+Both sides have every key once, in random order, so every row has one partner: as many rows come out as come in, and the
+state grows for ever. Every engine runs in a process and a session of its own (``local[2]``, no-op sink) over the same
+Parquet files, one of each side per micro-batch. Spark's own join runs with its default state store, which holds state
+in Java's heap, and with RocksDB, which Millrace uses. All have the settings of :func:`millrace.spark.session`, so
+RocksDB's memory is bounded for all of them.
 
-Memory is Java's heap in use after a full collection, what the Java process has besides, and the most that all Python
-workers had at a time since the last look.
+Memory is Java's heap in use after a full collection, other memory of the Java process, and the peak of all Python
+workers since the last sample.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from millrace_bench.benchmarks.spark_streams_worker import StreamsSetting
+from millrace_bench.shared import data
 
 ENGINES = {"millrace": "join_streams", "spark": "Spark", "spark-rocksdb": "Spark, RocksDB"}
 
@@ -42,7 +43,7 @@ def run(
     sample_every: int = 2,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure all engines, compare what came out, and print it."""
+    """Measure all engines, compare their rows, and print the figures."""
     console = console or Console()
     series = []
     with Progress(transient=True) as progress:
@@ -59,21 +60,20 @@ def run(
 
 
 def prepare(directory: Path, batches: int, rows: int) -> Path:
-    """Files of both sides, rows of about a hundred bytes."""
+    """Write the files of both sides, with rows of about a hundred bytes, and return their folder."""
     folder = (directory / f"streams-{batches}-{rows}").resolve()
     if folder.exists():
         return folder
-    aside = folder.with_suffix(".making")
     random = np.random.default_rng(17)
-    for side in ("left", "right"):
-        (aside / side).mkdir(parents=True, exist_ok=True)
-        keys = random.permutation(batches * rows)
-        for number in range(batches):
-            mine = keys[number * rows : (number + 1) * rows]
-            pad = pa.array([f"{side} {key:064d}" for key in mine.tolist()])
-            table = {"key": mine, f"{side}_at": mine * 7, f"{side}_value": random.random(rows), f"{side}_text": pad}
-            pq.write_table(pa.table(table), aside / side / f"{number:04d}.parquet")
-    aside.rename(folder)
+    with data.new_folder(folder) as unfinished:
+        for side in ("left", "right"):
+            (unfinished / side).mkdir()
+            keys = random.permutation(batches * rows)
+            for number in range(batches):
+                mine = keys[number * rows : (number + 1) * rows]
+                pad = pa.array([f"{side} {key:064d}" for key in mine.tolist()])
+                table = {"key": mine, f"{side}_at": mine * 7, f"{side}_value": random.random(rows), f"{side}_text": pad}
+                pq.write_table(pa.table(table), unfinished / side / f"{number:04d}.parquet")
     return folder
 
 
@@ -87,18 +87,18 @@ def _measure(setting: StreamsSetting) -> dict[str, Any]:
     return found
 
 
-def in_use(point: dict[str, Any]) -> int:
-    """All memory of a point that was looked at."""
+def memory_in_use(point: dict[str, Any]) -> int:
+    """Return all memory of a point at which it was sampled."""
     return int(point["heap"] + point["native"] + point["python"])
 
 
-def looked_at(one: dict[str, Any]) -> list[dict[str, Any]]:
-    """The points at which memory was looked at."""
+def sampled_points(one: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the points at which memory was sampled."""
     return [point for point in one["points"] if "heap" in point]
 
 
 def _check(result: dict[str, Any]) -> None:
-    """Everybody has given the same rows, and as many as there should be."""
+    """Raise an error unless all engines gave the same rows, and the right number of them."""
     sums = {one["engine"]: one["checksum"] for one in result["series"]}
     if len(set(sums.values())) != 1:
         raise RuntimeError(f"the engines have given different rows (count, checksum): {sums}")
@@ -116,15 +116,15 @@ def _print(console: Console, result: dict[str, Any]) -> None:
     for column in ("", "MB early", "late", "per M rows", "heap", "native", "Python", "s early", "late"):
         table.add_column(column, justify="right" if column else "left", no_wrap=not column)
     for one in result["series"]:
-        points = looked_at(one)
+        points = sampled_points(one)
         first, last = points[len(points) // 4], points[-1]
         rows = sum(point["rows_in"] for point in one["points"] if first["batch"] < point["batch"] <= last["batch"]) or 1
         seconds = [point["seconds"] for point in one["points"]]
         few = max(1, len(seconds) // 5)
         table.add_row(
             ENGINES[one["engine"]],
-            *(f"{in_use(point) / 1e6:,.0f}" for point in (first, last)),
-            f"{(in_use(last) - in_use(first)) / rows:,.0f}",
+            *(f"{memory_in_use(point) / 1e6:,.0f}" for point in (first, last)),
+            f"{(memory_in_use(last) - memory_in_use(first)) / rows:,.0f}",
             *(f"{last[part] / 1e6:,.0f}" for part in ("heap", "native", "python")),
             f"{median(seconds[few : 2 * few]):.2f}",
             f"{median(seconds[-few:]):.2f}",

@@ -1,4 +1,4 @@
-"""Run one engine that joins two streams, in a process of its own.
+"""Measure one engine that joins two streams, in a process of its own.
 
 Run as ``python -m millrace_bench.benchmarks.spark_streams_worker '{…}'``.
 """
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from millrace.spark.session import JAVA, ROCKSDB, STATE_STORE
-from millrace_bench.benchmarks.memory import anonymous_below, anonymous_bytes
+from millrace_bench.shared.memory import anonymous_below, anonymous_bytes
 
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-"""Spark's default."""
+"""Spark's default state store."""
 
 _EVERY = 0.1
 _WORKER = ".daemon pyspark."
@@ -26,7 +26,7 @@ _WORKER = ".daemon pyspark."
 
 @dataclass
 class StreamsSetting:
-    """What one process measures."""
+    """The setting that one process measures."""
 
     engine: str
     directory: str
@@ -37,11 +37,12 @@ class StreamsSetting:
 
 
 def main() -> None:
+    """Measure the setting of the first argument and print the figures as JSON."""
     print(json.dumps(measured(StreamsSetting(**json.loads(sys.argv[1])))))
 
 
 def measured(setting: StreamsSetting) -> dict[str, Any]:
-    """Give the query one file of each side at a time, and look at it when it has joined them."""
+    """Give the query one file of each side at a time, and record figures when it has joined them."""
     from pyspark.sql import functions as F
 
     from millrace.spark import session
@@ -95,7 +96,7 @@ def _joined(setting: StreamsSetting, left: Any, right: Any) -> Any:
 
 
 def _point(query: Any, before: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the micro-batches since the last point tell; both files may be in one or in two."""
+    """Return figures of the micro-batches since the last point; the two files may be in one or in two."""
     done = before[-1]["batch"] if before else -1
     mine = [p for p in query.recentProgress if p["batchId"] > done and p["numInputRows"]]
     checks = [p["observedMetrics"]["check"] for p in mine]
@@ -109,7 +110,7 @@ def _point(query: Any, before: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Watch:
-    """Memory of a Spark in this process: Java's heap after a collection, the rest of Java, and Python workers."""
+    """Memory of a Spark session in this process: Java's heap after a collection, the rest of Java, Python workers."""
 
     def __init__(self, spark: Any) -> None:
         self._jvm = spark._jvm
@@ -127,15 +128,14 @@ class Watch:
         self._thread.join()
 
     def python_peak(self) -> int:
-        """The most that all workers had at a time since the last call."""
+        """Return the peak of all workers together since the last call."""
         peak, self._peak = self._peak, 0
         return peak
 
     def in_use(self) -> dict[str, int]:
-        """Bytes of the heap that are in use after a collection, and what Java has besides.
+        """Return the bytes of the heap in use after a collection, and the rest of Java's memory.
 
-        The heap is as large as it may be from the start, and all of it is touched: what the process has more is
-        besides.
+        The heap has its full size from the start, and all of it is touched: what the process has beyond it is the rest.
         """
         self._jvm.java.lang.System.gc()
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""``millrace demo``: an active warehouse on Spark, watched while it works, checked, and compared."""
+"""Run an active warehouse on Spark, show its progress, check its rows, and compare it: ``millrace demo``."""
 
 from __future__ import annotations
 
@@ -32,32 +32,34 @@ _NEEDED = {"pyspark": "spark", "pandas": "spark", "matplotlib": "plot"}
 
 
 def demo(
-    directory: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("demo"),
+    directory: Annotated[Path, typer.Option(help="Folder of the demo.")] = Path("demo"),
     scale: Annotated[float, typer.Option(help="TPC-H scale of the customers: 1 is 150,000 of them.")] = 6.0,
     orders: Annotated[int, typer.Option(help="Orders of the stream.")] = 1_500_000,
-    batches: Annotated[int, typer.Option(help="Micro-batches they come in.")] = 12,
-    skew: Annotated[float, typer.Option(help="How the orders' customers are drawn: Zipf exponent, 0 is evenly.")] = 1.0,
+    batches: Annotated[int, typer.Option(help="Micro-batches of these orders.")] = 12,
+    skew: Annotated[
+        float, typer.Option(help="Zipf exponent by which customers of orders are drawn; 0 is evenly.")
+    ] = 1.0,
     memory: Annotated[str, typer.Option(help="The budget of the join: 8MB, or 10% of the master.")] = "10%",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over: remove what an earlier demo has made.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over: remove the files of an earlier demo.")] = False,
 ) -> None:
     """Watch a warehouse on Spark take in orders and enrich them with customers, inside a small budget.
 
     TPC-H customers become a master store on disk; TPC-H orders stream in, are joined with them, and land in Parquet
     files. Then every row is checked against a batch join, Spark's own stream-static join is timed beside it, and a
-    page with plots is written. Ctrl-C stops it at any time, and running it again continues.
+    page with plots is written. Ctrl-C stops it at any time; run it again to continue.
     """
     began = time.perf_counter()
     for module, extra in _NEEDED.items():
         if find_spec(module) is None:
             raise ConfigError(f"demo: needs {module}, which is not installed: pip install 'millrace[{extra}]'")
     from millrace.spark.pipeline.pipeline import SPARK_ERRORS, readable
-    from millrace_bench.demo.warehouse import Setting, Warehouse
+    from millrace_bench.demo.warehouse import Warehouse, WarehouseSetting
     from millrace_bench.demo.warehouse_report import write_report
 
-    warehouse = Warehouse(directory, Setting(scale, orders, skew, memory, batches))
+    warehouse = Warehouse(directory, WarehouseSetting(scale, orders, skew, memory, batches))
     warehouse.claim(fresh)
     if warehouse.finished:
-        _say(f"[yellow]The demo in {directory} was finished earlier[/yellow]; --fresh starts over.")
+        _say(f"[yellow]The demo in {directory} is already finished[/yellow]; --fresh starts over.")
         if not (warehouse.place / "report.html").exists():
             write_report(warehouse)
     else:
@@ -68,7 +70,7 @@ def demo(
             raise typer.Exit(INTERRUPTED) from None
         except SPARK_ERRORS as error:
             raise MillraceError(f"{readable(error)} (Spark's log is {warehouse.place / 'spark.log'})") from None
-    _tell(warehouse, time.perf_counter() - began)
+    _summarize(warehouse, time.perf_counter() - began)
 
 
 def _say(text: str = "") -> None:
@@ -79,17 +81,17 @@ def _say(text: str = "") -> None:
 
 
 def _run(warehouse: Warehouse) -> None:
-    """Everything that is still to do."""
+    """Run the steps that are still to do."""
     with _step(warehouse, "data"), rows_going_by("making orders", warehouse.setting.orders) as done:
         warehouse.make_data(done)
-    with Undisturbed() as undisturbed:
+    with SparkInterrupts() as interrupts:
         _say("starting Spark …")
         with warehouse.spark() as spark:
-            undisturbed.attend(spark)
-            _run_on(spark, warehouse, undisturbed)
+            interrupts.watch(spark)
+            _run_on(spark, warehouse, interrupts)
 
 
-def _run_on(spark: SparkSession, warehouse: Warehouse, undisturbed: Undisturbed) -> None:
+def _run_on(spark: SparkSession, warehouse: Warehouse, interrupts: SparkInterrupts) -> None:
     from millrace_bench.demo.warehouse_report import write_report
 
     with _step(warehouse, "master"), something_going_on("building the master store"):
@@ -105,18 +107,18 @@ def _run_on(spark: SparkSession, warehouse: Warehouse, undisturbed: Undisturbed)
         f"[bold]The stream:[/bold] {result.orders:,} TPC-H orders in {warehouse.setting.batches} micro-batches. "
         f"TPC-H's own are spread evenly over the customers; here each order's customer is drawn anew, {law}"
     )
-    undisturbed.pause()
+    interrupts.check()
     if not result.enriched:
         with _step(warehouse, "enrich"):
-            _watch(spark, warehouse, undisturbed)
-    undisturbed.pause()
+            _watch(spark, warehouse, interrupts)
+    interrupts.check()
     if result.checked_rows is None:
         with _step(warehouse, "check"), something_going_on("checking every row against a batch join"):
             warehouse.check(spark)
         _say(f"[green]exact[/green]: {result.checked_rows:,} rows, the same as by a batch join, in every column")
-    undisturbed.pause()
+    interrupts.check()
     with _step(warehouse, "compare"), something_going_on("timing Spark's own stream-static join beside it"):
-        warehouse.compare(spark, undisturbed.pause)
+        warehouse.compare(spark, interrupts.check)
     write_report(warehouse)
 
 
@@ -130,10 +132,10 @@ def _step(warehouse: Warehouse, name: str) -> Iterator[None]:
         out().print(Text(f"{name}: {seconds:.1f} s", style="dim"))
 
 
-class Undisturbed:
-    """Lets Ctrl-C wait until a call to Spark is over, and has Spark give up what it is doing.
+class SparkInterrupts:
+    """Delay Ctrl-C until a call to Spark is over, and cancel Spark's jobs meanwhile.
 
-    An exception in the midst of a call would leave its answer to the next one. So Ctrl-C is noted, a thread cancels
+    An exception in the middle of a call would leave its answer to the next one. So Ctrl-C is recorded, a thread cancels
     all of Spark's jobs, and KeyboardInterrupt is raised at the end.
     """
 
@@ -142,22 +144,22 @@ class Undisturbed:
         self._spark: SparkSession | None = None
         self._ended = threading.Event()
 
-    def __enter__(self) -> Undisturbed:
+    def __enter__(self) -> SparkInterrupts:
         self._held.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._held.__exit__()
-        self.pause()
+        self.check()
 
-    def attend(self, spark: SparkSession) -> None:
+    def watch(self, spark: SparkSession) -> None:
         """Cancel the jobs of this session when Ctrl-C comes; it may have come already."""
-        self.pause()
+        self.check()
         self._spark = spark
 
-    def pause(self) -> None:
-        """A moment between calls, good to be interrupted in."""
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if Ctrl-C has come; called between calls to Spark."""
         if self._held.interrupted:
             raise KeyboardInterrupt from None
 
@@ -165,8 +167,8 @@ class Undisturbed:
         threading.Thread(target=self._cancel, daemon=True).start()
 
     def _cancel(self) -> None:
-        """Over and over, since a job may just be about to start."""
-        with suppress(Exception):  # Spark may be gone meanwhile
+        """Cancel all jobs over and over, since a job may just be about to start."""
+        with suppress(Exception):  # Spark may have ended meanwhile
             while self._spark is not None:
                 self._spark.sparkContext.cancelAllJobs()
                 if self._ended.wait(0.3):
@@ -176,16 +178,16 @@ class Undisturbed:
 # the view
 
 
-def _watch(spark: SparkSession, warehouse: Warehouse, undisturbed: Undisturbed) -> None:
-    """Run the query to its end, and show it."""
+def _watch(spark: SparkSession, warehouse: Warehouse, interrupts: SparkInterrupts) -> None:
+    """Run the query to its end, and show its progress."""
     console = out()
-    view = View(warehouse)
+    view = WarehouseView(warehouse)
     query = warehouse.start(spark)
     live = Live(console=console, get_renderable=view.panel, refresh_per_second=4) if console.is_terminal else None
     try:
         with live or nullcontext():
             for moment in warehouse.follow(query):
-                undisturbed.pause()
+                interrupts.check()
                 if moment is not None:
                     view.add(moment)
                     if live is None:
@@ -194,8 +196,8 @@ def _watch(spark: SparkSession, warehouse: Warehouse, undisturbed: Undisturbed) 
         query.stop()
 
 
-class View:
-    """The join as it stands after the last micro-batch."""
+class WarehouseView:
+    """The state of the join after the last micro-batch, for the terminal."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
@@ -206,7 +208,7 @@ class View:
             self._count(moment)
 
     def add(self, moment: Moment) -> None:
-        """A micro-batch is over."""
+        """Add a micro-batch that is over."""
         self._count(moment)
         self._last, self._since = moment, time.monotonic()
 
@@ -221,7 +223,7 @@ class View:
         return self._scanned / max(1, self._warehouse.result.customers)
 
     def line(self) -> str:
-        """For those who have no terminal."""
+        """Return a line of text, for output that is no terminal."""
         m, budget = self._last, self._warehouse.result.budget
         assert m is not None
         name = f"batch {self._done:>3}/{self._warehouse.setting.batches}" if m.arrived else "turning on   "
@@ -232,7 +234,7 @@ class View:
         )
 
     def panel(self) -> Panel:
-        """For those who have one."""
+        """Return a panel, for a terminal."""
         result, m = self._warehouse.result, self._last
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)
@@ -263,7 +265,7 @@ class View:
     def _doing(self) -> str:
         left = max(0, self._warehouse.setting.batches - self._done)
         now = f"{time.monotonic() - self._since:.0f} s"
-        return f"{self._done} done, {left} left; {now} on the next" if left else "all in; who waits comes out"
+        return f"{self._done} done, {left} left; {now} on the next" if left else "all in; waiting orders come out"
 
 
 def _panel(*rows: Any) -> Panel:
@@ -271,7 +273,7 @@ def _panel(*rows: Any) -> Panel:
 
 
 def _bar(*parts: tuple[float, str], width: int = 30) -> Text:
-    """Shares of a whole, side by side.
+    """Draw shares of a whole, side by side.
 
     >>> _bar((0.5, "red"), (0.25, "blue"), width=8).plain
     '██████░░'
@@ -289,7 +291,7 @@ def _bar(*parts: tuple[float, str], width: int = 30) -> Text:
 # the story
 
 
-def _tell(warehouse: Warehouse, seconds: float) -> None:
+def _summarize(warehouse: Warehouse, seconds: float) -> None:
     from millrace_bench.demo.warehouse_report import exactness, facts, files, story, verdict
 
     comparison = warehouse.result.comparison

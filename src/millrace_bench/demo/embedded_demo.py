@@ -1,4 +1,4 @@
-"""``millrace embedded-demo``: two joins on the same generated stream, watched, checked row by row, and compared."""
+"""Run two joins on the same generated stream, check every row, and compare them: ``millrace embedded-demo``."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 COMPARED = ("meshjoin", "ssbj")
 COLUMNS = ("a1", "x1", "label")
-"""Master columns that come out, as someone who enriches a stream would choose a few."""
+"""Master columns in the output: a few, as is usual when a stream is enriched."""
 
 _BATCH_ROWS = 16_384
-"""Rows of a batch in and out. Batches are outside the budget; with small ones the process's memory shows it."""
+"""Rows of input and output batches. Batches are outside the budget, so small ones keep the process's memory near it."""
 
 
 class WrongResultError(MillraceError):
-    """A join's output is not what the oracle says."""
+    """A join's output differs from the oracle's."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one join did."""
+class JoinOutcome:
+    """Figures of a join, and its output file."""
 
     algorithm: str
     metrics: JoinMetrics
     service_rate: float
     grown: int | None
-    """Bytes by which the process's anonymous memory grew at most; None where the system does not tell."""
+    """Bytes by which the process's anonymous memory grew at most; None where the system does not report it."""
     result: Path
 
 
@@ -59,7 +59,7 @@ def embedded_demo(
     memory: Annotated[str, typer.Option(help="The budget of a join: 4MB, or 1% of the master.")] = "1%",
     directory: Annotated[
         Path | None,
-        typer.Option(help="Keep the data here and use it again; without it, it goes to a temporary directory."),
+        typer.Option(help="Folder for the data, which a later demo uses again; by default a temporary one."),
     ] = None,
 ) -> None:
     """Watch two joins work without Spark on generated data, see that they are exact, and compare them.
@@ -78,7 +78,7 @@ def embedded_demo(
             outcomes = [_run(name, store, stream, memory, Path(results)) for name in COMPARED]
             _check(outcomes, rows, stream)
         _compare(outcomes)
-        _tell(outcomes, store, directory, stream.path)
+        _summarize(outcomes, store, directory, stream.path)
 
 
 def _say(text: str = "") -> None:
@@ -87,7 +87,7 @@ def _say(text: str = "") -> None:
 
 @contextmanager
 def _workplace(directory: Path | None) -> Iterator[Path]:
-    """The directory given, or one that is gone afterwards."""
+    """Yield the given directory, or a temporary one."""
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
         yield directory
@@ -100,7 +100,7 @@ def _workplace(directory: Path | None) -> Iterator[Path]:
 
 
 def _prepare(place: Path, rows: int, tuples: int, skew: float) -> tuple[MasterStore, StreamFiles]:
-    """The store and the stream, made unless they are there. Their names carry what they depend on."""
+    """Return the store and the stream, made if they are missing. Their names contain what they depend on."""
     from millrace.cli.files import StreamFiles, TableWriter
     from millrace.cli.generate import zipf_rows
     from millrace.cli.progress import rows_going_by
@@ -124,7 +124,7 @@ def _prepare(place: Path, rows: int, tuples: int, skew: float) -> tuple[MasterSt
 
 
 def _load_kernels() -> None:
-    """Have every kernel compiled and loaded, so that this is not taken for time and memory of the join."""
+    """Compile and load every kernel, so that this counts neither as time nor as memory of a join."""
     from millrace.cli.generate import zipf_rows
     from millrace.cli.progress import something_going_on
     from millrace.datasets import synthetic_master
@@ -142,8 +142,8 @@ def _load_kernels() -> None:
                 pass
 
 
-def _run(name: str, store: MasterStore, stream: StreamFiles, memory: str, results: Path) -> Outcome:
-    """One join, its output kept in a file for the check."""
+def _run(name: str, store: MasterStore, stream: StreamFiles, memory: str, results: Path) -> JoinOutcome:
+    """Run a join and write its output to a file for the check."""
     from millrace.cli.files import TableWriter
     from millrace.cli.progress import WatchedJoin
     from millrace.semistream.join import SemiStreamJoin
@@ -157,11 +157,11 @@ def _run(name: str, store: MasterStore, stream: StreamFiles, memory: str, result
             writer.write(batch)
             most = max(most, anonymous_bytes())
     _say(f"[green]done[/green] {name}: {watched.service_rate:,.0f} tuples/s")
-    return Outcome(name, join.metrics, watched.service_rate, most - before if before else None, writer.path)
+    return JoinOutcome(name, join.metrics, watched.service_rate, most - before if before else None, writer.path)
 
 
 def _give_back_memory() -> None:
-    """Have the allocators return what is free, so that every join starts from the same."""
+    """Make the allocators return free memory, so that every join starts with the same."""
     import pyarrow as pa
 
     gc.collect()
@@ -171,7 +171,7 @@ def _give_back_memory() -> None:
 
 
 def anonymous_bytes() -> int:
-    """Memory of this process that is backed by no file, in bytes; 0 where the system does not tell."""
+    """Return memory of this process without files, in bytes; 0 where the system does not report it."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -185,8 +185,8 @@ def anonymous_bytes() -> int:
 # the check
 
 
-def _check(outcomes: Iterable[Outcome], rows: int, stream: StreamFiles) -> None:
-    """Compare every row of every result with what a join by pyarrow gives."""
+def _check(outcomes: Iterable[JoinOutcome], rows: int, stream: StreamFiles) -> None:
+    """Compare every row of every result with a join by pyarrow."""
     import pyarrow as pa
 
     from millrace.cli.progress import rows_going_by
@@ -261,7 +261,7 @@ class Oracle:
 # the story
 
 
-def _compare(outcomes: list[Outcome]) -> None:
+def _compare(outcomes: list[JoinOutcome]) -> None:
     table = Table(title="The same stream, the same budget", title_justify="left")
     table.add_column("")
     for outcome in outcomes:
@@ -272,7 +272,7 @@ def _compare(outcomes: list[Outcome]) -> None:
     out().print(table)
 
 
-_FACTS: dict[str, Callable[[Outcome], str]] = {
+_FACTS: dict[str, Callable[[JoinOutcome], str]] = {
     "service rate": lambda o: f"{o.service_rate:,.0f} tuples/s",
     "answered by the cache": lambda o: f"{o.metrics.hit_rate:.1%}",
     "cycles over the master": lambda o: f"{o.metrics.cycles:.1f}",
@@ -286,7 +286,7 @@ _FACTS: dict[str, Callable[[Outcome], str]] = {
 }
 
 
-def _tell(outcomes: list[Outcome], store: MasterStore, directory: Path | None, stream: Path) -> None:
+def _summarize(outcomes: list[JoinOutcome], store: MasterStore, directory: Path | None, stream: Path) -> None:
     mesh, ssbj = (outcome.metrics for outcome in outcomes)
     budget = mesh.budget_bytes
     _say("\n[bold]What you saw[/bold]")

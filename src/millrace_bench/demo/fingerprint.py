@@ -1,4 +1,4 @@
-"""Whether two DataFrames have the same rows, each as often, without bringing them together."""
+"""Compare the rows of two DataFrames as multisets, without bringing them together."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pyspark.sql import functions as F
 
 
 def fingerprint(df: DataFrame) -> tuple[int, int, int]:
-    """The number of rows, and the sums of two hashes of every row, which do not depend on the order of rows.
+    """Return the number of rows, and the sums of two hashes of every row, which do not depend on their order.
 
-    Spark's hash passes nulls over; so that one cannot change places with a value, which columns are null is hashed too.
+    Spark's hash skips nulls; which columns are null is hashed too, so that a null cannot change places with a value.
     """
     values = [F.col(name) for name in df.columns]
     nulls = F.concat(*(F.when(value.isNull(), "1").otherwise("0") for value in values))
@@ -21,8 +21,8 @@ def fingerprint(df: DataFrame) -> tuple[int, int, int]:
 
 
 def difference(found: DataFrame, expected: DataFrame) -> str:
-    """What is wrong, by example."""
-    missing, strange = expected.exceptAll(found).take(1), found.exceptAll(expected).take(1)
+    """Return an example of what is wrong."""
+    missing, unexpected = expected.exceptAll(found).take(1), found.exceptAll(expected).take(1)
     parts = [f"a row is missing: {missing[0].asDict()}"] if missing else []
-    parts += [f"a row is there that should not be: {strange[0].asDict()}"] if strange else []
+    parts += [f"a row is there that should not be: {unexpected[0].asDict()}"] if unexpected else []
     return "; ".join(parts) or "its fingerprint differs from that of the batch join"

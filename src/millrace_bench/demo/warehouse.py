@@ -1,4 +1,4 @@
-"""An active warehouse in small: TPC-H orders stream in, meet their customers, and land in Parquet files.
+"""A small active warehouse: TPC-H orders stream in, are joined with their customers, and land in Parquet files.
 
 ::
 
@@ -6,8 +6,8 @@
        └─────► orders/*.parquet ──────── stream ─────────► enrich ─► warehouse/*.parquet
                                                              └─────► progress.jsonl
 
-Whatever interrupts it, the next run goes on: data that is not complete is made again, the query continues from its
-checkpoint, and every step that is over is written down in ``result.json``.
+The next run continues after any interruption: incomplete data is made again, the query continues from its checkpoint,
+and every finished step is recorded in ``result.json``.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ from millrace_bench.demo.fingerprint import difference, fingerprint
 
 ON = {"o_custkey": "c_custkey"}
 COLUMNS = ("c_name", "c_nationkey", "c_acctbal", "c_mktsegment")
-"""What the warehouse wants to know of an order's customer."""
+"""Columns of an order's customer in the warehouse."""
 
 LEFT_OUT = "o_comment"
-"""The one column of orders that does not go to the warehouse."""
+"""The only column of orders that is left out of the warehouse."""
 
 FILES_PER_BATCH = 4
 TURNS = 4
 WARM, COUNTED = 3, 4
-"""Micro-batches of the comparison: first some that are not counted, then those that are."""
+"""Micro-batches of the comparison: those of the warm-up, and those that count."""
 
 _FOLDERS = ("tpch", "orders", "orders.making", "store", "warehouse", "checkpoint", "comparison", "spark")
 _FILES = ("setting.json", "progress.jsonl", "result.json", "report.html", "spark.log")
-_NAMES = (*_FOLDERS, *_FILES, *(f".{file}" for file in _FILES))  # files are written under the name with a dot first
+_NAMES = (*_FOLDERS, *_FILES, *(f".{file}" for file in _FILES))  # an unfinished file has a dot before its name
 _ORDERS_AT_SCALE_1 = 1_500_000
 _LOOK_SECONDS = 0.2
 
 
-class WrongResultError(MillraceError):
-    """The warehouse does not hold what a batch join gives."""
+class WarehouseRowsError(MillraceError):
+    """The warehouse's rows differ from those of a batch join."""
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is joined with what. A directory belongs to one setting."""
+class WarehouseSetting:
+    """The sizes and options of a demo. A directory belongs to one setting."""
 
     scale: float = 6.0
     orders: int = 1_500_000
@@ -89,8 +89,8 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Place:
-    """The directory everything lives in."""
+class WarehouseFolder:
+    """The directory of a demo."""
 
     root: Path
 
@@ -99,12 +99,12 @@ class Place:
 
     @property
     def ours(self) -> list[Path]:
-        """What a demo has made."""
+        """Files and folders that a demo has made."""
         return [path for path in self.root.iterdir() if path.name in _NAMES] if self.root.exists() else []
 
     @property
     def foreign(self) -> list[Path]:
-        """What somebody else has put there."""
+        """Other files and folders."""
         return [path for path in self.root.iterdir() if path.name not in _NAMES] if self.root.exists() else []
 
     def clear(self) -> None:
@@ -115,7 +115,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Moment:
-    """What the join told at the end of a micro-batch."""
+    """Figures of the join at the end of a micro-batch."""
 
     batch: int
     seconds: float
@@ -132,20 +132,20 @@ class Moment:
 
     @staticmethod
     def of(progress: Any) -> Moment | None:
-        """From a query's progress; None if the join had nothing to do."""
-        told = next(iter(observed(progress).values()), {})
-        if told.get("tuples_in") is None:
+        """Return the figures in a query's progress; None if the join had nothing to do."""
+        metrics = next(iter(observed(progress).values()), {})
+        if metrics.get("tuples_in") is None:
             return None
         held = ("waiting", "cached_keys", "cache_bytes", "waiting_bytes", "memory_bytes")
         return Moment(
             batch=progress.batchId,
             seconds=max(0.001, progress.batchDuration / 1000),
-            arrived=told["tuples_in"],
-            answered=told["rows_out"] + told["unmatched"],
-            hits=told["cache_hits"],
-            scanned=told["scanned_rows"],
-            wheel=told["wheel"],
-            **{name: told[name] for name in held},
+            arrived=metrics["tuples_in"],
+            answered=metrics["rows_out"] + metrics["unmatched"],
+            hits=metrics["cache_hits"],
+            scanned=metrics["scanned_rows"],
+            wheel=metrics["wheel"],
+            **{name: metrics[name] for name in held},
         )
 
     @property
@@ -160,34 +160,34 @@ class Moment:
 
     @property
     def hit_rate(self) -> float:
-        """The share of the arrived orders that the cache has answered."""
+        """Share of the arrived orders that the cache answered."""
         return self.hits / self.arrived if self.arrived else 0.0
 
     @property
     def rest_bytes(self) -> int:
-        """Memory at its peak that is neither the cache's nor that of waiting orders."""
+        """Bytes of the peak that are neither the cache's nor those of waiting orders."""
         return max(0, self.memory_bytes - self.cache_bytes - self.waiting_bytes)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SparkComparison:
     """Seconds per micro-batch of the same orders, into a sink that throws rows away."""
 
     rows: int
     millrace: list[float]
     spark: list[float]
     plan: str
-    """How Spark joined."""
+    """The join that Spark chose."""
 
     @property
     def medians(self) -> tuple[float, float]:
-        """Of Millrace, and of Spark's own join."""
+        """Seconds of Millrace, and of Spark's own join."""
         return median(self.millrace), median(self.spark)
 
 
 @dataclass
 class Result:
-    """What is known so far. ``seconds`` is what each step has taken."""
+    """Results so far. ``seconds`` is the time of each step."""
 
     customers: int = 0
     orders: int = 0
@@ -196,29 +196,29 @@ class Result:
     enriched: bool = False
     checked_rows: int | None = None
     fingerprint: str = ""
-    comparison: Comparison | None = None
+    comparison: SparkComparison | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
     def read(path: Path) -> Result:
-        """From a file; an empty one if there is none."""
+        """Read a file; return an empty result if there is none."""
         if not path.exists():
             return Result()
         found = json.loads(path.read_text())
         compared = found.pop("comparison")
-        return Result(**found, comparison=None if compared is None else Comparison(**compared))
+        return Result(**found, comparison=None if compared is None else SparkComparison(**compared))
 
 
 class Warehouse:
     """The demo's job in one directory: make data, build the master, enrich, check, compare."""
 
-    def __init__(self, root: Path, setting: Setting) -> None:
-        self.place = Place(Path(root).absolute())
+    def __init__(self, root: Path, setting: WarehouseSetting) -> None:
+        self.place = WarehouseFolder(Path(root).absolute())
         self.setting = setting
         self.result = Result.read(self.place / "result.json")
 
     def claim(self, fresh: bool = False) -> None:
-        """Take the directory, or an error if it is somebody else's or one with another setting."""
+        """Take the directory; raise an error if it has other files, or a demo with another setting."""
         root, known = self.place.root, self.place / "setting.json"
         if known.exists() and fresh:
             self.place.clear()
@@ -246,7 +246,7 @@ class Warehouse:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Write down that a step is over, and how long it took."""
+        """Record that a step is over, and how long it took."""
         began = time.perf_counter()
         yield
         seconds = self.result.seconds
@@ -254,7 +254,7 @@ class Warehouse:
         _write(self.place / "result.json", json.dumps(asdict(self.result), indent=2))
 
     def spark(self) -> AbstractContextManager[SparkSession]:
-        """A session on this machine, with a core for every shard."""
+        """Return a session on this machine, with a core for every shard."""
         store = self.place / "store"
         cores = MasterStore.open(store).shards if is_store(store) else min(4, max(2, os.cpu_count() or 2))
         return quiet_spark("millrace-demo", cores, self.place / "spark", self.place / "spark.log")
@@ -262,7 +262,7 @@ class Warehouse:
     # data
 
     def make_data(self, done: Callable[[int], None] = lambda rows: None) -> None:
-        """Customers and orders as Parquet files, unless they are there."""
+        """Write customers and orders as Parquet files, if they are missing."""
         customers = tpch("customer", self.setting.scale, self.place / "tpch")
         self.result.customers = pq.read_metadata(customers).num_rows
         folder, making = self.place / "orders", self.place / "orders.making"
@@ -287,7 +287,7 @@ class Warehouse:
         self.result.orders = sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
 
     def build(self, spark: SparkSession) -> MasterStore:
-        """The customers as a master store, unless it is there: one shard for every core."""
+        """Build the customers' master store, one shard for every core, if it is missing."""
         path = self.place / "store"
         if not is_store(path):
             build_master(self._customers(spark), path, "c_custkey", shards=spark.sparkContext.defaultParallelism)
@@ -303,7 +303,7 @@ class Warehouse:
         return spark.read.parquet(str(self.place / "orders"))
 
     def _arriving(self, spark: SparkSession) -> DataFrame:
-        """The orders as a stream, some files to a micro-batch."""
+        """Return the orders as a stream, some files per micro-batch."""
         reader = spark.readStream.schema(self._orders(spark).schema).option("maxFilesPerTrigger", FILES_PER_BATCH)
         return reader.parquet(str(self.place / "orders"))
 
@@ -312,7 +312,7 @@ class Warehouse:
             self._arriving(spark),
             self.place / "store",
             ON,
-            algorithm="ssbj",  # what is shown is its cache and its wheel; with the index nobody would wait
+            algorithm="ssbj",  # to show its cache and its wheel; with the index no order would wait
             memory=self.result.budget,
             pending=pending,
             turns=TURNS,
@@ -321,22 +321,22 @@ class Warehouse:
         )
 
     def _joined(self, spark: SparkSession, orders: DataFrame) -> DataFrame:
-        """What Spark's own join makes of the same."""
+        """Return the same rows by Spark's own join."""
         customers = self._customers(spark).select("c_custkey", *COLUMNS)
         return orders.join(customers, F.col("o_custkey") == F.col("c_custkey")).drop("c_custkey")
 
     # the query
 
     def start(self, spark: SparkSession) -> StreamingQuery:
-        """Start the query, or let it go on from its checkpoint."""
+        """Start the query, or continue it from its checkpoint."""
         writer = self._enriched(spark, "carry").writeStream.format("parquet").queryName("warehouse")
         writer = writer.option("checkpointLocation", str(self.place / "checkpoint"))
         return writer.start(str(self.place / "warehouse"))
 
     def follow(self, query: StreamingQuery) -> Iterator[Moment | None]:
-        """What the query does, until all orders are answered. In between, None: nothing is new.
+        """Yield the figures of each micro-batch until all orders are answered, and None while there is nothing new.
 
-        A micro-batch that finds no new orders, and nobody waiting, is the last.
+        A micro-batch without new orders, after which none waits, is the last.
         """
         with (self.place / "progress.jsonl").open("a") as log:
             for progress in _micro_batches(query):
@@ -350,14 +350,14 @@ class Warehouse:
                     return
 
     def moments(self) -> list[Moment]:
-        """All micro-batches so far, also those of earlier runs."""
+        """Return all micro-batches so far, also those of earlier runs."""
         found: dict[int, Moment] = {}
         path = self.place / "progress.jsonl"
         for line in path.read_text().splitlines() if path.exists() else ():
             try:
                 moment = Moment(**json.loads(line))
             except ValueError:
-                continue  # cut off in the midst of a line
+                continue  # the file ends within a line
             found[moment.batch] = moment
         return [found[batch] for batch in sorted(found)]
 
@@ -369,21 +369,21 @@ class Warehouse:
         found = spark.read.parquet(str(self.place / "warehouse")).select(*expected.columns)
         right, ours = fingerprint(expected), fingerprint(found)
         if ours != right:
-            raise WrongResultError(f"warehouse: {difference(found, expected)}")
+            raise WarehouseRowsError(f"warehouse: {difference(found, expected)}")
         self.result.checked_rows, self.result.fingerprint = right[0], f"{right[1]:x}-{right[2]:x}"
 
-    def compare(self, spark: SparkSession, pause: Callable[[], None] = lambda: None) -> None:
-        """Time some micro-batches of both joins, one after the other. ``pause`` is called now and then.
+    def compare(self, spark: SparkSession, check_interrupt: Callable[[], None] = lambda: None) -> None:
+        """Time some micro-batches of both joins, one after the other; ``check_interrupt`` is called in between.
 
         Spark's own join answers every order in its own micro-batch, so here ours does too.
         """
-        own, plan = self._timed(self._joined(spark, self._arriving(spark)), pause)
-        ours, _ = self._timed(self._enriched(spark, "drain"), pause)
+        own, plan = self._timed(self._joined(spark, self._arriving(spark)), check_interrupt)
+        ours, _ = self._timed(self._enriched(spark, "drain"), check_interrupt)
         rows = -(-self.result.orders // self.setting.batches)
-        self.result.comparison = Comparison(rows, ours, own, _kind_of_join(plan))
+        self.result.comparison = SparkComparison(rows, ours, own, _kind_of_join(plan))
 
-    def _timed(self, out: DataFrame, pause: Callable[[], None]) -> tuple[list[float], str]:
-        """Seconds of the micro-batches that count, and the plan."""
+    def _timed(self, out: DataFrame, check_interrupt: Callable[[], None]) -> tuple[list[float], str]:
+        """Return the seconds of the micro-batches that count, and the plan."""
         warm = min(WARM, self.setting.batches // 2)
         wanted = min(warm + COUNTED, self.setting.batches)
         checkpoint = self.place / "comparison"
@@ -392,7 +392,7 @@ class Warehouse:
         seconds: list[float] = []
         try:
             for progress in _micro_batches(query):
-                pause()
+                check_interrupt()
                 if progress is not None and progress.numInputRows:
                     seconds.append(progress.batchDuration / 1000)
                 if len(seconds) == wanted:
@@ -406,7 +406,7 @@ class Warehouse:
 
 
 def _micro_batches(query: StreamingQuery) -> Iterator[Any]:
-    """The progress of every micro-batch when it is over, and None now and then while there is nothing new."""
+    """Yield the progress of every micro-batch that is over, and None while there is nothing new."""
     last = -1
     while True:
         error = query.exception()
@@ -424,7 +424,7 @@ def _micro_batches(query: StreamingQuery) -> Iterator[Any]:
 
 
 def _in_pieces(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Tables of so many rows, without the column that is left out."""
+    """Yield tables of ``rows`` rows, without the column that is left out."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -441,17 +441,17 @@ def _in_pieces(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Tabl
 
 
 def _write(path: Path, text: str) -> None:
-    """All of the file or nothing."""
-    aside = path.with_name(f".{path.name}")
+    """Write a file as a whole or not at all."""
+    unfinished = path.with_name(f".{path.name}")
     try:
-        aside.write_text(text)
-        aside.replace(path)
+        unfinished.write_text(text)
+        unfinished.replace(path)
     finally:
-        aside.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 def _kind_of_join(plan: str) -> str:
-    """What Spark calls the join it chose, and which side it held in memory.
+    """Return Spark's name of the join it chose, and the side it held in memory.
 
     >>> _kind_of_join("+- BroadcastHashJoin [o_custkey#1L], [c_custkey#2L], Inner, BuildLeft, false")
     'BroadcastHashJoin that holds the orders'

@@ -1,4 +1,4 @@
-"""What a warehouse has done: the numbers for people, and a page with plots that needs no other file."""
+"""Describe a warehouse in words and numbers, and write a page with plots that needs no other file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.core.sizes import format_size
-from millrace_bench.demo.warehouse import FILES_PER_BATCH, LEFT_OUT, WARM, Comparison, Moment, Warehouse
+from millrace_bench.demo.warehouse import FILES_PER_BATCH, LEFT_OUT, WARM, Moment, SparkComparison, Warehouse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ _BLUE, _AMBER, _GREY, _RED, _GREEN = "#1f6f8b", "#e0a030", "#99a8b2", "#b03a2e",
 
 
 def story(warehouse: Warehouse) -> str:
-    """What was joined with what."""
+    """Return what was joined with what."""
     result, setting = warehouse.result, warehouse.setting
     law = (
         f"was drawn anew by a Zipf law with exponent {setting.skew:g}, so that some customers are popular"
@@ -40,7 +40,7 @@ def story(warehouse: Warehouse) -> str:
 
 
 def exactness(warehouse: Warehouse) -> str:
-    """What the check has shown."""
+    """Return what the check has shown."""
     result = warehouse.result
     return (
         f"The warehouse's {result.checked_rows:,} rows are exactly those of a batch join by Spark of the same files: "
@@ -48,8 +48,8 @@ def exactness(warehouse: Warehouse) -> str:
     )
 
 
-def verdict(comparison: Comparison) -> str:
-    """Who was faster, whoever it was."""
+def verdict(comparison: SparkComparison) -> str:
+    """Return which join was faster, and how both were measured."""
     ours, own = comparison.medians
     if max(ours, own) < 1.05 * min(ours, own):
         outcome = "they are level"
@@ -68,7 +68,7 @@ def verdict(comparison: Comparison) -> str:
 
 
 def facts(warehouse: Warehouse) -> list[tuple[str, str]]:
-    """The numbers, each with its name."""
+    """Return the figures by name."""
     result, moments = warehouse.result, warehouse.moments()
     filled = [moment for moment in moments if moment.arrived]
     steady = filled[WARM:] or filled
@@ -76,7 +76,7 @@ def facts(warehouse: Warehouse) -> list[tuple[str, str]]:
     peak = max((moment.memory_bytes for moment in moments), default=0)
     rows = [
         ("orders enriched", f"{result.checked_rows:,}, checked" if result.checked_rows is not None else "not checked"),
-        ("micro-batches", f"{len(filled)} with orders, {len(moments) - len(filled)} until nobody waited"),
+        ("micro-batches", f"{len(filled)} with orders, {len(moments) - len(filled)} until none waited"),
         ("service rate, all of it", f"{_rate(moments):,.0f} orders/s ({seconds:.1f} s)"),
         (f"service rate after {WARM} batches", f"{_rate(steady):,.0f} orders/s"),
         ("answered by the cache", f"{_share(steady):.1%} after {WARM} batches, {_share(filled):.1%} in all"),
@@ -95,7 +95,7 @@ def facts(warehouse: Warehouse) -> list[tuple[str, str]]:
 
 
 def files(warehouse: Warehouse) -> list[tuple[str, str]]:
-    """Where everything is."""
+    """Return where each file is."""
     place = warehouse.place
     return [
         ("report", str(place / "report.html")),
@@ -160,7 +160,7 @@ starts empty.</p>
 
 
 def write_report(warehouse: Warehouse) -> Path:
-    """Write the page; where it is."""
+    """Write the page; return its path."""
     comparison = warehouse.result.comparison
     assert comparison is not None
     moments, budget = warehouse.moments(), warehouse.result.budget
@@ -193,7 +193,7 @@ def _rows(pairs: list[tuple[str, str]], code: bool = False) -> str:
 
 
 def _embedded(figure: Figure) -> str:
-    """A figure as the address of an image."""
+    """Return a figure as the address of an image."""
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=150)
     return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode()
@@ -211,7 +211,7 @@ def _axes(title: str) -> tuple[Figure, Any]:
 
 
 def _ends(moments: Sequence[Moment]) -> list[float]:
-    """When each micro-batch was over."""
+    """Return when each micro-batch was over."""
     return list(accumulate(moment.seconds for moment in moments))
 
 
@@ -262,7 +262,7 @@ def _memory(moments: Sequence[Moment], budget: int) -> Figure:
     return figure
 
 
-def _versus(comparison: Comparison) -> Figure:
+def _versus(comparison: SparkComparison) -> Figure:
     figure, axes = _axes(f"Seconds per micro-batch of {comparison.rows:,} orders")
     names = ["Millrace", "Spark's own join"]
     runs, medians = (comparison.millrace, comparison.spark), comparison.medians

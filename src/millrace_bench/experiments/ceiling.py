@@ -1,7 +1,7 @@
-"""What a chain of inputs would give online to a policy that knows beforehand how many results every row has a part in.
+"""Estimate what a policy would give online that knows how many results every row of a chain takes part in.
 
-Memory holds rows and nothing else, and always those with most results of all that have come. That is not proven to be
-the most, but a policy that has to learn from what it sees will hardly have more.
+Memory holds rows and nothing else, always those with the most results of all that have arrived. This is not proven to
+be the maximum, but a policy that has to learn from what arrives will hardly reach more.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from millrace_bench.experiments.inputs import Inputs, open_inputs
+from millrace_bench.experiments.inputs import ExperimentInputs, open_inputs
 from millrace_bench.experiments.online_points import OnlinePoint
 
 _WEIGHTS = (1.0, 0.3, 0.1, 0.03, 0.01)
-"""How much a result counts for a row of R1 and R4, where it is one of very many."""
+"""Weights of a result for rows of R1 and R4, which take part in very many."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 def known_frequencies(_: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
-    """The share of the result of a chain that comes out while tuples come, with the best of some weights."""
+    """Return the share of a chain's result that comes out online, with the best of some weights."""
     inputs = open_inputs(point.data, point.rows, seed, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)
     order = np.argsort(np.concatenate([times[name] for name in inputs.tables]), kind="stable")
@@ -31,7 +31,7 @@ def known_frequencies(_: Path, point: OnlinePoint, seed: int) -> dict[str, float
     return {"online share": max(shares)}
 
 
-def _share(inputs: Inputs, order: Numbers, capacity: int, weight: float) -> float:
+def _share(inputs: ExperimentInputs, order: Numbers, capacity: int, weight: float) -> float:
     worth = _worth(inputs, weight)
     came, left = _stays(np.concatenate([worth[name] for name in inputs.tables])[order], capacity)
     arrivals, departures = np.empty_like(came), np.empty_like(left)
@@ -41,11 +41,11 @@ def _share(inputs: Inputs, order: Numbers, capacity: int, weight: float) -> floa
         name: (arrivals[start:end], departures[start:end])
         for name, start, end in zip(inputs.tables, ends[:-1], ends[1:], strict=True)
     }
-    return _met(inputs, stays) / max(1, inputs.results)
+    return _count_results(inputs, stays) / max(1, inputs.results)
 
 
-def _worth(inputs: Inputs, weight: float) -> dict[str, Numbers]:
-    """How many results each row has a part in, those of R1 and R4 by a weight: they have every key once."""
+def _worth(inputs: ExperimentInputs, weight: float) -> dict[str, Numbers]:
+    """Return the number of results each row takes part in, those of R1 and R4 weighted: they have every key once."""
     shared = {name: inputs.tables[name]["a2"].to_numpy() for name in ("R2", "R3")}
     keys = 1 + max(int(values.max()) for values in shared.values())
     counts = {name: np.bincount(values, minlength=keys) for name, values in shared.items()}
@@ -59,7 +59,7 @@ def _worth(inputs: Inputs, weight: float) -> dict[str, Numbers]:
 
 
 def _stays(worth: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
-    """When each row, in the order of arrival, comes and leaves, if the least worthy leaves as soon as there is no room.
+    """Return when each row arrives and leaves, if the row of least worth leaves as soon as there is no room.
 
     >>> [each.tolist() for each in _stays(np.array([5, 1, 7, 6]), 2)]
     [[0, 2, 4, 6], [7, 5, 9, 9]]
@@ -70,12 +70,12 @@ def _stays(worth: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
     for row, each in enumerate(worth.tolist()):
         heapq.heappush(held, (each, row))
         if len(held) > capacity:
-            left[heapq.heappop(held)[1]] = 2 * row + 1  # behind the arrival, at which it met the others
+            left[heapq.heappop(held)[1]] = 2 * row + 1  # after the arrival, at which it joined the others
     return came, left
 
 
-def _met(inputs: Inputs, stays: dict[str, tuple[Numbers, Numbers]]) -> int:
-    """Results whose rows were all in memory together."""
+def _count_results(inputs: ExperimentInputs, stays: dict[str, tuple[Numbers, Numbers]]) -> int:
+    """Return the number of results whose rows were all in memory together."""
     halves = []
     for inner, end, column in (("R2", "R1", "a1"), ("R3", "R4", "a3")):
         came, left = stays[inner]
@@ -85,12 +85,12 @@ def _met(inputs: Inputs, stays: dict[str, tuple[Numbers, Numbers]]) -> int:
         together = came < left
         halves.append((inputs.tables[inner]["a2"].to_numpy()[together], came[together], left[together]))
     (ours, came, left), (theirs, other_came, other_left) = halves
-    pairs = _behind(ours, np.full_like(came, -1), theirs, other_came)
-    return pairs - _behind(ours, left, theirs, other_came) - _behind(theirs, other_left, ours, came)
+    pairs = _pairs_from(ours, np.full_like(came, -1), theirs, other_came)
+    return pairs - _pairs_from(ours, left, theirs, other_came) - _pairs_from(theirs, other_left, ours, came)
 
 
-def _behind(keys: Numbers, moments: Numbers, others: Numbers, came: Numbers) -> int:
-    """Pairs of the same key whose second row came at that moment or later."""
+def _pairs_from(keys: Numbers, moments: Numbers, others: Numbers, came: Numbers) -> int:
+    """Return the number of pairs with the same key whose second row arrived at that moment or later."""
     far = 1 + max(int(moments.max(initial=0)), int(came.max(initial=0)))
     ordered = np.sort(others * far + came)
     ends = np.searchsorted(ordered, (keys + 1) * far)

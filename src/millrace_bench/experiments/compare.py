@@ -1,4 +1,4 @@
-"""Two result files side by side: what got worse, beyond what seeds explain."""
+"""Compare two result files: what got worse, beyond what seeds explain."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from millrace.core.errors import ConfigError
 from millrace_bench.experiments.verdict import Interval
 
 TOLERANCE = 0.03
-"""How much worse a value may get before anybody is told."""
+"""Share by which a value may get worse without being reported."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A point that is in both results."""
+    """A point that both results have."""
 
     experiment: str
     series: str
@@ -25,14 +25,14 @@ class Change:
     before: float
     after: float
     change: Interval
-    """By how much it got better (above 0) or worse, in logarithms, over the seeds that both have."""
+    """Logarithm of the improvement (above 0) or loss, over the seeds that both have."""
     tolerance: float = TOLERANCE
     repeats: bool = True
-    """Whether the same code would give the same value again, as on a modelled disk."""
+    """Whether the same code gives the same value again, as on a modelled disk."""
 
     @property
     def sure(self) -> bool:
-        """Whether more than seeds, or the machine's mood, has to explain it."""
+        """Whether seeds, or the machine's varying speed, cannot explain the change."""
         low, high = self.change.low, self.change.high
         if low is None or high is None:
             return self.repeats or not math.isfinite(self.change.mean)
@@ -40,7 +40,7 @@ class Change:
 
     @property
     def factor(self) -> str:
-        """What became of it, as a share of what it was."""
+        """The change as a share of the value before."""
         share = self.after / self.before - 1 if self.before else math.inf
         return f"{share:+.1%}" if math.isfinite(share) else "from nothing"
 
@@ -54,7 +54,7 @@ class Change:
 
 
 def compare(before: dict[str, Any], after: dict[str, Any], tolerance: float = TOLERANCE) -> list[Change]:
-    """All points that both have and that can be better or worse."""
+    """Return all points that both have and that can be better or worse."""
     if not 0 <= tolerance < 1:
         raise ConfigError(f"tolerance: expected a share from 0 to below 1; got {tolerance}")
     if before["size"] != after["size"]:
@@ -69,8 +69,8 @@ def compare(before: dict[str, Any], after: dict[str, Any], tolerance: float = TO
 
 
 def left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What was measured before and is not there any more, and what cannot be better or worse."""
-    gone, told = [], []
+    """Return lines on points that only the first has, and on figures that cannot be better or worse."""
+    gone, neutral = [], []
     for name, figure in before["experiments"].items():
         new = after["experiments"].get(name, {"series": {}, "better": figure["better"]})
         there = {series: {point["x"] for point in line} for series, line in new["series"].items()}
@@ -79,13 +79,13 @@ def left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         if lost:
             gone.append(f"{name} ({lost})")
         elif not new["better"]:
-            told.append(name)
-    said = [f"points that only the first has: {', '.join(gone)}"] if gone else []
-    return [*said, f"neither better nor worse: {', '.join(told)}"] if told else said
+            neutral.append(name)
+    texts = [f"points that only the first has: {', '.join(gone)}"] if gone else []
+    return [*texts, f"neither better nor worse: {', '.join(neutral)}"] if neutral else texts
 
 
 def verdicts_lost(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Claims that were reproduced and are not any more."""
+    """Return the claims that were reproduced before and are not now."""
     lost = []
     for name, figure in after["experiments"].items():
         old = {c["says"]: c["verdict"] for c in before["experiments"].get(name, {}).get("claims", [])}
@@ -115,7 +115,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any], tolerance: float, re
 
 
 def _log_ratio(new: float, old: float) -> float:
-    """What came from 0 or went there has changed beyond all bounds."""
+    """Return the logarithm of a ratio, infinite if one value is 0."""
     if new > 0 and old > 0:
         return math.log(new / old)
     return 0.0 if new == old else math.copysign(math.inf, new - old)

@@ -1,9 +1,9 @@
-"""The words in which an experiment is written down: what varies, what stays, who runs, what the paper says.
+"""The data classes of an experiment: what varies, what is fixed, which algorithms run, what the paper claims.
 
-An experiment speaks in the paper's own numbers. A *size* says how much smaller it is run: rows of R, memory given in
-bytes and, where pages are a share of R, the time of a seek are scaled alike, so that a turn of the wheel, a page and a
-room full of tuples keep their proportions and rates stay comparable. From numbers to what is run is a paper's *layout*:
-semi-stream joins have theirs here, joins of another kind bring their own.
+An experiment has the paper's own numbers. A *size* says how much smaller it runs: rows of R, memory given in bytes and,
+where pages are a share of R, the time of a seek are scaled alike, so that a turn of the wheel, a page and a room full
+of tuples keep their proportions and rates stay comparable. A paper's *layout* makes a run of its numbers: that of
+semi-stream joins is here, joins of another kind bring their own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIZES: tuple[Size, ...] = get_args(Size)
 SEEDS: dict[Size, tuple[int, ...]] = {"small": (11,), "default": (11, 12, 13), "paper": (11, 12, 13, 14, 15)}
 """Seeds of the stream; one run for each."""
 PERIODS: dict[Size, tuple[int, int]] = {"small": (3, 1), "default": (12, 3), "paper": (24, 4)}
-"""Turns of the wheel, or rooms full of tuples, until a join has settled, and that are measured then."""
+"""Turns of the wheel, or rooms full of tuples: first until a join has settled, then to measure."""
 
 LEAST_ROWS = 2_000
 _ON_MACHINE = "the paper's disk is the bottleneck, the processor is here; the figure on the disk model says more"
@@ -30,12 +30,12 @@ _LEAST_PAGE = 50
 
 @dataclass(frozen=True)
 class Metric:
-    """What is measured."""
+    """A measured quantity."""
 
     label: str
     better: Literal["higher", "lower", ""] = ""
     factor: float = 1.0
-    """From the unit it is measured in to the one it is shown in."""
+    """Factor from the unit of measurement to the unit of the figure."""
     log: bool = False
 
 
@@ -79,24 +79,25 @@ AXES: dict[str, str] = {
 """Parameters that can vary."""
 
 ALONG = ("time",)
-"""Axes along which a single run is read at several places."""
+"""Axes along which a single run has several points."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What share of the paper's R each size has."""
+    """The share of the paper's R that each size has."""
 
     small: float
     default: float
     paper: float = 1.0
 
     def of(self, size: Size) -> float:
+        """Return the share of a size."""
         return float(getattr(self, size))
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Where experiments come from, and what they have in common."""
+    """A source of experiments, and what they have in common."""
 
     name: str
     reference: str
@@ -105,17 +106,17 @@ class Paper:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Options of algorithms, by their names."""
     layout: Layout | None = None
-    """From the numbers of an experiment to a run; that of semi-stream joins if not given."""
+    """Function from the numbers of an experiment to a run; by default that of semi-stream joins."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a figure."""
+    """A line of a figure."""
 
     algorithm: str
     label: str = ""
     by: str = "join"
-    """How its points come about; one of :data:`MEASURES <millrace_bench.experiments.measures.MEASURES>`."""
+    """Way to measure its points; one of :data:`MEASURES <millrace_bench.experiments.outcomes.MEASURES>`."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -124,39 +125,39 @@ class Series:
 
 
 def lines(*algorithms: str, by: str = "join") -> tuple[Series, ...]:
-    """A line for each of these algorithms."""
+    """Return a line for each of these algorithms."""
     return tuple(Series(name, by=by) for name in algorithms)
 
 
 def with_models(*algorithms: str) -> tuple[Series, ...]:
-    """Two lines for each: measured, and predicted by the cost model."""
+    """Return two lines for each algorithm: measured, and predicted by the cost model."""
     return tuple(line for name in algorithms for line in (Series(name), Series(name, f"{name}, predicted", "model")))
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A claim about one value over another: ``over`` at ``at``, by ``under`` at ``under_at``.
+    """A claim about one value over another: ``over`` at ``at``, divided by ``under`` at ``under_at``.
 
-    A place is a value of what varies, ``"first"``, ``"last"``, or ``"every"``, which asks for all of them.
+    A place is a value of what varies, ``"first"``, ``"last"``, or ``"every"``, which requires the claim at all of them.
     """
 
     says: str
     over: str
     under: str | None
-    """None where the claim is about the value itself, in the unit it is shown in."""
+    """None where the claim is about the value itself, in the unit of the figure."""
     paper: tuple[float, float]
-    """From and to; the same number twice, or infinity for "at least"."""
+    """Lowest and highest value; the same number twice, or infinity for "at least"."""
     at: float | str = "every"
     under_at: float | str | None = None
     tolerance: float = 0.0
-    """How far beyond the paper's numbers still is the same, as a share of them."""
+    """Share by which a value may be beyond the paper's numbers."""
     why: str = ""
-    """What is known about the difference, for when there is one."""
+    """The known reason of a difference, shown if there is one."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A claim that two lines are farther apart at one place than at another, as shares or as a figure shows it."""
+    """A claim that two lines are farther apart at one place than at another, as a ratio or as a difference."""
 
     says: str
     over: str
@@ -169,13 +170,13 @@ class Gap:
 
 @dataclass(frozen=True)
 class Peak:
-    """A claim about where a series is best: from one value of what varies to another; None: at neither end."""
+    """A claim about where a series is best: between two values of what varies; None: at neither end."""
 
     says: str
     series: str
     between: tuple[float, float] | None = None
     tolerance: float = 0.03
-    """What share of the best is as good as the best."""
+    """Share of the best by which a value may be below it and still count as best."""
     why: str = ""
 
 
@@ -184,7 +185,7 @@ Claim = Ratio | Gap | Peak
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one join, without its seed: everything that its outcome depends on."""
+    """A run of a join, without its seed: everything that its outcome depends on."""
 
     by: str
     algorithm: str
@@ -194,17 +195,17 @@ class Run:
     """The user's own files that the data is read from, with their sizes and times."""
 
     rows_of: ClassVar[str] = ""
-    """Whose rows they are."""
+    """Name of the input whose rows are counted."""
     whole: ClassVar[str] = "R"
-    """What memory is a share of."""
+    """Name of what memory is a share of."""
 
     @property
     def conditions(self) -> str:
-        """What a figure says about the disk."""
+        """The disk and other conditions, in words for a figure."""
         return ""
 
     def key(self, seed: int) -> str:
-        """Under which its outcome is kept."""
+        """Return the key of its outcome in a journal."""
         return json.dumps({**asdict(self), "seed": seed}, sort_keys=True)
 
 
@@ -217,7 +218,7 @@ class Point(Run):
     z_R: float | None = None  # noqa: N815  (the paper's)
     disk: str = "hdd-2007"
     seek: float = 1.0
-    """What share of the disk's seek time a seek takes."""
+    """Share of the disk's seek time that a seek takes."""
     rate: float | None = None
     b: int | None = None
     settle: int = 12
@@ -241,25 +242,25 @@ class Point(Run):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure of a paper."""
+    """A figure of a paper."""
 
     source: Paper
     figure: str
     title: str
     says: str
-    """What the paper says about the figure."""
+    """The paper's statement about the figure."""
     varies: str
     values: tuple[float, ...]
     few: tuple[float, ...]
-    """The values that size small has."""
+    """Values of size small."""
     series: tuple[Series, ...]
     metric: str
     claims: tuple[Claim, ...]
     fixed: Mapping[str, Any] = field(default_factory=dict)
     scale: Scale | None = None
-    """If not the paper's."""
+    """Scale of this figure if it is not the paper's."""
     some: tuple[float, ...] = ()
-    """The values that size default has, if not all."""
+    """Values of size default, if not all."""
     log_x: bool = False
 
     def __post_init__(self) -> None:
@@ -276,35 +277,38 @@ class Experiment:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What all series have in common, in the paper's numbers."""
+        """Parameters that all series have in common, in the paper's numbers."""
         return {**self.source.fixed, **self.fixed}
 
     def at(self, size: Size) -> tuple[float, ...]:
+        """Return the values of a size."""
         return {"small": self.few, "default": self.some or self.values, "paper": self.values}[size]
 
     def factor(self, size: Size) -> float:
+        """Return the share of the paper's R at a size."""
         return (self.scale or self.source.scale).of(size)
 
     def reading(self, x: float) -> str:
-        """Which value of an outcome the figure shows at a place."""
+        """Return the name of the outcome's value that the figure shows at a place."""
         metric = self.metric.removeprefix("log ").removeprefix("machine ")
         return f"{metric} at {x:g}" if self.varies in ALONG else metric
 
     def points(self, size: Size) -> Iterator[tuple[Series, float, Run]]:
-        """All runs: a line of the figure, where on it, and what is run there."""
+        """Yield all runs: a line of the figure, the place on its axis, and the run."""
         for series in self.series:
             for x in self.at(size):
                 yield series, x, self.point(size, series, x)
 
     def point(self, size: Size, series: Series, x: float) -> Run:
+        """Return the run of a line at a place."""
         given = {**self.parameters, **series.fixed, self.varies: float(x)}
         for name in ALONG:
             given.pop(name, None)
         return (self.source.layout or semi_stream)(self, size, series, given)
 
 
-def on_machine(experiment: Experiment) -> Experiment | None:
-    """The same without a modelled disk, by the clock on the wall; None where that is not what the figure is about."""
+def without_disk_model(experiment: Experiment) -> Experiment | None:
+    """Return the figure in wall time without a disk model; None if the figure is not about rates or hits."""
     rates = experiment.metric in ("rate", "log rate")
     if not (rates or experiment.metric == "hits") or any(series.by != "join" for series in experiment.series):
         return None
@@ -320,11 +324,11 @@ Layout = Callable[[Experiment, Size, Series, dict[str, Any]], Run]
 
 
 def semi_stream(experiment: Experiment, size: Size, series: Series, given: dict[str, Any]) -> Point:
-    """A run of a semi-stream join from the paper's numbers."""
+    """Return a run of a semi-stream join from the paper's numbers."""
     factor = experiment.factor(size)
     rows = max(LEAST_ROWS, round(given.pop("rows") * factor))
     share, megabytes = given.pop("share", None), given.pop("megabytes", None)
-    memory: str | int = "1%" if share is None else f"{share:g}%"  # 1 % where memory is what is asked for
+    memory: str | int = "1%" if share is None else f"{share:g}%"  # 1 % where memory is the outcome
     if megabytes is not None:
         memory = int(megabytes * 1e6 * factor)
     if (share is None) == (megabytes is None) and series.by != "memory for a rate":
@@ -337,7 +341,7 @@ def semi_stream(experiment: Experiment, size: Size, series: Series, given: dict[
     settle, rooms = PERIODS[size]
     others = [name for name in given if name not in Point.__dataclass_fields__]
     options = {**experiment.source.options.get(series.algorithm, {}), **{name: given.pop(name) for name in others}}
-    if algorithm is not None:  # joins of another kind know their options themselves
+    if algorithm is not None:  # joins of another kind check their options themselves
         algorithm.check_options(options)
     return Point(
         by=series.by,

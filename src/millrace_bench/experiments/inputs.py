@@ -1,7 +1,7 @@
-"""Inputs of experiments with adaptive joins: tables, when their tuples come, what is joined, how much comes of it.
+"""Inputs of experiments with adaptive joins: tables, arrival times, join conditions, and the size of the result.
 
 Inputs are thinned, not cut off: of the paper's tuples and of their times of arrival every n-th is taken, and time runs
-n times faster. So drifts, seasons, and how well the pauses of two inputs meet stay as they are.
+n times faster. So drifts, seasons, and the overlap of two inputs' pauses stay as they are.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ DESCRIPTIONS = {
     "chain": "synthetic: R1 and R4 with every key once, R2 and R3 with Zipf keys, joined as a chain",
     "star": "synthetic: R1 and R4 with every key once, R2 and R3 with Zipf keys, all joined on one attribute",
 }
-"""What a figure shows, by the name that experiments use."""
+"""Descriptions of data for figures, by the name that experiments use."""
 
 _OWN = "-own"
-_STOCKS = {"csco": 2000, "ipix": 500}  # cents at which the day begins
+_STOCKS = {"csco": 2000, "ipix": 500}  # price in cents at the start of the day
 _BAND = (-4, 4)  # whole cents or degrees, a difference below 5
 _KEYS = 10  # tuples of R2 for each of R1
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What comes, and what is to come of it."""
+class ExperimentInputs:
+    """Inputs of a join and the size of its result."""
 
     tables: Mapping[str, pa.Table]
     on: Any
     band: tuple[int, int] | None
     results: int
-    """How many results there are, counted by key."""
+    """Number of results, counted by key."""
 
     @property
     def nbytes(self) -> int:
@@ -68,7 +68,7 @@ class Inputs:
         return sum(table.nbytes for table in self.tables.values())
 
     def times(self, paper_rows: int, delay: float, seed: int) -> dict[str, npt.NDArray[np.float64]]:
-        """When tuples of each input come, if the largest has so many in the paper."""
+        """Return the arrival times of each input's tuples, if the largest has ``paper_rows`` in the paper."""
         step = max(1, round(paper_rows / max(table.num_rows for table in self.tables.values())))
         found = {}
         for number, (name, table) in enumerate(self.tables.items()):
@@ -78,12 +78,12 @@ class Inputs:
 
 
 def own_name(name: str, directory: Path) -> str:
-    """The user's own stock orders where there is a file of them: ``csco-own`` for ``csco``."""
+    """Return ``csco-own`` for ``csco`` where the user has a file of these stock orders, else the name itself."""
     return f"{name}{_OWN}" if own_orders(directory, f"{name}{_OWN}") else name
 
 
 def own_orders(directory: Path, name: str) -> list[Path]:
-    """The file of ``csco-own``, in a list if there is one: ``stock/csco.csv``, ``.csv.gz`` or ``.parquet``."""
+    """Return the file of ``csco-own``, if any, in a list: ``stock/csco.csv``, ``.csv.gz`` or ``.parquet``."""
     stock = name.removesuffix(_OWN)
     if name == stock or stock not in _STOCKS:
         return []
@@ -93,44 +93,44 @@ def own_orders(directory: Path, name: str) -> list[Path]:
 
 def open_inputs(
     name: str, rows: int, seed: int, *, directory: Path | None = None, band: bool = False, **parameters: Any
-) -> Inputs:
-    """The inputs of that name, ``rows`` tuples of the largest; the user's own are in the directory.
+) -> ExperimentInputs:
+    """Return the inputs of a name, ``rows`` tuples of the largest; the user's own are in the directory.
 
     >>> found = open_inputs("zipf", 1000, seed=1, skew=5.0)
     >>> list(found.tables), found.results > 900_000
     (['left', 'right'], True)
     """
     if one_of("data", name, DESCRIPTIONS) in ("chain", "star"):
-        return _several(name, rows, seed, **parameters)
+        return _multiway(name, rows, seed, **parameters)
     if name.endswith(_OWN):
         left, right = _own(directory, name, rows)
     else:
-        left, right = (_STATED.get(name) or _PAIRS[name])(rows, seed, **parameters)
+        left, right = (_FIXED_TOTALS.get(name) or _PAIRS[name])(rows, seed, **parameters)
     tables = {
         "left": wide_tuples({"key": left}, seed=2 * seed),
         "right": wide_tuples({"key": right}, seed=2 * seed + 1).rename_columns(["key", "other_row", "other_filler"]),
     }
     if band:
         tables["right"] = tables["right"].rename_columns(["other_key", "other_row", "other_filler"])
-        return Inputs(tables, ("key", "other_key"), _BAND, _within(left, right, _BAND))
-    return Inputs(tables, "key", None, _within(left, right, (0, 0)))
+        return ExperimentInputs(tables, ("key", "other_key"), _BAND, _within(left, right, _BAND))
+    return ExperimentInputs(tables, "key", None, _within(left, right, (0, 0)))
 
 
 def _within(left: Values, right: Values, band: tuple[int, int]) -> int:
-    """Pairs whose difference is in the band."""
+    """Return the number of pairs whose difference is in the band."""
     ordered = np.sort(right)
     low, high = np.searchsorted(ordered, left + band[0]), np.searchsorted(ordered, left + band[1], "right")
     return int((high - low).sum())
 
 
-def _several(name: str, rows: int, seed: int, *, inputs: float) -> Inputs:
+def _multiway(name: str, rows: int, seed: int, *, inputs: float) -> ExperimentInputs:
     made = (star_inputs if name == "star" else chain_inputs)(int(inputs), rows=rows, keys=rows // _KEYS, seed=seed)
     names = list(made)
     columns = ["a"] * 3 if name == "star" else [f"a{each[1]}" for each in names[:-1]]
     on = [(f"{a}.{c}", f"{b}.{c}") for a, b, c in zip(names, names[1:], columns, strict=False)]
     shared = "a" if name == "star" else "a2"
     left, right = (made[each][shared].to_numpy() for each in ("R2", "R3"))
-    return Inputs(made, on, None, _within(left, right, (0, 0)))
+    return ExperimentInputs(made, on, None, _within(left, right, (0, 0)))
 
 
 # keys of two inputs
@@ -165,7 +165,7 @@ _PAIRS: dict[str, Callable[..., tuple[Values, Values]]] = {
 
 
 def _thinned(keys: Values, rows: int) -> Values:
-    """So many of the keys, evenly spread."""
+    """Return ``rows`` of the keys, evenly spread."""
     return keys[np.linspace(0, len(keys) - 1, min(rows, len(keys))).astype(np.int64)]
 
 
@@ -195,7 +195,7 @@ def _stations(rows: int, seed: int) -> tuple[Values, Values]:
     return north, south
 
 
-_STATED: dict[str, Callable[[int, int], tuple[Values, Values]]] = {
+_FIXED_TOTALS: dict[str, Callable[[int, int], tuple[Values, Values]]] = {
     "csco": _stock("csco", 20_710),
     "ipix": _stock("ipix", 45_568),
     "stations": _stations,

@@ -1,4 +1,4 @@
-"""Results as tables to paste into a document: totals by paper, all claims, and why those that differ do."""
+"""Write results as Markdown tables: totals by paper, all claims, and the reasons of differences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millrace_bench.experiments.report import EVERY, by_paper, verdicts
 
 
 def totals(results: dict[str, Any]) -> str:
-    """How many claims of each paper came out."""
+    """Return how many claims of each paper have each verdict."""
     figures = results["experiments"]
     lines = ["| paper | claims | " + " | ".join(EVERY) + " |", "|---|" + "---|" * (1 + len(EVERY))]
     for paper, names in by_paper(figures).items():
@@ -20,7 +20,7 @@ def totals(results: dict[str, Any]) -> str:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """The tables."""
+    """Return all tables."""
     figures = results["experiments"]
     lines = [totals(results), "| figure | the paper | measured | |", "|---|---|---|---|"]
     lines += [

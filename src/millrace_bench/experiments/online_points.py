@@ -1,7 +1,7 @@
-"""Runs of adaptive joins: from the paper's numbers to a join whose inputs come on a virtual clock, and what came of it.
+"""Run adaptive joins whose inputs arrive on a virtual clock.
 
 Only arrivals, rows, results and blocks take time there, so an outcome depends on the point and the seed alone. The
-*online phase* ends :data:`WAIT` behind the last tuple: what a join that is behind finds later does not count.
+*online phase* ends :data:`WAIT` after the last tuple: later results of a join that is behind do not count.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from millrace.adaptive.join import StreamJoin
 from millrace.core.errors import ConfigError, MillraceError
 from millrace.datasets.adaptive_inputs import TUPLE_BYTES
 from millrace_bench.experiments.experiment import SEEDS, Experiment, Run, Series, Size
-from millrace_bench.experiments.inputs import Inputs, open_inputs
+from millrace_bench.experiments.inputs import ExperimentInputs, open_inputs
 
 WAIT = 0.025
-"""Seconds of silence before a join works with what is on disk: the paper's WaitThresh."""
+"""Seconds of silence before a join reads from disk: the paper's WaitThresh."""
 LINGER = 0.02
-"""Tuples that come within so many seconds are given to a join together: below WAIT, so that silences stay."""
+"""Seconds within which tuples are pushed together: below WAIT, so that silences stay."""
 BLOCK_SECONDS, BLOCK_BYTES = 1e-3, 10_000
-"""A block of the paper takes that long to read or to write; a smaller one less, in proportion."""
+"""Seconds to read or write a block of the paper, and its bytes; a smaller one takes less in proportion."""
 READ_AT = tuple(range(10, 101, 10))
-"""At which per cent of the online phase results are counted."""
+"""Percentages of the online phase at which results are counted."""
 
 _LEAST_ROWS, _LEAST_BLOCK, _LEAST_ARRIVALS = 2_000, 1_000, 50
-_PLENTY = 500_000_000  # bytes, to find the rest of the result quickly: that is only counted
+_PLENTY = 500_000_000  # bytes for the rest of the result, which is only counted
 _JOIN = ("max_outer_blocks",)
 
 
 @dataclass(frozen=True)
 class OnlinePoint(Run):
-    """A run of an adaptive join while its inputs come."""
+    """A run of an adaptive join while its inputs arrive."""
 
     paper_rows: int
-    """As ``rows``, at the paper's size."""
+    """Number of ``rows`` at the paper's size."""
     memory: float
-    """Per cent of all inputs, or bytes if it is above 100."""
+    """Percentage of all inputs, or bytes if it is above 100."""
     block: int
     max_new_arrivals: int
     delay: float = 0.0
-    """Of each fragment, in per cent of its time."""
+    """Delay of each fragment, as a percentage of its time."""
     result_us: float = 1.0
-    """Microseconds for a result."""
+    """Microseconds per result."""
     parameters: tuple[tuple[str, Any], ...] = ()
-    """Of the data."""
+    """Parameters of the data."""
     options: tuple[tuple[str, Any], ...] = ()
 
     rows_of: ClassVar[str] = "The largest input"
@@ -57,7 +57,7 @@ class OnlinePoint(Run):
 
     @property
     def costs(self) -> Costs:
-        """What work takes: a processor and a disk of the paper's time."""
+        """Seconds of each kind of work: a processor and a disk of the paper's time."""
         seconds = BLOCK_SECONDS * self.block / BLOCK_BYTES
         return Costs(row=10e-6, result=self.result_us * 1e-6, read=seconds, write=seconds)
 
@@ -72,7 +72,7 @@ class OnlinePoint(Run):
 
 
 def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, Any]) -> OnlinePoint:
-    """A run from the paper's numbers: tuples, blocks and MaxNewArr are scaled alike, but for the least of them."""
+    """Return a run from the paper's numbers, with tuples, blocks and MaxNewArr scaled alike down to a minimum."""
     factor = experiment.factor(size)
     paper_rows = int(given.pop("rows"))
     rows = min(paper_rows, max(_LEAST_ROWS, round(paper_rows * factor)))
@@ -99,9 +99,9 @@ def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, 
 
 
 def online(directory: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
-    """What comes out while tuples come, and how many of them wait.
+    """Return the results that come out while tuples arrive, and how many tuples wait.
 
-    With seed 11, the first of every size, the whole result is counted too, and must be right.
+    With seed 11, the first of every size, the whole result is counted too, and an error is raised if it is wrong.
     """
     inputs = open_inputs(point.data, point.rows, seed, directory=directory, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)
@@ -138,7 +138,7 @@ def online(directory: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
     }
 
 
-def _join(inputs: Inputs, point: OnlinePoint, memory: int, seed: int) -> StreamJoin:
+def _join(inputs: ExperimentInputs, point: OnlinePoint, memory: int, seed: int) -> StreamJoin:
     return StreamJoin(
         inputs.on,
         point.algorithm,
@@ -152,8 +152,8 @@ def _join(inputs: Inputs, point: OnlinePoint, memory: int, seed: int) -> StreamJ
     )
 
 
-def _rest(inputs: Inputs, point: OnlinePoint, join: StreamJoin, seed: int) -> int:
-    """How many results there are after the online phase, found with plenty of memory from the same state."""
+def _rest(inputs: ExperimentInputs, point: OnlinePoint, join: StreamJoin, seed: int) -> int:
+    """Return the number of results after the online phase, found with plenty of memory from the same state."""
     other = _join(inputs, point, _PLENTY, seed)
     other.restore(join.snapshot())
     rest = sum(len(batch) for batch in other.finish())
@@ -161,6 +161,6 @@ def _rest(inputs: Inputs, point: OnlinePoint, join: StreamJoin, seed: int) -> in
     return rest
 
 
-def _check(inputs: Inputs, point: OnlinePoint, found: int) -> None:
+def _check(inputs: ExperimentInputs, point: OnlinePoint, found: int) -> None:
     if found != inputs.results:
         raise MillraceError(f"{point.algorithm} on {point.data}: {found:,} results, but there are {inputs.results:,}")

@@ -1,4 +1,4 @@
-"""All results on one page that stands by itself: each figure beside what the paper says and what came of it."""
+"""Write all results as one self-contained page: each figure beside the paper's claims and their verdicts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ h3 { margin: 0 0 .3rem; } blockquote { margin: .2rem 0 .8rem; padding-left: .8re
 @media (max-width: 760px) { section { grid-template-columns: 1fr; } }
 """
 EVERY = ("reproduced", "partly", "not reproduced", "not measured")
-"""What can come of a claim."""
+"""All verdicts."""
 _WORDS = {
     "R": "the master data, on disk; the stream is joined with it",
     "load": "rows of R that are read at a time",
@@ -56,27 +56,27 @@ _FIXED = {
     "result_us": "{} µs for a result",
     "max_outer_blocks": "MaxOuterMem {} blocks",
 }
-"""Parameters, in words; others have their names."""
+"""Texts of parameters; others are shown by name."""
 _MODEL = (
     "Joins run on a modelled disk with a virtual clock: rates are tuples per second of device time, tuples always "
     "available unless an arrival rate is given, after the join has settled. Only the disk takes time, so these "
     "figures are the same on any machine. Loads transfer whole rows, and in MESHJOIN and its kin a tuple stays for a "
     "whole turn, as in the papers. Adaptive joins have arrivals on a virtual clock, on which rows, results and blocks "
-    "take the time that is said."
+    "take the time that is given with each figure."
 )
 _MACHINE = (
-    "Joins run on this machine as it is, by the clock on the wall: no disk is modelled, R is in the page cache, only "
-    "keys are scanned, and tuples leave when they are answered. The papers' disks are the bottleneck, this machine's "
-    "processor is: what follows from seeks and transfers cannot show here."
+    "Joins run on this machine in wall time: no disk is modelled, R is in the page cache, only keys are scanned, and "
+    "tuples leave when they are answered. In the papers the disk is the bottleneck, here the processor is, so effects "
+    "of seeks and transfers do not show."
 )
 _PEERS = (
-    "<p>On the machine as it is, every engine in a process of its own with its files in memory. A number in brackets "
+    "<p>Without a disk model, every engine in a process of its own with its files in memory. A number in brackets "
     "is the rate of the best of Millrace over the peer's: below 1 the peer is ahead.</p>"
 )
 
 
 def html(results: dict[str, Any], pictures: Mapping[str, bytes], peers: Mapping[str, Matrix] | None = None) -> str:
-    """The page, with a picture for each figure, and how Millrace does beside its peers if that is given."""
+    """Return the page, with a picture for each figure, and the comparison with peers if that is given."""
     figures = results["experiments"]
     papers = by_paper(figures)
     parts = [_head(results), _totals(figures), _explained(), _summary(figures)]
@@ -95,7 +95,7 @@ def html(results: dict[str, Any], pictures: Mapping[str, bytes], peers: Mapping[
 
 
 def write(results: dict[str, Any], path: Path, peers: Mapping[str, Matrix] | None = None) -> Path:
-    """Write the page, and the pictures once more as files; the folder of these."""
+    """Write the page and the pictures; return the folder of the pictures."""
     pictures = {name: png(figure) for name, figure in results["experiments"].items()}
     folder = path.with_name(f"{path.stem}-figures")
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def write(results: dict[str, Any], path: Path, peers: Mapping[str, Matrix] | Non
 
 
 def by_paper(figures: dict[str, Any]) -> dict[str, list[str]]:
-    """Names of figures by their papers."""
+    """Return the names of figures by paper."""
     papers: dict[str, list[str]] = {}
     for name, figure in figures.items():
         papers.setdefault(figure["paper"], []).append(name)
@@ -114,7 +114,7 @@ def by_paper(figures: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def verdicts(figures: dict[str, Any]) -> Counter[str]:
-    """How many claims came out how."""
+    """Return the number of claims with each verdict."""
     return Counter(claim["verdict"] for figure in figures.values() for claim in figure["claims"])
 
 
@@ -130,7 +130,7 @@ def _head(results: dict[str, Any]) -> str:
     said = ", ".join(f"{found[verdict]} {verdict}" for verdict in EVERY if found[verdict])
     warning = ""
     if results["size"] == "small":
-        warning = "<p><b>Size small checks that everything runs; it is too small to be held against a paper.</b></p>"
+        warning = "<p><b>Size small only checks that everything runs; it is too small to compare with a paper.</b></p>"
     return (
         "<h1>The papers' experiments</h1>"
         f"<p class=quiet>size {escape(results['size'])}; {runs} (seeds {', '.join(map(str, seeds))}); "
@@ -141,7 +141,7 @@ def _head(results: dict[str, Any]) -> str:
 
 
 def _totals(figures: dict[str, Any]) -> str:
-    """What came of the claims of each paper, with links to them."""
+    """Return the verdicts of each paper in a table, with links to the papers."""
     lines = []
     for paper, names in by_paper(figures).items():
         found = verdicts({name: figures[name] for name in names})
@@ -158,7 +158,7 @@ def _totals(figures: dict[str, Any]) -> str:
 
 
 def _explained() -> str:
-    """What the verdicts and the words on the axes mean."""
+    """Return the meaning of the verdicts and of the words on the axes."""
     words = "".join(f"<dt>{escape(word)}</dt><dd>{escape(means)}</dd>" for word, means in _WORDS.items())
     return (
         f"<p>{_badge('reproduced')} is within the paper's number or range and the tolerance of the claim. "
@@ -194,7 +194,7 @@ def _section(name: str, figure: dict[str, Any], drawn: bytes) -> str:
 
 
 def _shown(figure: dict[str, Any]) -> str:
-    """Which data, how large, on which disk, with which parameters."""
+    """Return the data, their size, the disk and the parameters of a figure in words."""
     low, high = figure["rows"]
     rows = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     size = "as in the paper" if figure["factor"] == 1 else f"1/{1 / figure['factor']:,.0f} of the paper's"

@@ -1,4 +1,4 @@
-"""Results of experiments as one JSON file: every value with its seeds and its interval, the machine, the versions."""
+"""Results of experiments as one JSON file: every value with its seeds and interval, the machine, the versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace.core.files.atomic import write_file
 from millrace.semistream.choose.unit_cost_file import processor
 from millrace_bench.experiments import inputs
 from millrace_bench.experiments.experiment import AXES, METRICS, SEEDS, Experiment, Run, Size
-from millrace_bench.experiments.runner import Journal, on_disk
+from millrace_bench.experiments.runner import OutcomeJournal, with_real_data
 from millrace_bench.experiments.sets import DESCRIPTIONS
 from millrace_bench.experiments.verdict import Interval, Values, Verdict, judge
 
@@ -32,11 +32,11 @@ def collect(
     experiments: Sequence[Experiment],
     size: Size,
     directory: Path,
-    journal: Journal,
+    journal: OutcomeJournal,
     seeds: Sequence[int] | None = None,
     also: Iterable[Experiment] = (),
 ) -> dict[str, Any]:
-    """What the journal has of these experiments, be it in part, and of ``also`` those that it has whole."""
+    """Return the journal's results of these experiments, complete or not, and those of ``also`` that are complete."""
     used = list(SEEDS[size] if seeds is None else seeds)
     figures = {e.name: _figure(e, size, directory, journal, used) for e in experiments}
     others = {e.name: _figure(e, size, directory, journal, used) for e in also if e.name not in figures}
@@ -44,7 +44,7 @@ def collect(
     return {
         "format": FORMAT,
         "size": size,
-        "on": _on(figures.values()),
+        "on": _timed_by(figures.values()),
         "seeds": used,
         "repetitions": len(used),
         "machine": _machine(),
@@ -54,14 +54,14 @@ def collect(
 
 
 def _figure(
-    experiment: Experiment, size: Size, directory: Path, journal: Journal, seeds: Sequence[int]
+    experiment: Experiment, size: Size, directory: Path, journal: OutcomeJournal, seeds: Sequence[int]
 ) -> dict[str, Any]:
     metric = METRICS[experiment.metric]
     values: Values = {}
     series: dict[str, list[dict[str, Any]]] = {line.name: [] for line in experiment.series}
     shown: list[Run] = []
     for line, x, planned in experiment.points(size):
-        point = on_disk(planned, directory)
+        point = with_real_data(planned, directory)
         found = {seed: journal.get(point, seed) for seed in seeds}
         measured = {seed: one[experiment.reading(x)] * metric.factor for seed, one in found.items() if one is not None}
         if not measured:
@@ -102,20 +102,20 @@ def _figure(
             for name, value in experiment.parameters.items()
             if name not in ("data", "scaled_seek") and value is not None
         },
-        "complete": _whole(series, len(experiment.series) * len(experiment.at(size)), len(seeds)),
+        "complete": _is_complete(series, len(experiment.series) * len(experiment.at(size)), len(seeds)),
         "series": series,
         "claims": [judge(experiment, claim, values).as_dict() for claim in experiment.claims],
     }
 
 
-def _whole(series: dict[str, list[dict[str, Any]]], points: int, seeds: int) -> bool:
-    """Whether all points were run with all seeds."""
+def _is_complete(series: dict[str, list[dict[str, Any]]], points: int, seeds: int) -> bool:
+    """Return whether all points were run with all seeds."""
     found = [point for line in series.values() for point in line]
     return len(found) == points and all(len(point["values"]) == seeds for point in found)
 
 
-def _on(figures: Iterable[dict[str, Any]]) -> str:
-    """Whose time it is."""
+def _timed_by(figures: Iterable[dict[str, Any]]) -> str:
+    """Return whether times are the disk model's or the machine's."""
     return "machine" if any(figure["fixed"].get("disk") == "none" for figure in figures) else "model"
 
 
@@ -141,7 +141,7 @@ def _version(name: str) -> str:
 
 
 def write(results: dict[str, Any], path: Path) -> None:
-    """Write results; the file is there whole or not at all."""
+    """Write results as a whole or not at all."""
     write_whole(path, json.dumps(results, indent=1, allow_nan=False).encode() + b"\n")
 
 
@@ -155,7 +155,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Results that were written, or an error that says what the file is instead."""
+    """Return the results in a file; an error says what is wrong with the file."""
     if not path.is_file():
         raise ConfigError(f"results: expected a file that `millrace bench run` wrote; there is no {path}")
     try:
@@ -168,13 +168,13 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(found.get("experiments"), dict):
         raise ConfigError(f"{path}: experiments: expected figures by name")
     for name, figure in found["experiments"].items():
-        if not _NAME.fullmatch(name) or not _sound(figure):
+        if not _NAME.fullmatch(name) or not _is_valid(figure):
             raise ConfigError(f"{path}: {name}: expected a figure as `millrace bench run` writes it")
     return found
 
 
-def _sound(figure: Any) -> bool:
-    """Whether a figure has all that is shown of it, and numbers where numbers are."""
+def _is_valid(figure: Any) -> bool:
+    """Return whether a figure has all fields, and finite numbers where numbers are expected."""
     try:
         points = [point for line in figure["series"].values() for point in line]
         numbers = [value for point in points for value in (point["x"], point["mean"], *point["values"].values())]

@@ -1,4 +1,4 @@
-"""The data sets of the experiments: a master store, a stream without end, and words for what they are."""
+"""The data sets of the experiments: a master store, an endless stream, and a description."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from millrace.datasets import (
 )
 from millrace.datasets.synthetic import MASTER_SCHEMA
 from millrace.master.store import MasterStore
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 Stream = Iterator[pa.RecordBatch]
 
@@ -43,7 +43,7 @@ DESCRIPTIONS = {
     "weather-archive": "weather: cloud reports of the archive's own files, 128 bytes",
     "weather-32-archive": "weather: cloud reports of the archive's own files, 32 bytes",
 }
-"""What a figure shows, by the name that experiments use. ``-archive`` is chosen where the files are there."""
+"""Descriptions of data for figures, by the name that experiments use. ``-archive`` needs the archive's files."""
 
 _TPCH_CUSTOMERS = 150_000  # at scale 1
 _ROW_BYTES = {"tpch": 1_000, "weather-32": 90}  # on disk, with an index and the orders of a customer
@@ -52,20 +52,20 @@ _MOST_ROW_BYTES = 280  # of all others
 
 @dataclass(frozen=True)
 class DataSet:
-    """A master and what is joined with it."""
+    """A master and a stream to join with it."""
 
     store: MasterStore
     on: On
     schema: pa.Schema
-    """Of the stream."""
+    """Schema of the stream."""
     stream: Callable[[int, int], Stream]
-    """An endless stream of a seed, in batches of so many rows."""
+    """Function from a seed and the rows of a batch to an endless stream."""
     suffix: str | None = None
     frequencies: Frequencies | None = None
-    """How often keys come, where that is known."""
+    """Frequencies of the keys, where they are known."""
 
     def indexed(self) -> DataSet:
-        """The same with an index."""
+        """Return the data set with an index."""
         if self.store.indexed:
             return self
         store = MasterStore.add_index(self.store.path)
@@ -73,14 +73,14 @@ class DataSet:
 
 
 def real_name(name: str, directory: Path) -> str:
-    """The archive's own weather where its files are in ``weather/master`` and ``weather/stream`` of the directory."""
+    """Return the name of the archive's own weather where its files are in the directory, else the name itself."""
     if name in ("weather", "weather-32") and _reports(directory, "master") and _reports(directory, "stream"):
         return f"{name}-archive"
     return name
 
 
 def store_path(directory: Path, name: str, rows: int, z_R: float | None = None) -> Path:  # noqa: N803
-    """Where the master of a data set is."""
+    """Return where the master of a data set is."""
     if name.startswith("tpch"):
         return directory / f"customers-{rows}"
     if name.startswith("weather"):
@@ -92,14 +92,14 @@ def store_path(directory: Path, name: str, rows: int, z_R: float | None = None) 
 
 
 def bytes_to_make(directory: Path, name: str, rows: int, z_R: float | None = None) -> int:  # noqa: N803
-    """About what a data set will take on disk; 0 if it is there."""
+    """Return the approximate bytes on disk that a data set will take; 0 if it exists."""
     if store_path(directory, name, rows, z_R).exists():
         return 0
     return rows * _ROW_BYTES.get(name.removesuffix("-archive").removesuffix("-skewed"), _MOST_ROW_BYTES)
 
 
 def open_set(directory: Path, name: str, rows: int, skew: float, z_R: float | None) -> DataSet:  # noqa: N803
-    """The data set of that name, made if it is not there."""
+    """Return the data set of a name, made if it is missing."""
     if name in ("unique", "repeats"):
         store = data.master(directory, rows, unique=name == "unique")
         return DataSet(
@@ -109,7 +109,7 @@ def open_set(directory: Path, name: str, rows: int, skew: float, z_R: float | No
         if z_R is None:
             raise ConfigError("data 'skewed': expected z_R, the skew of R")
         path = store_path(directory, name, rows, z_R)
-        store = _built(path, MASTER_SCHEMA, lambda: _skewed(rows, z_R), "key")
+        store = _open_or_build(path, MASTER_SCHEMA, lambda: _skewed(rows, z_R), "key")
         return DataSet(store, "key", STREAM_SCHEMA, _zipf(rows, skew, shuffled=False))
     if name in ("tpch", "tpch-skewed"):
         return _tpch(directory, rows, skew if name == "tpch-skewed" else None)
@@ -124,21 +124,21 @@ def _zipf(domain: int, skew: float, *, shuffled: bool) -> Callable[[int, int], S
 
 
 def _skewed(rows: int, z_R: float) -> Stream:  # noqa: N803
-    """The synthetic master with keys drawn by a Zipf law; the key is the rank, on both sides of the join."""
+    """Yield the synthetic master with Zipf keys; the key is the rank, on both sides of the join."""
     sampler = ZipfSampler(rows, z_R, seed=1, shuffled=False)
     for batch in synthetic_master(rows):
         yield batch.set_column(0, MASTER_SCHEMA.field(0), pa.array(sampler.sample(len(batch))))
 
 
-def _built(path: Path, schema: pa.Schema, rows: Callable[[], Stream], key: str) -> MasterStore:
+def _open_or_build(path: Path, schema: pa.Schema, rows: Callable[[], Stream], key: str) -> MasterStore:
     path.parent.mkdir(parents=True, exist_ok=True)
-    return data.built(path, lambda: pa.RecordBatchReader.from_batches(schema, rows()), key)
+    return data.open_or_build(path, lambda: pa.RecordBatchReader.from_batches(schema, rows()), key)
 
 
 def _tpch(directory: Path, customers: int, skew: float | None) -> DataSet:
     scale = customers / _TPCH_CUSTOMERS
     path = store_path(directory, "tpch", customers)
-    store = data.built(path, lambda: ds.dataset(tpch("customer", scale, directory)), "c_custkey")
+    store = data.open_or_build(path, lambda: ds.dataset(tpch("customer", scale, directory)), "c_custkey")
     orders = tpch("orders", scale, directory)
 
     def once(seed: int, batch_rows: int) -> Stream:
@@ -147,7 +147,7 @@ def _tpch(directory: Path, customers: int, skew: float | None) -> DataSet:
         return skewed_orders(orders, customers, skew, seed, batch_rows=batch_rows)
 
     def stream(seed: int, batch_rows: int) -> Stream:
-        """Orders again and again, beginning elsewhere for every seed."""
+        """Yield orders over and over, starting at another place for every seed."""
         skipped = seed * 997 % max(1, 5 * customers // batch_rows)
         yield from islice(once(seed, batch_rows), skipped, None)
         while True:
@@ -185,11 +185,11 @@ def _weather(directory: Path, path: Path, rows: int, *, narrow: bool, own: bool)
                 yield batch
         raise ConfigError(f"{directory / 'weather' / 'stream'}: expected reports; there are none in its files")
 
-    return DataSet(_built(path, schema, master, "LON"), "LON", schema, stream, "_master")
+    return DataSet(_open_or_build(path, schema, master, "LON"), "LON", schema, stream, "_master")
 
 
 def stamp_of(files: Iterable[Path]) -> str:
-    """By which files are known: another name, size or time, and they are others."""
+    """Return names, sizes and times of files, which change when the files do."""
     return " ".join(f"{file.name}:{file.stat().st_size}:{file.stat().st_mtime_ns}" for file in files)
 
 
@@ -198,7 +198,7 @@ def _digest(text: str) -> str:
 
 
 def own_reports(directory: Path) -> list[Path]:
-    """The files of the archive."""
+    """Return the files of the archive."""
     return _reports(directory, "master") + _reports(directory, "stream")
 
 

@@ -1,6 +1,6 @@
-"""What a join does once it has settled, on the device model's virtual clock or on the machine's own.
+"""Measure a join once it has settled, on the device model's virtual clock or on the machine's own.
 
-*Saturated*, a tuple is always available: the rate is the highest there is. *Paced*, tuples arrive evenly at a given
+*Saturated*, a tuple is always available: the rate is the highest possible. *Paced*, tuples arrive evenly at a given
 rate and wait in a buffer until the join takes them.
 """
 
@@ -15,13 +15,13 @@ from millrace.core.clock import Clock, RealClock
 from millrace.semistream.join import SemiStreamJoin
 
 ROOMS = 3
-"""Periods of an algorithm that are measured: rooms full of tuples, or turns of the wheel."""
+"""Measured periods of an algorithm: rooms full of tuples, or turns of the wheel."""
 LOOKED_UP = 100_000
-"""Tuples that are measured where nobody waits, unless said otherwise."""
+"""Default number of measured tuples where tuples do not wait."""
 
 
 class WorkClock:
-    """The machine's clock, or another, which stands still while the stream is made."""
+    """The machine's clock, or another, stopped while the stream is made."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or RealClock()
@@ -31,7 +31,7 @@ class WorkClock:
         return self._clock.now() - self._away
 
     def outside(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The stream, whose making takes no time."""
+        """Yield the stream; making it takes no time on this clock."""
         left = self._clock.now()
         for batch in stream:
             self._away += self._clock.now() - left
@@ -40,8 +40,8 @@ class WorkClock:
 
 
 @dataclass(frozen=True)
-class _Mark:
-    """Where a join stands."""
+class _Counters:
+    """Counters of a join at a moment."""
 
     seconds: float
     tuples: int
@@ -51,7 +51,7 @@ class _Mark:
     nbytes: int
 
     @classmethod
-    def of(cls, join: SemiStreamJoin, clock: Clock) -> _Mark:
+    def of(cls, join: SemiStreamJoin, clock: Clock) -> _Counters:
         m = join.metrics
         return cls(clock.now(), m.tuples_in, m.cache_hits, m.steps, m.seeks, m.bytes_read)
 
@@ -66,12 +66,12 @@ def saturated(
     clock: Clock | None = None,
     least_seconds: float = 0.0,
 ) -> dict[str, float]:
-    """Push until ``settle`` periods are over, then measure for ``rooms`` more, and for so many seconds at least.
+    """Push until ``settle`` periods are over, then measure for ``rooms`` more, and for at least ``least_seconds``.
 
-    Where nobody waits, ``looked_up`` tuples are taken for three periods. The clock is the device's if not given.
+    Where tuples do not wait, ``looked_up`` tuples count as three periods. The clock is the device's if not given.
     """
     clock = clock or join.device.clock
-    mark: _Mark | None = None
+    mark: _Counters | None = None
     tuple_seconds, before = 0.0, 0.0
     for batch in stream:
         waiting = join.metrics.waiting
@@ -79,7 +79,7 @@ def saturated(
         periods = _periods(join, looked_up)
         if mark is None:
             if periods >= settle:
-                mark, before = _Mark.of(join, clock), clock.now()
+                mark, before = _Counters.of(join, clock), clock.now()
             continue
         tuple_seconds += waiting * (clock.now() - before)
         before = clock.now()
@@ -97,14 +97,14 @@ def paced(
     rooms: int = ROOMS,
     tuples: int = 2_000_000,
 ) -> dict[str, float]:
-    """As :func:`saturated`, with ``rate`` tuples arriving in a second, for at most so many ``tuples``.
+    """Measure like :func:`saturated`, with ``rate`` tuples arriving per second, for at most ``tuples``.
 
-    ``waiting_time`` is how long a tuple stays in the buffer on average before the join takes it in: until the step
-    is over during which it came, or longer where the room is full.
+    ``waiting_time`` is how long a tuple stays in the buffer on average before the join takes it in: until the end of
+    the step during which it arrived, or longer where the room is full.
     """
     clock = join.device.clock
     began = clock.now()
-    mark: _Mark | None = None
+    mark: _Counters | None = None
     taken, waited, counted = 0, 0.0, 0
     tuple_seconds, before = 0.0, began
     rest = next(stream)
@@ -115,7 +115,7 @@ def paced(
             part = rest.slice(0, arrived)
             rest = rest.slice(len(part)) if len(part) < len(rest) else next(stream)
             now = clock.now() - began
-            if mark is not None:  # who came as number i came after (i + 1) / rate seconds
+            if mark is not None:  # tuple i arrived after (i + 1) / rate seconds
                 waited += len(part) * now - ((taken + 1 + taken + len(part)) / 2) * len(part) / rate
                 counted += len(part)
             taken += len(part)
@@ -132,7 +132,7 @@ def paced(
         before = clock.now()
         periods = _periods(join, LOOKED_UP)
         if mark is None and (periods >= settle or taken >= tuples * settle // (settle + rooms)):
-            mark = _Mark.of(join, clock)
+            mark = _Counters.of(join, clock)
         if mark is not None and counted and (periods >= settle + rooms or taken >= tuples):
             break
     return _between(join, mark, clock, tuple_seconds) | {"waiting_time": max(0.0, waited / counted)}
@@ -148,15 +148,15 @@ def _periods(join: SemiStreamJoin, looked_up: int) -> float:
     return m.cycles if join.waits else m.tuples_in / looked_up * ROOMS
 
 
-def _between(join: SemiStreamJoin, mark: _Mark, clock: Clock, tuple_seconds: float) -> dict[str, float]:
-    now = _Mark.of(join, clock)
+def _between(join: SemiStreamJoin, mark: _Counters, clock: Clock, tuple_seconds: float) -> dict[str, float]:
+    now = _Counters.of(join, clock)
     seconds, tuples = max(now.seconds - mark.seconds, 1e-9), max(1, now.tuples - mark.tuples)
     steps = now.steps - mark.steps
     return {
         "rate": (now.tuples - mark.tuples) / seconds,
         "hits": (now.hits - mark.hits) / tuples,
         "c_loop": seconds / max(1, steps),
-        "processing_time": tuple_seconds / tuples,  # Little's law: those who are in, by those who pass
+        "processing_time": tuple_seconds / tuples,  # Little's law: tuples inside over tuples that pass
         "seeks": (now.seeks - mark.seeks) / tuples,
         "bytes_read": (now.nbytes - mark.nbytes) / tuples,
         "memory": float(join.budget.total),

@@ -1,4 +1,4 @@
-"""Whether a figure shows what the paper claims: reproduced, partly, or not, and why."""
+"""Decide whether a figure shows what the paper claims: reproduced, partly, or not, and why."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from millrace_bench.experiments.experiment import METRICS, Claim, Experiment, Ga
 Verdict = Literal["reproduced", "partly", "not reproduced", "not measured"]
 
 Values = dict[str, dict[float, dict[int, float]]]
-"""By series, by what varies, by seed."""
+"""Values by series, by what varies, by seed."""
 
-# Student's t, 95 % of it on both sides, by degrees of freedom; beyond them near enough.
+# Quantiles of Student's t for a two-sided 95 % interval, by degrees of freedom.
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 
 
 _PART = 1 / 3
-"""What share of the paper's effect, in logarithms, is a part of it; and three times it is the most."""
+"""Least share of the paper's effect, in logarithms, that counts as partly; the most is its inverse."""
 
 
 _UNKNOWN = "why is not known"
@@ -29,7 +29,7 @@ _MOST_PLACES = 6
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and where it lies with 95 % confidence; no ends where there is only one value, or it is infinite."""
+    """A mean with its 95 % confidence interval; no ends if there is one value only, or it is infinite."""
 
     mean: float
     low: float | None
@@ -37,7 +37,7 @@ class Interval:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval:
-        """Student's interval of values that came independently.
+        """Return Student's interval of independent values.
 
         >>> str(Interval.of([1.0, 2.0, 3.0]))
         '2.00 (-0.48 to 4.48)'
@@ -52,7 +52,7 @@ class Interval:
 
     @classmethod
     def of_ratios(cls, ratios: Sequence[float]) -> Interval:
-        """The same of ratios, in logarithms: half as much is as far from 1 as twice as much, and none is below 0.
+        """Return the interval of ratios, in logarithms: half is as far from 1 as twice, and none is below 0.
 
         >>> str(Interval.of_ratios([1.0, 2.0, 4.0])), str(Interval.of_ratios([1000.0, 1200.0]))
         ('2.00 (0.36 to 11.2)', '1,095 (344 to 3,488)')
@@ -71,7 +71,7 @@ class Interval:
 
 
 def few(value: float) -> str:
-    """A number with about as many digits as mean anything.
+    """Return a number with about as many digits as are significant.
 
     >>> [few(value) for value in (44015.58, 387.9, 36.28, 1.554, 0.0249, 0.0)]
     ['44,016', '388', '36.3', '1.55', '0.025', '0.00']
@@ -83,7 +83,7 @@ def few(value: float) -> str:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What came of a claim."""
+    """The verdict on a claim."""
 
     says: str
     verdict: Verdict
@@ -100,7 +100,7 @@ class Judgement:
 
 
 def judge(experiment: Experiment, claim: Claim, values: Values) -> Judgement:
-    """Hold a claim against what was measured."""
+    """Compare a claim with what was measured."""
     match claim:
         case Ratio():
             found = _ratio(claim, values)
@@ -123,7 +123,7 @@ def _ratio(claim: Ratio, values: Values) -> Judgement | None:
         other = at if claim.under_at is None else _place(claim.under_at, shared)
         here, there = over.get(at, {}), under.get(other, {})
         pairs = [(here[seed], there[seed]) for seed in here if seed in there]
-        pairs = [(a, b) for a, b in pairs if a or b]  # nothing beside nothing says nothing
+        pairs = [(a, b) for a, b in pairs if a or b]  # two zeros have no ratio
         if not pairs:
             return None
         quotients = [a / b if b else math.inf for a, b in pairs]
@@ -142,7 +142,7 @@ def _ratio(claim: Ratio, values: Values) -> Judgement | None:
 
 
 def _shown(ratios: Sequence[tuple[float, Interval]]) -> str:
-    """The ratios at their places; where there are many, the least and the greatest."""
+    """Return the ratios at their places; where there are many, the least and the greatest."""
     if len(ratios) == 1:
         return str(ratios[0][1])
     by_mean = sorted(ratios, key=lambda one: one[1].mean)
@@ -219,7 +219,7 @@ def _peak(experiment: Experiment, claim: Peak, values: Values) -> Judgement | No
 
 
 def _at(x: float) -> str:
-    """A value of what varies, in few characters.
+    """Return a value of what varies in few characters.
 
     >>> _at(20_000_000), _at(50_000), _at(0.25)
     ('20 M', '50,000', '0.25')

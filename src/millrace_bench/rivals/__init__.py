@@ -1,1 +1,1 @@
-"""Millrace beside what else joins a stream with a table: all in one run, each at its best, same batches."""
+"""Compare Millrace with other engines that join a stream with a table: all in one run, on the same batches."""

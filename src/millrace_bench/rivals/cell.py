@@ -1,4 +1,4 @@
-"""One cell of the matrix, what was found there, and the file that keeps it."""
+"""A cell of the matrix, its result, and the file of all results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from millrace_bench.experiments.lines import Lines
+from millrace_bench.shared.json_lines import JsonLinesFile
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,19 @@ class Cell:
     memory: str = "1%"
     round: int = 1
     seconds: float = 2.0
-    """How long it is measured."""
+    """Seconds of measuring."""
     warm: float = 1.5
-    """How long it is warmed up before."""
+    """Seconds of warm-up before that."""
 
     @property
-    def setting(self) -> Setting:
-        return Setting(self.rows, self.skew, self.batch_rows, self.memory)
+    def setting(self) -> CellSetting:
+        """The setting that this cell shares with those of other engines."""
+        return CellSetting(self.rows, self.skew, self.batch_rows, self.memory)
 
 
 @dataclass(frozen=True, order=True)
-class Setting:
-    """What a cell has in common with those of other engines, and of other rounds, that it is compared with."""
+class CellSetting:
+    """What a cell has in common with the cells of other engines and rounds that it is compared with."""
 
     rows: int
     skew: float
@@ -42,8 +43,8 @@ class Setting:
 
 
 @dataclass
-class Found:
-    """What came of a cell. Rates are in stream tuples per second, latencies in seconds, memory in bytes."""
+class CellResult:
+    """The result of a cell. Rates are in stream tuples per second, latencies in seconds, memory in bytes."""
 
     rate: float = 0.0
     p50: float = 0.0
@@ -55,35 +56,35 @@ class Found:
     took: float = 0.0
     """Seconds of the whole process."""
     failed: str = ""
-    """Why there is no rate."""
+    """The reason why there is no rate; empty if there is one."""
 
 
-class Journal:
-    """Cells that have been measured, a line of JSON each, written at once; other versions' count if asked for."""
+class CellJournal:
+    """Results of cells, one line of JSON each, written at once; other versions' only with ``every_version``."""
 
     def __init__(self, path: Path | None, *, every_version: bool = False) -> None:
-        self._lines = None if path is None else Lines(path, "a cell of `millrace bench rivals`")
-        self._found: dict[Cell, Found] = {}
+        self._lines = None if path is None else JsonLinesFile(path, "a cell of `millrace bench rivals`")
+        self._found: dict[Cell, CellResult] = {}
         self._version = version("millrace")
         self._every_version = every_version
         if self._lines is not None:
-            self._lines.read(self._take)
+            self._lines.read(self._read_entry)
 
-    def _take(self, entry: Any) -> None:
+    def _read_entry(self, entry: Any) -> None:
         if self._every_version or entry["version"] == self._version:
-            self._found[Cell(**entry["cell"])] = Found(**entry["found"])
+            self._found[Cell(**entry["cell"])] = CellResult(**entry["found"])
 
     def missing(self, wanted: Iterable[Cell]) -> list[Cell]:
-        """Those that have no rate yet: what has failed is tried again."""
+        """Return the cells without a rate; failed ones are measured again."""
         return [cell for cell in wanted if cell not in self._found or self._found[cell].failed]
 
-    def keep(self, cell: Cell, found: Found) -> None:
-        """Write down what was found; it is there whatever happens next."""
+    def record(self, cell: Cell, found: CellResult) -> None:
+        """Append a result to the file; it is there when this returns."""
         if self._lines is not None:
             self._lines.append({"version": self._version, "cell": asdict(cell), "found": asdict(found)})
         self._found[cell] = found
 
-    def __iter__(self) -> Iterator[tuple[Cell, Found]]:
+    def __iter__(self) -> Iterator[tuple[Cell, CellResult]]:
         return iter(self._found.items())
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Which cells there are, how long they should take, and measuring those that are missing."""
+"""List the cells of the matrix, estimate their time, and measure those that are missing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millrace.core.errors import MillraceError, one_of
-from millrace_bench.rivals.cell import Cell, Found, Journal
-from millrace_bench.rivals.engines import BUDGETED, ENGINES
-from millrace_bench.rivals.rival_worker import Limits
+from millrace_bench.engines.engine_list import BUDGETED, ENGINES
+from millrace_bench.rivals.cell import Cell, CellJournal, CellResult
+from millrace_bench.rivals.cell_worker import Limits
 
-_MOST_SECONDS = 600.0  # for one process, whatever it does
+_MOST_SECONDS = 600.0  # for one process
 _CACHED = 10_000_000  # master rows up to which the files of all engines together stay in the page cache
 
 _COSTS = {
@@ -50,10 +50,10 @@ def cells(
     rounds: int = 1,
     limits: Limits = _USUAL,
 ) -> list[Cell]:
-    """The matrix; with ``memories``, one setting of it again with each of them, for engines that have a budget.
+    """Return the cells of the matrix; ``memories`` adds one setting with each budget, for engines that have one.
 
     Engines take turns in each setting, so that a machine whose speed changes is as fast for one as for the others.
-    Where the page cache cannot hold everybody's files, an engine's cells for one master lie together.
+    Where the page cache cannot hold the files of all engines, an engine's cells for one master follow each other.
     """
     for engine in engines:
         one_of("engine", engine, ENGINES)
@@ -79,27 +79,27 @@ def cells(
 
 
 def expected(cell: Cell, limits: Limits) -> float:
-    """Seconds that a cell should take, from what engines roughly cost; inputs are there already."""
+    """Return the seconds that a cell should take, from rough costs of the engines; inputs exist already."""
     opening, batch, tuple_ = _COSTS[cell.engine]
     millions = cell.rows / 1e6
     one = batch * millions + tuple_ * 1e-6 * cell.batch_rows
     warm = limits.warm * (3 if cell.engine == "sqlite" else 1)
     tries = 4 if cell.engine == "polars" else 1
-    rows = 1e-6 * cell.batch_rows  # to add up the first batch
+    rows = 1e-6 * cell.batch_rows  # to compute the checksum of the first batch
     return _START + (_READ + opening) * millions + max(warm, tries * one) + max(limits.seconds, one) + one + rows
 
 
 def run(
     wanted: Sequence[Cell],
     directory: Path,
-    journal: Journal,
+    journal: CellJournal,
     limits: Limits,
     *,
     console: Console | None = None,
-    measure: Callable[[Cell, Path, Limits], Found] | None = None,
+    measure: Callable[[Cell, Path, Limits], CellResult] | None = None,
 ) -> int:
-    """Measure what is not in the journal yet; how many cells that were."""
-    measure = measure or apart
+    """Measure the cells that are not in the journal yet; return their number."""
+    measure = measure or measure_apart
     missing = journal.missing(wanted)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -107,45 +107,45 @@ def run(
         for cell in missing:
             where = f"{cell.rows:,} rows, skew {cell.skew:g}, batches of {cell.batch_rows:,}"
             progress.update(task, description=f"{cell.engine}: {where}")
-            journal.keep(cell, measure(cell, directory, limits))
+            journal.record(cell, measure(cell, directory, limits))
             progress.advance(task)
     return len(missing)
 
 
 def prepare(wanted: Iterable[Cell], directory: Path, limits: Limits, console: Console) -> None:
-    """Make all inputs, those of each master in a process of its own, so that no measurement has to."""
+    """Write all inputs, those of each master in a process of its own, so that no measurement has to."""
     kinds: dict[int, dict[tuple[str, float], Cell]] = {}
     for cell in wanted:
         kinds.setdefault(cell.rows, {})[cell.engine, cell.skew] = cell
     for rows, some in kinds.items():
         began = time.perf_counter()
-        asked = {"prepare": [asdict(cell) for cell in some.values()]}
-        done = _process(asked, directory, limits)
+        request = {"prepare": [asdict(cell) for cell in some.values()]}
+        done = _process(request, directory, limits)
         if done.returncode:
             raise MillraceError(f"inputs, {rows:,} rows: {_last_line(done.stderr)}")
         console.print(f"inputs of {rows:,} rows: {time.perf_counter() - began:.0f} s")
 
 
-def apart(cell: Cell, directory: Path, limits: Limits) -> Found:
-    """One cell in a fresh process; who fails or takes for ever is reported, and the others go on."""
+def measure_apart(cell: Cell, directory: Path, limits: Limits) -> CellResult:
+    """Measure a cell in a fresh process; an engine that fails or takes too long is a result too."""
     began = time.perf_counter()
     try:
         done = _process({"cell": asdict(cell)}, directory, limits, _MOST_SECONDS)
     except subprocess.TimeoutExpired:
-        return Found(failed=f"more than {_MOST_SECONDS:.0f} s", took=_MOST_SECONDS)
+        return CellResult(failed=f"more than {_MOST_SECONDS:.0f} s", took=_MOST_SECONDS)
     took = time.perf_counter() - began
     if done.returncode < 0:
-        return Found(failed="out of memory: killed" if done.returncode == -9 else "crashed", took=took)
+        return CellResult(failed="out of memory: killed" if done.returncode == -9 else "crashed", took=took)
     if done.returncode:
-        return Found(failed=_last_line(done.stderr), took=took)
-    return Found(**{**json.loads(done.stdout.strip().splitlines()[-1]), "took": took})
+        return CellResult(failed=_last_line(done.stderr), took=took)
+    return CellResult(**{**json.loads(done.stdout.strip().splitlines()[-1]), "took": took})
 
 
 def _process(
-    asked: dict[str, Any], directory: Path, limits: Limits, timeout: float | None = None
+    request: dict[str, Any], directory: Path, limits: Limits, timeout: float | None = None
 ) -> subprocess.CompletedProcess[str]:
-    told = json.dumps({**asked, "directory": str(directory), "limits": asdict(limits)})
-    command = [sys.executable, "-m", "millrace_bench.rivals.rival_worker", told]
+    arguments = json.dumps({**request, "directory": str(directory), "limits": asdict(limits)})
+    command = [sys.executable, "-m", "millrace_bench.rivals.cell_worker", arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
 
 

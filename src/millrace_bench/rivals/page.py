@@ -1,4 +1,4 @@
-"""What was found, on the terminal, as a piece of Markdown or of a page, and as a picture."""
+"""Show results on the terminal, as Markdown, as a part of a page, and as a picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from millrace.core.sizes import format_size, parse_size
 from millrace_bench.rivals import ratios
-from millrace_bench.rivals.cell import Found
+from millrace_bench.rivals.cell import CellResult
 from millrace_bench.rivals.ratios import Matrix, Rates
 
 _MOST_WINS = 20
@@ -36,7 +36,7 @@ _OTHERS = ("#7d8f9b", "#c0504d", "#d9a066", "#3f8aa8")
 
 
 def show(console: Console, found: Matrix) -> None:
-    """Tables on the terminal, and what they come to."""
+    """Print tables and conclusions on the terminal."""
     for grid in grids(found):
         table = Table(title=grid.title.replace("`", ""))
         for column in grid.head:
@@ -54,12 +54,12 @@ def _by_memory(rates: Rates, names: Sequence[str]) -> Iterator[tuple[str, list[s
         yield setting.memory, [_with_memory(here[name]) if name in here else "" for name in names]
 
 
-def _with_memory(one: Found) -> str:
+def _with_memory(one: CellResult) -> str:
     return one.failed or f"{ratios.short(one.rate)} ({format_size(one.memory_growth)})"
 
 
 def verdicts(found: Matrix) -> list[str]:
-    """Each peer in a line, where peers win, and whether all gave the same rows."""
+    """Return a line for each peer, the settings that peers win, and whether all engines gave the same rows."""
     rates, mine = found.rates, found.mine
     lines = [str(summary) for summary in ratios.summaries(rates, mine)]
     won = ratios.wins(rates, mine)
@@ -85,7 +85,7 @@ class Grid:
 
 
 def grids(found: Matrix) -> Iterator[Grid]:
-    """Rates for each master, rates as memory varies, latency and memory."""
+    """Yield tables of rates for each master, rates as memory varies, and latency with memory."""
     rates, memories = found.rates, found.memories
     names = engines(rates)
     for rows in _sizes(rates):
@@ -96,7 +96,7 @@ def grids(found: Matrix) -> Iterator[Grid]:
         yield Grid(title, ("skew", "batch", *names), lines)
     if len(memories) > 1:
         varied = engines(memories)
-        title = f"As memory varies ({ratios.described(next(iter(memories)))}), tuples/s and what `RssAnon` grew by"
+        title = f"As memory varies ({ratios.describe(next(iter(memories)))}), tuples/s and what `RssAnon` grew by"
         yield Grid(title, ("memory", *varied), [[memory, *texts] for memory, texts in _by_memory(memories, varied)])
     lines = []
     for rows in _sizes(rates):
@@ -109,12 +109,12 @@ def grids(found: Matrix) -> Iterator[Grid]:
 
 
 def settings(rates: Rates) -> dict[str, str]:
-    """What each engine was set to; a value that differs between settings is given as the first and the last."""
+    """Return the settings of each engine; one that varies is given by its first and its last value."""
     return {name: _settings(rates, name) for name in engines(rates)}
 
 
 def markdown(found: Matrix, picture: str | None = None) -> str:
-    """The same for the documentation."""
+    """Return the results as Markdown."""
     lines = [f"![rates]({picture})", ""] if picture else []
     lines += [*(f"- {line}" for line in verdicts(found)), ""]
     for grid in grids(found):
@@ -125,7 +125,7 @@ def markdown(found: Matrix, picture: str | None = None) -> str:
 
 
 def html(found: Matrix, name: str) -> str:
-    """The same as a part of a page."""
+    """Return the results as a part of a page."""
     picture = base64.b64encode(png(found.rates)).decode()
     parts = [f"<img alt='rates of {escape(name)}' src='data:image/png;base64,{picture}'>"]
     parts.append("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in verdicts(found)) + "</ul>")
@@ -138,7 +138,7 @@ def html(found: Matrix, name: str) -> str:
     return "\n".join(parts) + f"<h4>Settings</h4><dl class=quiet>{words}</dl>"
 
 
-def _waits(runs: Sequence[Found]) -> str:
+def _waits(runs: Sequence[CellResult]) -> str:
     good = [run for run in runs if not run.failed]
     if not good:
         return ""
@@ -147,7 +147,7 @@ def _waits(runs: Sequence[Found]) -> str:
 
 
 def _seconds(value: float) -> str:
-    """A time in few characters.
+    """Return a time in few characters.
 
     >>> _seconds(0.0123), _seconds(2.5)
     ('12 ms', '2.5 s')
@@ -172,6 +172,7 @@ def _line(*texts: str) -> str:
 
 
 def engines(rates: Rates) -> list[str]:
+    """Return the names of all engines with results."""
     return list(dict.fromkeys(engine for here in rates.values() for engine in here))
 
 
@@ -180,7 +181,7 @@ def _sizes(rates: Rates) -> list[int]:
 
 
 def png(rates: Rates) -> bytes:
-    """Rate by batch size, a panel for each master and skew."""
+    """Draw the rate by batch size, a panel for each master and skew."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,4 +1,4 @@
-"""Rates side by side: by how much Millrace is ahead of each peer, and where a peer is ahead of it."""
+"""Compare rates: by how much Millrace is ahead of each peer, and where a peer is ahead of it."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from dataclasses import dataclass
 from statistics import median
 
 from millrace.core.errors import ConfigError
-from millrace_bench.rivals.cell import Cell, Found, Setting
+from millrace_bench.rivals.cell import Cell, CellResult, CellSetting
 
-Rates = dict[Setting, dict[str, Found]]
+Rates = dict[CellSetting, dict[str, CellResult]]
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """All that was found."""
+    """All results."""
 
     rates: Rates
     memories: Rates
-    """The one setting that was measured with several budgets, by engines that have one."""
+    """Results of the one setting that was measured with several budgets."""
     mine: tuple[str, ...]
     """Engines that are Millrace's own."""
 
     @classmethod
-    def of(cls, found: Iterable[tuple[Cell, Found]], mine: Iterable[str]) -> Matrix:
-        """Cells with the budget that most of them have, and those that differ in it."""
+    def of(cls, found: Iterable[tuple[Cell, CellResult]], mine: Iterable[str]) -> Matrix:
+        """Split results into those with the most frequent budget, and the one setting that has others."""
         every = list(found)
         if not every:
             raise ConfigError("rivals: expected cells that were measured; there are none")
         usual, _ = Counter(cell.memory for cell, _ in every).most_common(1)[0]
         other = [cell for cell, _ in every if cell.memory != usual]
-        where, who = [(c.rows, c.skew, c.batch_rows) for c in other][:1], {c.engine for c in other}
-        varied = ((c, one) for c, one in every if (c.rows, c.skew, c.batch_rows) in where and c.engine in who)
+        places, engines = [(c.rows, c.skew, c.batch_rows) for c in other][:1], {c.engine for c in other}
+        varied = ((c, one) for c, one in every if (c.rows, c.skew, c.batch_rows) in places and c.engine in engines)
         return cls(by_setting(every, usual), by_setting(varied), tuple(mine))
 
 
 @dataclass(frozen=True)
 class Win:
-    """A setting in which a peer is quicker than every engine of Millrace."""
+    """A setting in which a peer is faster than every engine of Millrace."""
 
-    setting: Setting
+    setting: CellSetting
     peer: str
     best: str
     factor: float
-    """How many times as quick the peer is as the best of Millrace."""
+    """The peer's rate over that of the best of Millrace."""
 
     def __str__(self) -> str:
-        return f"{described(self.setting)}: {self.peer} is {self.factor:.2f} times as fast as {self.best}"
+        return f"{describe(self.setting)}: {self.peer} is {self.factor:.2f} times as fast as {self.best}"
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One peer over all settings in which it gave a result."""
+    """A peer over all settings in which it gave a result."""
 
     peer: str
     settings: int
@@ -73,28 +73,28 @@ class Summary:
         return f"{self.peer} {ahead}; the best of Millrace has {times}{failed}"
 
 
-def by_setting(found: Iterable[tuple[Cell, Found]], memory: str | None = None) -> Rates:
-    """What every engine did in each setting, the middle one by rate of several rounds, in order."""
-    rounds: dict[Setting, dict[str, list[Found]]] = {}
+def by_setting(found: Iterable[tuple[Cell, CellResult]], memory: str | None = None) -> Rates:
+    """Return the result of every engine in each setting, sorted; of several rounds the median one by rate."""
+    rounds: dict[CellSetting, dict[str, list[CellResult]]] = {}
     for cell, one in found:
         if memory is None or cell.memory == memory:
             rounds.setdefault(cell.setting, {}).setdefault(cell.engine, []).append(one)
     return {setting: {engine: _middle(runs) for engine, runs in rounds[setting].items()} for setting in sorted(rounds)}
 
 
-def _middle(runs: list[Found]) -> Found:
+def _middle(runs: list[CellResult]) -> CellResult:
     good = sorted((run for run in runs if not run.failed), key=lambda run: run.rate)
     return good[(len(good) - 1) // 2] if good else runs[0]
 
 
-def best_of(here: dict[str, Found], engines: Collection[str]) -> str | None:
-    """The quickest of these engines in one setting, if any gave a result."""
+def best_of(here: dict[str, CellResult], engines: Collection[str]) -> str | None:
+    """Return the fastest of these engines in one setting, if any gave a result."""
     given = [engine for engine in here if engine in engines and not here[engine].failed]
     return max(given, key=lambda engine: here[engine].rate, default=None)
 
 
-def ratio(here: dict[str, Found], peer: str, mine: Collection[str]) -> float | None:
-    """Rate of the best of mine over the peer's; above 1 the peer is behind."""
+def ratio(here: dict[str, CellResult], peer: str, mine: Collection[str]) -> float | None:
+    """Return the rate of the best of Millrace over the peer's; above 1 the peer is behind."""
     best = best_of(here, mine)
     if best is None or peer not in here or here[peer].failed:
         return None
@@ -102,7 +102,7 @@ def ratio(here: dict[str, Found], peer: str, mine: Collection[str]) -> float | N
 
 
 def wins(rates: Rates, mine: Collection[str]) -> list[Win]:
-    """Where a peer is ahead, the greatest lead first."""
+    """Return the settings in which a peer is ahead, the greatest lead first."""
     found = []
     for setting, here in rates.items():
         best = best_of(here, mine)
@@ -114,7 +114,7 @@ def wins(rates: Rates, mine: Collection[str]) -> list[Win]:
 
 
 def summaries(rates: Rates, mine: Collection[str]) -> list[Summary]:
-    """Each peer in a line."""
+    """Return a summary of each peer."""
     peers = dict.fromkeys(engine for here in rates.values() for engine in here if engine not in mine)
     found = []
     for peer in peers:
@@ -126,25 +126,25 @@ def summaries(rates: Rates, mine: Collection[str]) -> list[Summary]:
 
 
 def differing(rates: Rates) -> list[str]:
-    """Settings in which not all engines gave the same rows, with what each gave."""
+    """Return the settings in which engines gave different rows, with each checksum."""
     found = []
     for setting, here in rates.items():
         sums = {engine: one.checksum for engine, one in here.items() if not one.failed and one.checksum}
         if len(set(sums.values())) > 1:
-            found.append(f"{described(setting)}: ROWS DIFFER: {sums}")
+            found.append(f"{describe(setting)}: ROWS DIFFER: {sums}")
     return found
 
 
 def table(
     rates: Rates, engines: Sequence[str], mine: Collection[str], rows: int
 ) -> Iterator[tuple[float, int, list[str]]]:
-    """For each skew and batch size of one master, a text for each engine: the rate and, for a peer, the ratio."""
+    """Yield, for each skew and batch size of a master, every engine's rate and, for a peer, the ratio."""
     for setting, here in rates.items():
         if setting.rows == rows:
             yield setting.skew, setting.batch_rows, [_text(here, engine, mine) for engine in engines]
 
 
-def _text(here: dict[str, Found], engine: str, mine: Collection[str]) -> str:
+def _text(here: dict[str, CellResult], engine: str, mine: Collection[str]) -> str:
     if engine not in here:
         return ""
     one = here[engine]
@@ -155,7 +155,7 @@ def _text(here: dict[str, Found], engine: str, mine: Collection[str]) -> str:
 
 
 def short(rate: float) -> str:
-    """A rate in few characters.
+    """Return a rate in few characters.
 
     >>> short(3_448_123), short(56_776), short(840)
     ('3.45 M', '57 k', '840')
@@ -167,12 +167,13 @@ def _times(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
 
 
-def described(setting: Setting) -> str:
+def describe(setting: CellSetting) -> str:
+    """Return a setting in words."""
     return f"{amount(setting.rows)} rows, skew {setting.skew:g}, batches of {setting.batch_rows:,}"
 
 
 def amount(rows: int) -> str:
-    """A number of rows in few characters.
+    """Return a number of rows in few characters.
 
     >>> amount(50_000_000), amount(200_000)
     ('50 M', '0.2 M')

@@ -1,4 +1,4 @@
-"""DINER's figures and tables: against RPJ and HMJ, XJoin, DPHJ and PMJ, while the inputs come."""
+"""DINER's figures and tables: against RPJ and HMJ, XJoin, DPHJ and PMJ, while the inputs arrive."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SHAPE = (
 )
 _COUNTED = (
     "tuples that wait are counted after every unit, of which there are 8,120 at a delay of 10 % and 36,791 at 50 %, "
-    "most of them in pauses in which nobody waits; the paper's mean is near its maximum, as if only the ends of "
+    "most of them in pauses in which no tuple waits; the paper's mean is near its maximum, as if only the ends of "
     "phases were counted"
 )
 _RESULTS = (
@@ -180,7 +180,7 @@ def _over_delays(figure: str, title: str, fixed: dict[str, int]) -> Experiment:
 
 
 def _waiting(metric: str, title: str, paper: dict[str, tuple[float, ...]], slow: bool = False) -> Experiment:
-    """A table of tuples that wait, at delays of 10 to 50 %, in thousands."""
+    """Return a table of waiting tuples, at delays of 10 to 50 %, in thousands."""
     return Experiment(
         PAPER,
         f"t3-{metric.split()[0]}{'-slow' * slow}",

@@ -8,8 +8,8 @@ from typing import Any
 
 from millrace_bench.experiments.experiment import Experiment, Gap, Paper, Peak, Ratio, Scale, Series, lines
 
-_QUEUE = "at small skew no page gets far more tuples than others, so the queue has nobody to serve"
-_CACHE = "with the popular keys in the cache, pages are about equally wanted and it matters little who chooses them"
+_QUEUE = "at small skew no page gets far more tuples than others, so the queue has no page to prefer"
+_CACHE = "with the popular keys in the cache, pages are about equally wanted and how they are chosen matters little"
 _GUARD = (
     "every second load is the oldest tuple's, for without that guard tuples may starve, so the position matters less: "
     "from 0.15 to 0.8 the rate is within 8 % of the best at skew 1"
@@ -50,7 +50,7 @@ _BETTER = (
 
 
 def _gaps(hybridjoin: str, cachejoin: str, **others: Any) -> tuple[Gap, ...]:
-    """How far -PQ and -L are apart, for both joins."""
+    """Return claims on how far -PQ and -L are apart, for both joins."""
     return (
         Gap(hybridjoin, "hybridjoin-pq", "hybridjoin-l", **others),
         Gap(f"and {cachejoin}", "cachejoin-pq", "cachejoin-l", **others),

@@ -17,8 +17,8 @@ _EVEN = (
 )
 
 _FLAT = (
-    "the optimum is flat: twice as many tuples are asked for of a key, and those between are few, since keys come by a "
-    "Zipf law; the cache answers 41 % instead of 45 and leaves its memory to the room"
+    "the optimum is flat: a key needs twice as many tuples to be cached, and those between are few, since keys come by "
+    "a Zipf law; the cache answers 41 % instead of 45 and leaves its memory to the room"
 )
 
 PAPER = Paper(
@@ -184,7 +184,7 @@ FIGURES = (
             Ratio(
                 "better with any memory", "ssbj", "meshjoin", (1, inf),
                 why="a longitude has hundreds of rows, which take more memory than tuples that wait, so the cache "
-                "answers 0 % and costs 1 to 4 % of the rate; how skewed the archive is nobody says",
+                "answers 0 % and costs 1 to 4 % of the rate; how skewed the archive is, the paper does not say",
             ),
         ),
     ),

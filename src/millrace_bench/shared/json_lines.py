@@ -1,4 +1,4 @@
-"""A file with a JSON value in each line that grows as a benchmark goes on, and survives being cut off."""
+"""A file with one JSON value per line that grows during a benchmark and survives a crash."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from millrace.core.files.atomic import write_file
 _BEGIN = b'{"version"'
 
 
-class Lines:
-    """What a run has kept, line by line; a line is an object whose first key is the version that wrote it.
+class JsonLinesFile:
+    """A file of results, one JSON object per line; its first key is the version that wrote it.
 
-    A line that was being written when a run was stopped does not count. It is cut off when the next one is written,
-    so reading changes nothing.
+    A line that was being written when a run ended does not count. The next ``append`` truncates it, so reading changes
+    nothing.
     """
 
     def __init__(self, path: Path, what: str) -> None:
         self.path = path
         self._what = what
-        self._torn: tuple[int, int] | None = None  # where the unfinished line begins and ends
+        self._torn: tuple[int, int] | None = None  # begin and end of the unfinished line
 
     def read(self, take: Callable[[Any], None]) -> None:
-        """Give every value to ``take``; a line that it cannot take is named."""
+        """Pass every value to ``take``; an error names the line that ``take`` rejects."""
         for number, line in enumerate(self._whole(), 1):
             try:
                 take(json.loads(line))
@@ -44,11 +44,11 @@ class Lines:
         if end < len(data):
             self._torn = (end, len(data))
         yield from data[:end].splitlines()
-        if data[end:][: len(_BEGIN)] != _BEGIN[: len(data) - end]:  # nothing that was written here
+        if data[end:][: len(_BEGIN)] != _BEGIN[: len(data) - end]:  # a line that no benchmark wrote
             yield data[end:]
 
     def keep_only(self, wanted: Callable[[Any], bool]) -> None:
-        """Forget all other lines; the file is as it was or as it shall be, whatever happens."""
+        """Remove all other lines; the file is replaced as a whole or stays as it was."""
         if not self.path.exists():
             return
         kept = [line for line in self._whole() if wanted(json.loads(line))]
@@ -56,11 +56,11 @@ class Lines:
         self._torn = None
 
     def append(self, value: Any) -> None:
-        """Write a line; it is there whatever happens next."""
+        """Append a line; it is in the file when this returns."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self._torn is not None:
             begin, end = self._torn
-            if self.path.stat().st_size == end:  # nobody else has gone on with it
+            if self.path.stat().st_size == end:  # no other process has appended to it
                 os.truncate(self.path, begin)
             self._torn = None
         with self.path.open("a") as file:

@@ -1,6 +1,6 @@
-"""Parts of the documentation that are made from committed results: ``python -m millrace_bench docs``.
+"""Make parts of the documentation from committed results: ``python -m millrace_bench docs``.
 
-A page marks such a part with ``<!-- made: NAME -->`` and ``<!-- end -->``. A test holds the text of pages against the
+A page marks such a part with ``<!-- made: NAME -->`` and ``<!-- end -->``. A test compares the text of pages with the
 results, so that neither changes without the other.
 """
 
@@ -17,7 +17,7 @@ from millrace_bench.experiments.figures import sheet
 from millrace_bench.experiments.markdown import markdown, totals
 from millrace_bench.experiments.report import by_paper
 from millrace_bench.rivals import page, ratios
-from millrace_bench.rivals.kept import kept
+from millrace_bench.rivals.result_files import read_matrix
 
 _PART = re.compile(r"(<!-- made: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _IMAGES = "../images"
@@ -25,12 +25,12 @@ _IMAGES = "../images"
 
 
 def _rivals(docs: Path, name: str) -> str:
-    return page.markdown(kept(docs / "results" / f"{name}.jsonl"), f"{_IMAGES}/{name}.png")
+    return page.markdown(read_matrix(docs / "results" / f"{name}.jsonl"), f"{_IMAGES}/{name}.png")
 
 
 def _peers(docs: Path) -> str:
-    """A few of the embedded figures: one skew and one size of batches."""
-    found = kept(docs / "results" / "rivals.jsonl")
+    """Return the embedded engines' rates for one skew and one batch size as a table."""
+    found = read_matrix(docs / "results" / "rivals.jsonl")
     some = {s: here for s, here in found.rates.items() if (s.skew, s.batch_rows) == (1.0, 100_000)}
     names = page.engines(some)
     lines = [f"| master rows | {' | '.join(f'`{name}`' if name in found.mine else name for name in names)} |"]
@@ -46,7 +46,7 @@ def _experiments(docs: Path) -> dict[str, Any]:
 
 
 def _sheets(docs: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """The figures of every paper, by the name of the picture that shows them."""
+    """Return the figures of every paper, by the name of the picture that shows them."""
     figures = _experiments(docs)["experiments"]
     papers = by_paper(figures).items()
     return {f"figures-{paper.lower()}.png": {name: figures[name] for name in names} for paper, names in papers}
@@ -65,13 +65,13 @@ MAKERS: dict[str, Callable[[Path], str]] = {
     "rivals": lambda docs: _rivals(docs, "rivals"),
     "rivals-spark": lambda docs: _rivals(docs, "rivals-spark"),
 }
-"""What can be made, from the folder of the documentation."""
+"""Makers of the parts, which take the folder of the documentation."""
 
 
-def remade(text: str, docs: Path) -> str:
-    """A page with its marked parts made anew.
+def remake(text: str, docs: Path) -> str:
+    """Return the text of a page with its marked parts made again.
 
-    >>> remade("no such part", Path("docs"))
+    >>> remake("no such part", Path("docs"))
     'no such part'
     """
 
@@ -82,20 +82,20 @@ def remade(text: str, docs: Path) -> str:
 
 
 def pages(docs: Path) -> list[Path]:
-    """Where such parts may be."""
+    """Return the pages that may have such parts."""
     return [docs.parent / "README.md", *sorted(docs.rglob("*.md"))]
 
 
 def write(docs: Path) -> list[Path]:
-    """Make the marked parts of all pages anew, and the pictures they show; the pages that changed."""
+    """Make the marked parts of all pages and the pictures they show; return the pages that changed."""
     for name in ("rivals", "rivals-spark"):
-        (docs / "images" / f"{name}.png").write_bytes(page.png(kept(docs / "results" / f"{name}.jsonl").rates))
+        (docs / "images" / f"{name}.png").write_bytes(page.png(read_matrix(docs / "results" / f"{name}.jsonl").rates))
     for picture, figures in _sheets(docs).items():
         (docs / "images" / picture).write_bytes(sheet(figures))
     changed = []
     for path in pages(docs):
         text = path.read_text()
-        new = remade(text, docs)
+        new = remake(text, docs)
         if new != text:
             path.write_text(new)
             changed.append(path)

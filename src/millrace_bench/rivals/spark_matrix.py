@@ -1,6 +1,6 @@
-"""The engines on Spark: ``enrich`` beside Spark's stream-static joins and pandas in ``foreachBatch``.
+"""Measure the engines on Spark: ``enrich``, Spark's stream-static joins, and pandas in ``foreachBatch``.
 
-An engine's cells for one master share a process and a Spark: what Java compiles is compiled once.
+An engine's cells for one master share a process and a session, so that Java compiles their code once.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millrace.core.errors import one_of
-from millrace_bench.benchmarks import spark_enrich as spark
-from millrace_bench.benchmarks.spark_enrich_worker import SparkSetting
-from millrace_bench.rivals.cell import Cell, Found, Journal
-from millrace_bench.rivals.rival import Place, arrow_file
+from millrace_bench.engines.batch_engine import MasterFiles, arrow_file
+from millrace_bench.engines.spark_inputs import prepare_master, prepare_stream
+from millrace_bench.engines.spark_process import measure_all
+from millrace_bench.engines.spark_worker import SparkSetting
+from millrace_bench.rivals.cell import Cell, CellJournal, CellResult
+from millrace_bench.rivals.result_files import show_and_write
 
 MEMORY = "256MB"
 ENGINES: dict[str, dict[str, str]] = {
@@ -56,7 +58,7 @@ _HUGE = 20_000_000
 
 
 def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], batches: Sequence[int]) -> list[Cell]:
-    """The matrix, an engine's cells for one master together."""
+    """Return the cells of the matrix, an engine's cells for one master together."""
     for engine in engines:
         one_of("engine", engine, ENGINES)
     return [
@@ -69,7 +71,7 @@ def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], 
 
 
 def expected(wanted: Iterable[Cell]) -> float:
-    """Seconds that these should take, once the inputs are there."""
+    """Return the seconds that these cells should take; inputs exist already."""
     groups: dict[tuple[str, int], list[Cell]] = {}
     for cell in wanted:
         groups.setdefault((cell.engine, cell.rows), []).append(cell)
@@ -85,26 +87,26 @@ def expected(wanted: Iterable[Cell]) -> float:
 
 
 def _counts(cell: Cell) -> tuple[int, int]:
-    """Micro-batches to warm up and to measure: few where one takes many seconds."""
+    """Return how many micro-batches to warm up with and to measure: few where one takes many seconds."""
     if cell.engine.startswith("spark") and cell.rows > _LARGE:
         return 1, 1 if cell.rows > _HUGE else 2
     return 2, 3
 
 
 def _checks(cell: Cell) -> bool:
-    """Whether rows are compared: where one more micro-batch would take long, only some are."""
+    """Return whether rows are compared; where a micro-batch takes long, only some cells are."""
     if not cell.engine.startswith("spark") or cell.rows <= _LARGE:
         return True
     return cell.engine != "spark-sort-merge" and (cell.rows <= _HUGE or cell.skew == 1)
 
 
 def _heap(cell: Cell) -> str:
-    """Java's heap: the largest masters can be cached whole."""
+    """Return the size of Java's heap: the largest masters can be cached as a whole."""
     return "12g" if cell.engine == "spark-cached" and cell.rows > _HUGE else "6g"
 
 
 def _partitions(cell: Cell) -> int:
-    """Of a shuffle: what is sorted fits in memory."""
+    """Return the number of shuffle partitions, so that each fits in memory to be sorted."""
     return 16 if cell.engine == "spark-sort-merge" and cell.rows > _HUGE else 2
 
 
@@ -115,16 +117,17 @@ def _settings(cell: Cell) -> dict[str, str]:
 
 
 def prepare(wanted: Sequence[Cell], directory: Path) -> None:
+    """Write the masters and streams of these cells."""
     for rows in dict.fromkeys(cell.rows for cell in wanted):
-        spark.prepare_master(directory, rows, shards=(1,))
+        prepare_master(directory, rows, shards=(1,))
         if any(cell.engine.startswith("pandas") for cell in wanted):
-            arrow_file(Place(directory, rows))
+            arrow_file(MasterFiles(directory, rows))
     for cell in wanted:
-        spark.prepare_stream(directory, cell.rows, cell.batch_rows, 4, cell.skew, 0.0)
+        prepare_stream(directory, cell.rows, cell.batch_rows, 4, cell.skew, 0.0)
 
 
-def run(wanted: Sequence[Cell], directory: Path, journal: Journal, console: Console, warm: float = _WARM) -> None:
-    """Measure what is missing, a process for each engine and master."""
+def run(wanted: Sequence[Cell], directory: Path, journal: CellJournal, console: Console, warm: float = _WARM) -> None:
+    """Measure the cells that are missing, with one process for each engine and master."""
     missing = journal.missing(wanted)
     groups: dict[tuple[int, str], list[Cell]] = {}
     for cell in missing:
@@ -140,15 +143,15 @@ def run(wanted: Sequence[Cell], directory: Path, journal: Journal, console: Cons
                     settings = [_setting(cell, directory, warm, first=i == 0) for i, cell in enumerate(left)]
                     for one in _measured(settings):
                         cell = left.popleft()
-                        journal.keep(cell, _found(one, cell))
+                        journal.record(cell, _found(one, cell))
                         progress.advance(task)
-                except RuntimeError as error:  # the others have another process
+                except RuntimeError as error:  # the remaining cells get another process
                     cell = left.popleft()
-                    journal.keep(cell, Found(failed=_short(error), settings=_settings(cell)))
+                    journal.record(cell, CellResult(failed=_short(error), settings=_settings(cell)))
                     progress.advance(task)
 
 
-_measured = spark.measure_several
+_measured = measure_all
 
 
 def _setting(cell: Cell, directory: Path, warm: float, first: bool) -> SparkSetting:
@@ -170,11 +173,11 @@ def _setting(cell: Cell, directory: Path, warm: float, first: bool) -> SparkSett
     )
 
 
-def _found(one: dict[str, object], cell: Cell) -> Found:
+def _found(one: dict[str, object], cell: Cell) -> CellResult:
     durations = np.array(one["durations"], np.float64)
     growth = one["memory_growth"]
     assert isinstance(growth, int)
-    return Found(
+    return CellResult(
         rate=cell.batch_rows / float(np.median(durations)),
         p50=float(np.quantile(durations, 0.5)),
         p99=float(np.quantile(durations, 0.99)),
@@ -190,25 +193,24 @@ def _short(error: RuntimeError) -> str:
     return "out of memory" if "OutOfMemory" in text or "MemoryError" in text else text.splitlines()[-1][:160]
 
 
-def main(asked: argparse.Namespace, console: Console) -> None:
-    from millrace_bench.rivals.command import finish
-
-    small = asked.small
+def main(options: argparse.Namespace, console: Console) -> None:
+    """Measure the missing cells of the matrix that the options describe, and show all of them."""
+    small = options.small
     wanted = cells(
-        asked.engines or USUAL,
-        asked.sizes or ((100_000,) if small else (1_000_000, 10_000_000, 50_000_000)),
-        asked.skews or ((1.0,) if small else (0.0, 0.5, 1.0)),
-        asked.batches or ((20_000,) if small else (10_000, 100_000, 1_000_000)),
+        options.engines or USUAL,
+        options.sizes or ((100_000,) if small else (1_000_000, 10_000_000, 50_000_000)),
+        options.skews or ((1.0,) if small else (0.0, 0.5, 1.0)),
+        options.batches or ((20_000,) if small else (10_000, 100_000, 1_000_000)),
     )
-    journal = Journal(asked.results)
+    journal = CellJournal(options.results)
     missing = journal.missing(wanted)
     minutes = math.ceil(expected(missing) / 60)
     console.print(f"{len(wanted)} cells, {len(missing)} to measure: about {minutes} min once the inputs are there")
-    if asked.estimate:
+    if options.estimate:
         return
-    asked.directory.mkdir(parents=True, exist_ok=True)
-    prepare(missing, asked.directory)
-    if asked.prepare:
+    options.directory.mkdir(parents=True, exist_ok=True)
+    prepare(missing, options.directory)
+    if options.prepare:
         return
-    run(wanted, asked.directory, journal, console, 1.0 if small else _WARM)
-    finish(wanted, journal, console, asked.results)
+    run(wanted, options.directory, journal, console, 1.0 if small else _WARM)
+    show_and_write(wanted, journal, console, options.results)

@@ -1,9 +1,10 @@
-"""Inputs of the benchmarks, made once and kept in a directory."""
+"""Inputs of the benchmarks, made once and reused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,19 @@ from millrace.master.store import MasterStore
 def master(
     directory: Path, rows: int, *, unique: bool = True, ordered: bool = False, index: bool = True
 ) -> MasterStore:
-    """A store of the papers' synthetic master, its keys shuffled or in order."""
+    """Return a store of the papers' synthetic master, its keys shuffled or sorted; build it if it is missing."""
     facts = (("-repeats", not unique), ("-sorted", ordered), ("-unindexed", not index))
     path = directory / f"master-{rows}{''.join(word for word, holds in facts if holds)}"
     directory.mkdir(parents=True, exist_ok=True)
     order: Order = "sorted" if ordered else "shuffled"
-    store = built(path, lambda: synthetic_master(rows, unique=unique, order=order), "key", index=index)
+    store = open_or_build(path, lambda: synthetic_master(rows, unique=unique, order=order), "key", index=index)
     if store.rows != rows:
         raise ConfigError(f"{path}: expected a store of {rows:,} rows; it has {store.rows:,}; remove it")
     return store
 
 
-def built(path: Path, source: Callable[[], Any], key: str, **options: Any) -> MasterStore:
-    """The store at a path, made if it is not there; somebody else who makes it meanwhile is as welcome."""
+def open_or_build(path: Path, source: Callable[[], Any], key: str, **options: Any) -> MasterStore:
+    """Return the store at a path, built if it is missing; another process may build it meanwhile."""
     if not path.exists():
         with suppress(StoreExistsError):
             MasterStore.build(source(), path, key, **options)
@@ -39,7 +40,7 @@ def built(path: Path, source: Callable[[], Any], key: str, **options: Any) -> Ma
 
 
 def stream(directory: Path, domain: int, skew: float, tuples: int, batch_rows: int) -> Path:
-    """An Arrow file with a Zipf stream; reading it through a memory map takes no anonymous memory."""
+    """Return an Arrow file with a Zipf stream, written if it is missing; mapping it takes no anonymous memory."""
     path = directory / f"stream-{domain}-{skew:g}-{tuples}-{batch_rows}.arrow"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
@@ -50,4 +51,22 @@ def stream(directory: Path, domain: int, skew: float, tuples: int, batch_rows: i
 
 
 def open_stream(path: Path) -> pa.ipc.RecordBatchFileReader:
+    """Map the file of a stream."""
     return pa.ipc.open_file(pa.memory_map(str(path)))
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Give a folder to fill, and rename it when it is complete; an exception, Ctrl-C included, removes it.
+
+    A folder that already has the name is replaced.
+    """
+    unfinished = folder.with_name(f"{folder.name}.making")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        shutil.rmtree(folder, ignore_errors=True)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

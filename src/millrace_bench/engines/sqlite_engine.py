@@ -1,4 +1,4 @@
-"""SQLite: look-ups by key behind an LRU cache, as one would with any key-value store."""
+"""SQLite: look-ups by key behind an LRU cache, as with any key-value store."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.sizes import format_size
-from millrace_bench.rivals.rival import Place, Rival, arrow_file, made, mapped
+from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles, arrow_file, made_once, map_rows
 
 _CHUNK = 500_000
 _LOOK_UP = "SELECT master.key, row FROM json_each(?) CROSS JOIN master ON master.key = json_each.value"
-_NODE_BYTES = 160  # of an OrderedDict, for an entry: its node, its share of two tables, an int
+_NODE_BYTES = 160  # per entry of an OrderedDict: a node, a share of two tables, an int
 _MOST_MAPPED = 1 << 40
 
 
-class SQLite(Rival):
-    """All master rows of a key are one value, so a look-up gives one, and numpy takes the columns out of the bytes.
+class SQLite(BatchEngine):
+    """Join with SQLite: all rows of a key are one value, whose columns numpy takes out of the bytes.
 
     Notes
     -----
-    Per distinct key of a batch the cache is asked and told once, by functions that loop in C. Keys that it does not
-    have go to SQLite in one statement, sorted. In one try on 4 M rows, on a busy machine, ``json_each`` (which fetched
+    The cache is read and written once per distinct key of a batch, by functions that loop in C. Keys that it does not
+    have go to SQLite in one statement, sorted. In one test on 4 M rows, on a busy machine, ``json_each`` (which read
     one column, the others two) took 2.9, 3.6 and 2.3 µs a key with 2,000, 50,000 and 400,000 keys, ``IN`` with
-    parameters 5.0, 3.0 and 3.0, and one statement for each key 5 to 8. Text has to be of one length.
+    parameters 5.0, 3.0 and 3.0, and one statement for each key 5 to 8. Strings must have one length.
     """
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, files: MasterFiles) -> None:
+        super().__init__(files)
         self._cache: OrderedDict[int, bytes] = OrderedDict()
         self._full = False
 
     # the file
 
     def prepare(self) -> Sequence[Path]:
-        arrow_file(self.place)
-        return [made(self.place.file("sqlite.db"), self._make)]
+        arrow_file(self.files)
+        return [made_once(self.files.file("sqlite.db"), self._make)]
 
     def _make(self, path: Path) -> None:
-        table = mapped(self.place)
+        table = map_rows(self.files)
         row = _row_type(table)
         order = np.argsort(table["key"].to_numpy(), kind="stable")
         connection = sqlite3.connect(path, isolation_level=None)
@@ -57,10 +57,10 @@ class SQLite(Rival):
         while at < len(order):
             end = min(at + _CHUNK, len(order))
             keys = table["key"].take(pa.array(order[at : end + 1])).to_numpy()
-            if end < len(order):  # all rows of a key go together
+            if end < len(order):  # all rows of a key become one value
                 end -= int(np.count_nonzero(keys[:-1] == keys[-1]))
             part = table.take(pa.array(order[at:end])).combine_chunks()
-            connection.executemany("INSERT INTO master VALUES (?, ?)", _values(part, row))
+            connection.executemany("INSERT INTO master VALUES (?, ?)", _packed_rows(part, row))
             at = end
         connection.execute("COMMIT")
         connection.close()
@@ -68,19 +68,19 @@ class SQLite(Rival):
     # the join
 
     def open(self) -> None:
-        path = self.place.file("sqlite.db")
+        path = self.files.file("sqlite.db")
         uri = f"file:{path.absolute()}?mode=ro&immutable=1"
         self._connection = sqlite3.connect(uri, uri=True, isolation_level=None)
         self._connection.execute(f"PRAGMA mmap_size = {_MOST_MAPPED}").fetchall()
         (most,) = self._connection.execute("PRAGMA mmap_size").fetchone()
-        sample = mapped(self.place).slice(0, 1)
+        sample = map_rows(self.files).slice(0, 1)
         self._row = _row_type(sample)
         self._types = {name: sample.schema.field(name).type for name in self._row.names or ()}
-        self._entries = max(1, self.place.budget // (sys.getsizeof(bytes(self._row.itemsize)) + _NODE_BYTES))
+        self._entries = max(1, self.files.budget // (sys.getsizeof(bytes(self._row.itemsize)) + _NODE_BYTES))
         self.settings = {
             "master": "table by integer primary key, rows as blobs",
             "mapped": format_size(min(most, path.stat().st_size)),
-            "cache": f"LRU, {self._entries:,} entries ({format_size(self.place.budget)})",
+            "cache": f"LRU, {self._entries:,} entries ({format_size(self.files.budget)})",
             "misses": "one statement a batch, sorted, json_each",
             "threads": "1",
             "version": sqlite3.sqlite_version,
@@ -89,7 +89,7 @@ class SQLite(Rival):
     def join(self, batch: pa.RecordBatch) -> Iterable[Any]:
         coded = batch.column("key").dictionary_encode()
         keys: list[int] = coded.dictionary.to_pylist()
-        blobs = self._found(keys)
+        blobs = self._values_of(keys)
         which = coded.indices.to_numpy()
         rows = np.frombuffer(b"".join(blobs), self._row)
         counts = np.fromiter(map(len, blobs), np.int64, len(blobs)) // self._row.itemsize
@@ -101,11 +101,11 @@ class SQLite(Rival):
             within = np.arange(len(left)) - np.repeat(np.cumsum(taken) - taken, taken)
             places = np.repeat((np.cumsum(counts) - counts)[which], taken) + within
             batch = batch.take(pa.array(left))
-        columns = [_column(rows[name], places, kind) for name, kind in self._types.items()]
+        columns = [_arrow_column(rows[name], places, kind) for name, kind in self._types.items()]
         yield pa.RecordBatch.from_arrays([*batch.columns, *columns], [*batch.schema.names, *self._types])
 
-    def _found(self, keys: list[int]) -> list[bytes]:
-        """The values of distinct keys, nothing for those that the master does not have."""
+    def _values_of(self, keys: list[int]) -> list[bytes]:
+        """Return the values of distinct keys, empty for those that the master does not have."""
         cache = self._cache
         found: list[bytes | None] = list(map(cache.get, keys))
         missing = [key for key, value in zip(keys, found, strict=True) if value is None]
@@ -113,12 +113,12 @@ class SQLite(Rival):
             deque(map(cache.move_to_end, keys), maxlen=0)
             return found  # type: ignore[return-value]
         missing.sort()
-        asked = dict.fromkeys(missing, b"")
-        asked.update(self._connection.execute(_LOOK_UP, (f"[{','.join(map(str, missing))}]",)))
+        fetched = dict.fromkeys(missing, b"")
+        fetched.update(self._connection.execute(_LOOK_UP, (f"[{','.join(map(str, missing))}]",)))
         hits = [key for key, value in zip(keys, found, strict=True) if value is not None]
         deque(map(cache.move_to_end, hits), maxlen=0)
-        values = [asked[key] if value is None else value for key, value in zip(keys, found, strict=True)]
-        cache.update(asked if len(asked) <= self._entries else list(asked.items())[: self._entries])
+        values = [fetched[key] if value is None else value for key, value in zip(keys, found, strict=True)]
+        cache.update(fetched if len(fetched) <= self._entries else list(fetched.items())[: self._entries])
         surplus = len(cache) - self._entries
         if surplus > 0:
             self._full = True
@@ -131,7 +131,7 @@ class SQLite(Rival):
 
 
 def _row_type(table: pa.Table) -> np.dtype[np.void]:
-    """A row of the master without its key, as numpy lays it out."""
+    """Return the numpy type of a master row without its key."""
     fields = []
     for field in table.schema:
         if pa.types.is_string(field.type):
@@ -141,8 +141,8 @@ def _row_type(table: pa.Table) -> np.dtype[np.void]:
     return np.dtype(fields)
 
 
-def _values(part: pa.Table, row: np.dtype[np.void]) -> Iterator[tuple[int, bytes]]:
-    """Each key with the bytes of its rows, one after the other."""
+def _packed_rows(part: pa.Table, row: np.dtype[np.void]) -> Iterator[tuple[int, bytes]]:
+    """Yield each key with the bytes of its rows, one after the other."""
     rows = np.empty(len(part), row)
     for name in row.names or ():
         column = part[name].combine_chunks()
@@ -162,7 +162,7 @@ def _values(part: pa.Table, row: np.dtype[np.void]) -> Iterator[tuple[int, bytes
         yield key, raw[start:end]
 
 
-def _column(values: npt.NDArray[Any], places: npt.NDArray[np.integer[Any]], kind: pa.DataType) -> pa.Array:
+def _arrow_column(values: npt.NDArray[Any], places: npt.NDArray[np.integer[Any]], kind: pa.DataType) -> pa.Array:
     taken = values[places]
     if not pa.types.is_string(kind):
         return pa.array(taken)

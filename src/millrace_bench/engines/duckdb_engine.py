@@ -8,27 +8,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace_bench.rivals.rival import Place, Rival, made
+from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles, made_once
 
 _QUERY = "SELECT batch.*, master.* EXCLUDE (key) FROM batch JOIN master USING (key)"
 
 
-class DuckDB(Rival):
-    """Results as Arrow tables, in any order; with a limit, it may hold so many bytes of the table and of results."""
+class DuckDB(BatchEngine):
+    """Join with DuckDB: Arrow tables in any order; ``limit`` is the memory for its table and results."""
 
-    def __init__(self, place: Place, limit: str | None = None) -> None:
-        super().__init__(place)
+    def __init__(self, files: MasterFiles, limit: str | None = None) -> None:
+        super().__init__(files)
         self._limit = limit
 
     def prepare(self) -> Sequence[Path]:
-        return [made(self.place.file("duck.db"), self._make)]
+        return [made_once(self.files.file("duck.db"), self._make)]
 
     def _make(self, path: Path) -> None:
         import duckdb
 
-        with duckdb.connect(str(path)) as making:
-            making.register("rows", self.place.store().to_table())
-            making.sql("CREATE TABLE master AS SELECT * FROM rows")
+        with duckdb.connect(str(path)) as database:
+            database.register("rows", self.files.store().to_table())
+            database.sql("CREATE TABLE master AS SELECT * FROM rows")
 
     def load(self) -> None:
         import duckdb
@@ -38,7 +38,7 @@ class DuckDB(Rival):
     def open(self) -> None:
         import duckdb
 
-        self._connection = duckdb.connect(str(self.place.file("duck.db")), read_only=True)
+        self._connection = duckdb.connect(str(self.files.file("duck.db")), read_only=True)
         options = {"threads": "2", "preserve_insertion_order": "false"}
         if self._limit:
             options["memory_limit"] = f"'{self._limit}'"

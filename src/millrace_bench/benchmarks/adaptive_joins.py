@@ -1,7 +1,7 @@
-"""Adaptive joins: CPU time for two inputs that take turns, with everything in memory and with little of it.
+"""Adaptive joins: CPU time for two inputs that alternate, with all rows in memory and with little memory.
 
-Engines run in turn for several rounds. What else a machine does makes a run slower, never quicker: the quickest run is
-given beside the median one, and a ratio of two engines is of their quickest.
+Engines run in turn for several rounds. Other work on the machine makes a run slower, never faster, so the fastest run
+is given beside the median one, and a ratio of two engines is of their fastest runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run(
     rounds: int = 5,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """In memory and with a tenth of it, and with a tenth of so much that DuckDB can run with that too."""
+    """Measure with three times and a tenth of the inputs' bytes as memory, and larger inputs with a tenth of theirs."""
     console = console or Console()
     directory.mkdir(parents=True, exist_ok=True)
     together: Any = {"duckdb": duckdb, "rounds": rounds, "console": console}
@@ -54,7 +54,7 @@ def _compared(
     rounds: int,
     console: Console,
 ) -> list[dict[str, Any]]:
-    """Measure CPU seconds; ``shares`` are memory over the bytes of both inputs. Print the table, return the figures."""
+    """Measure CPU seconds; ``shares`` are memory over the bytes of both inputs. Print a table, return the figures."""
     left, right = (list(_input(name, rows, batch_rows, seed)) for name, seed in (("l", 1), ("r", 2)))
     size = 2 * rows * (_PAYLOAD + 8)
     _measured("diner", left[:2], right[:2], size // 100)  # compiles the kernels
@@ -82,7 +82,7 @@ def _compared(
         if duckdb:
             runs["duckdb"] = partial(_duckdb, directory, left, right, memory)
             needed = runs["duckdb"]()["memory"]
-            if needed > memory:  # with what the rival could not do without
+            if needed > memory:  # with the memory that DuckDB needed
                 runs |= {
                     f"{name}, as DuckDB": partial(_measured, name, left, right, needed)
                     for name in algorithms
@@ -109,7 +109,7 @@ def _compared(
 
 
 def _in_turn(runs: dict[str, Callable[[], dict[str, Any]]], rounds: int) -> dict[str, dict[str, Any]]:
-    """The quickest run of each, with the median of all its runs."""
+    """Return the fastest run of each engine, with the median of all its runs."""
     taken: dict[str, list[dict[str, Any]]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run_once in runs.items():
@@ -121,7 +121,7 @@ def _in_turn(runs: dict[str, Callable[[], dict[str, Any]]], rounds: int) -> dict
 
 
 def _input(name: str, rows: int, batch_rows: int, seed: int) -> Iterable[pa.RecordBatch]:
-    """Keys from as many values as there are rows, and a payload of fixed width."""
+    """Yield rows with keys from as many values as there are rows, and a payload of fixed width."""
     random = np.random.default_rng(seed)
     for start in range(0, rows, batch_rows):
         count = min(batch_rows, rows - start)
@@ -155,7 +155,7 @@ def _measured(name: str, left: list[pa.RecordBatch], right: list[pa.RecordBatch]
 
 
 def _duckdb(directory: Path, left: list[pa.RecordBatch], right: list[pa.RecordBatch], memory: int) -> dict[str, Any]:
-    """The same join by DuckDB, one thread, all of both inputs there from the beginning; with more memory if it must."""
+    """Join with DuckDB, one thread, both inputs complete from the start; with more memory if it fails."""
     import duckdb
 
     tables = {"a": pa.Table.from_batches(left), "b": pa.Table.from_batches(right)}

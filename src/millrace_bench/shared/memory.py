@@ -1,4 +1,4 @@
-"""Anonymous memory of a process, or of those below it, as the kernel counts it."""
+"""Measure the anonymous memory of a process, or of its descendants, as the kernel counts it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 def anonymous_bytes(pid: int | str = "self") -> int:
-    """``RssAnon`` of a process, by default this one: what it has taken from the machine, without mapped files."""
+    """Return ``RssAnon`` of a process, by default this one: its memory without mapped files."""
     with open(f"/proc/{pid}/status") as status:
         for line in status:
             if line.startswith("RssAnon:"):
@@ -19,7 +19,7 @@ def anonymous_bytes(pid: int | str = "self") -> int:
 
 
 def tree_anonymous_bytes() -> int:
-    """The same for this process and all below it."""
+    """Return ``RssAnon`` of this process and all its descendants."""
     total = anonymous_bytes()
     for pid in _below(os.getpid()):
         try:
@@ -30,15 +30,15 @@ def tree_anonymous_bytes() -> int:
 
 
 def anonymous_below(pid: int, command: str) -> int:
-    """Anonymous memory of all processes below this one whose command line has these words; what they share counts once.
+    """Return the anonymous memory of descendants whose command line contains ``command``; shared pages count once.
 
-    Others are not counted: Java forks, with all its memory, to run a ``chmod``.
+    Other processes are left out: Java forks, with all its memory, to run a ``chmod``.
     """
     return sum(_share_of_anonymous(child) for child in _below(pid) if command in _command(child))
 
 
 def _below(pid: int) -> Iterator[int]:
-    """The processes that a process has started, and those have."""
+    """Yield the descendants of a process."""
     waiting = [pid]
     while waiting:
         parent = waiting.pop()
@@ -62,7 +62,7 @@ def _command(pid: int) -> str:
 
 
 def _share_of_anonymous(pid: int) -> int:
-    """``Pss_Anon``: pages that several processes have are divided among them; 0 if the process is gone."""
+    """Return ``Pss_Anon``, which divides shared pages among their processes; 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as rollup:
             return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss_Anon:")), 0)
@@ -71,7 +71,7 @@ def _share_of_anonymous(pid: int) -> int:
 
 
 class PeakMemory:
-    """Samples anonymous memory in the background; ``growth`` is the peak over the value at the start."""
+    """Sample anonymous memory in the background; ``growth`` is the peak above the value at the start."""
 
     def __init__(self, every: float = 0.005, of: Callable[[], int] = anonymous_bytes) -> None:
         self._every, self._of = every, of
@@ -97,4 +97,5 @@ class PeakMemory:
 
     @property
     def growth(self) -> int:
+        """Bytes by which the peak is above the value at the start."""
         return self.peak - self.start

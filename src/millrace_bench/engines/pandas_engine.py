@@ -1,4 +1,4 @@
-"""pandas: the master as a frame, looked up through an index that is built once, or merged as most people write it."""
+"""pandas: the master as a frame, looked up through an index that is built once, or merged, as is most common."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace_bench.rivals.rival import Place, Rival, arrow_file, mapped
+from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles, arrow_file, map_rows
 
 
-class Pandas(Rival):
-    """``merge`` hashes the whole master for every batch; an index hashes it once, and needs unique keys.
+class Pandas(BatchEngine):
+    """Join with pandas: ``merge`` hashes the whole master for every batch, an index once, for unique keys only.
 
     Notes
     -----
-    Numbers are arrays over the mapped file and text is Arrow's, so nothing is copied when the master is opened.
-    Results stay frames.
+    Numbers are arrays over the mapped file and text is Arrow's, so opening the master copies nothing. Results are
+    frames.
     """
 
-    def __init__(self, place: Place, merge: bool = False) -> None:
-        super().__init__(place)
-        self._merge = merge or not place.unique
+    def __init__(self, files: MasterFiles, merge: bool = False) -> None:
+        super().__init__(files)
+        self._merge = merge or not files.unique
 
     def prepare(self) -> Sequence[Path]:
-        return [arrow_file(self.place)]
+        return [arrow_file(self.files)]
 
     def load(self) -> None:
         import pandas as pd
@@ -35,7 +35,7 @@ class Pandas(Rival):
     def open(self) -> None:
         import pandas as pd
 
-        table = mapped(self.place)
+        table = map_rows(self.files)
         text = {pa.string(): pd.ArrowDtype(pa.string())}
         rows = table if self._merge else table.drop_columns("key")
         self._master = rows.to_pandas(split_blocks=True, types_mapper=text.get)
@@ -51,7 +51,7 @@ class Pandas(Rival):
         return [self.frame(batch.to_pandas())]
 
     def frame(self, batch: Any) -> Any:
-        """The same from frame to frame."""
+        """Return the joined rows of a frame."""
         import pandas as pd
 
         if self._merge:

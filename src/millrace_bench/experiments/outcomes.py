@@ -1,8 +1,8 @@
-"""From a point of an experiment to its outcome: joins on the device model, the cost model, the papers' equations.
+"""Measure the outcome of a point: joins on the device model, the cost model, the papers' equations.
 
-Joins have one thread, whatever the machine has, and transfer whole rows; tuples stay for a whole turn where the master
-passes by in turns, as in the papers. So an outcome depends on the point and the seed alone. Without a disk, the join is
-as users have it, and its time that of the machine.
+Joins have one thread, whatever the machine has, and transfer whole rows; in joins that read the master in turns, tuples
+stay for a whole turn, as in the papers. So an outcome depends on the point and the seed alone. Without a disk model,
+the join has its default settings, and its time is the machine's.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from millrace_bench.experiments.online_points import online
 from millrace_bench.experiments.sets import DataSet, open_set
 from millrace_bench.experiments.steady import LOOKED_UP, WorkClock, paced, saturated
 
-_BATCHES = 16  # of as many tuples as the room holds
+_BATCHES = 16  # batches for as many tuples as the room holds
 _LEAST_BATCH, _LARGEST_BATCH, _LOOKED_UP_BATCH = 20, 20_000, 1_000
-_MOST_RUNS, _NEAR = 6, 0.02  # until a join has the rate that is wanted
+_MOST_RUNS, _NEAR = 6, 0.02  # runs to find a rate, and how near it has to be
 _FIRST_SHARE = 0.02
-_LEAST_SECONDS = 1.0  # of joining that are measured where the clock is the machine's
+_LEAST_SECONDS = 1.0  # of joining to measure in wall time
 
 Outcome = dict[str, float]
 
@@ -41,8 +41,8 @@ def outcome(directory: Path, point: Run, seed: int) -> Outcome:
     return MEASURES[one_of("by", point.by, MEASURES)](directory, point, seed)
 
 
-def made(directory: Path, point: Run) -> None:
-    """Make the data of a point, if it is not there."""
+def make_data(directory: Path, point: Run) -> None:
+    """Write the data of a point, if it is missing."""
     if isinstance(point, Point) and point.by != "equations":
         _open(directory, point)
 
@@ -58,7 +58,7 @@ def _run(directory: Path, point: Point, seed: int) -> Outcome:
 
 
 def disk_of(point: Point) -> DiskModel:
-    """The disk, with seeks as long as the point wants them."""
+    """Return the disk model, with the seek time of the point."""
     disk = DISKS[point.disk]
     if disk is None:
         raise ConfigError(f"disk: experiments need a model of a disk; got {point.disk!r}")
@@ -67,7 +67,7 @@ def disk_of(point: Point) -> DiskModel:
 
 def _join(found: DataSet, point: Point, memory: int) -> SemiStreamJoin:
     as_papers: dict[str, Any] = {}
-    if not _on_machine(point):
+    if not _without_disk(point):
         as_papers = {"device": Device(disk_of(point), reads="rows"), "leave_early": False, "threads": 1}
     join = SemiStreamJoin(
         found.store,
@@ -83,7 +83,7 @@ def _join(found: DataSet, point: Point, memory: int) -> SemiStreamJoin:
     return join
 
 
-def _on_machine(point: Point) -> bool:
+def _without_disk(point: Point) -> bool:
     return point.disk == "none"
 
 
@@ -94,7 +94,7 @@ def _measured(found: DataSet, point: Point, seed: int, memory: int) -> Outcome:
     if point.by == "paced":
         assert point.rate is not None
         result = paced(join, stream, point.rate, point.settle, point.rooms)
-    elif _on_machine(point):
+    elif _without_disk(point):
         clock = WorkClock()
         measured = (point.settle, point.rooms, min(LOOKED_UP, point.rows))
         result = saturated(join, clock.outside(stream), *measured, clock=clock, least_seconds=_LEAST_SECONDS)
@@ -104,7 +104,7 @@ def _measured(found: DataSet, point: Point, seed: int, memory: int) -> Outcome:
 
 
 def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
-    """Bytes with which a join has the rate, found by running it: rates grow about as memory does."""
+    """Return the memory with which a join has the rate, found by running it with several budgets."""
     assert point.rate is not None
     found = _open(directory, point)
     wanted = math.log(point.rate)
@@ -127,25 +127,25 @@ def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
 
 
 def _predicted(directory: Path, point: Point, _: int) -> Outcome:
-    """What the cost model says of the join that would be run."""
+    """Return the cost model's prediction of the join that a run would use."""
     found = _open(directory, point)
     if found.frequencies is None:
         raise ConfigError(f"model: it is not known how often keys of {point.data!r} come")
     join = _join(found, point, parse_size(point.memory, of=found.store.nbytes))
     options = {name: value for name, value in point.options if name in ("cache_share", "l")}
-    workload = workload_of(join.arguments, join.loop.parts.binding, found.frequencies)
-    said = predict(workload, point.algorithm, join.budget.total, b=join.b, **options)
+    situation = workload_of(join.arguments, join.loop.parts.binding, found.frequencies)
+    prediction = predict(situation, point.algorithm, join.budget.total, b=join.b, **options)
     return {
-        "rate": said.rate,
-        "c_loop": said.c_loop,
-        "hits": said.hit_share,
-        "disk rate": said.rate * (1 - said.hit_share),
-        "memory": float(said.memory),
+        "rate": prediction.rate,
+        "c_loop": prediction.c_loop,
+        "hits": prediction.hit_share,
+        "disk rate": prediction.rate * (1 - prediction.hit_share),
+        "memory": float(prediction.memory),
     }
 
 
 def _equations(_: Path, point: Point, __: int) -> Outcome:
-    """MESHJOIN's own model with the paper's sizes: memory for a rate if one is given, else the rate in a memory."""
+    """Return the outcome by MESHJOIN's own model and sizes: memory for a rate if given, else the rate."""
     assert point.b is not None
     sizes = Sizes(R_t=point.rows, v_R=120.0, v_S=20.0)
     model = disk_of(point)
@@ -167,7 +167,6 @@ MEASURES: dict[str, Callable[[Path, Any, int], Outcome]] = {
     "online": online,
     "known frequencies": known_frequencies,
 }
-"""How a point comes about: a join that always has tuples; one with an arrival rate; joins until one has the rate; the
-engine's cost model; the paper's equations; an adaptive join while its inputs come, and a policy that would know all
-about them beforehand. Joins of another kind are another
-line here."""
+"""Ways to measure a point: a join that always has tuples; one with an arrival rate; joins with several budgets until
+one has the rate; the engine's cost model; the paper's equations; an adaptive join while its inputs arrive, and a policy
+that knows their frequencies. Joins of another kind add a line here."""

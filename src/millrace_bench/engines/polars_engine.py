@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millrace_bench.rivals.rival import Place, Rival, arrow_file, mapped
+from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles, arrow_file, map_rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 _TRIES = 2
 
 
-class Polars(Rival):
-    """Both of its engines are tried while it warms up, and the quicker one stays.
+class Polars(BatchEngine):
+    """Join with Polars: try both of its engines during the warm-up, and use the faster one.
 
     Notes
     -----
-    In one try on 4 M rows, on a busy machine, the master as the left input took two thirds of the time with batches of
-    10,000 and 100,000 rows and as long with 1 M. A lazy scan of the file was slower than the quicker of the two engines
-    with all three. A filter by keys before the join was a little quicker with 100,000 and slower with the others.
+    In one test on 4 M rows, on a busy machine, the master as the left input took two thirds of the time with batches of
+    10,000 and 100,000 rows and as long with 1 M. A lazy scan of the file was slower than the faster of the two engines
+    with all three. A filter by keys before the join was a little faster with 100,000 and slower with the others.
     """
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, files: MasterFiles) -> None:
+        super().__init__(files)
         self._ways: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
             "in-memory": lambda batch: self._master.join(batch, on="key"),
             "streaming": lambda batch: self._master.lazy().join(batch.lazy(), on="key").collect(engine="streaming"),
@@ -37,7 +37,7 @@ class Polars(Rival):
         self._best: str | None = None
 
     def prepare(self) -> Sequence[Path]:
-        return [arrow_file(self.place)]
+        return [arrow_file(self.files)]
 
     def load(self) -> None:
         import polars as pl
@@ -48,7 +48,7 @@ class Polars(Rival):
     def open(self) -> None:
         import polars as pl
 
-        frame = pl.from_arrow(mapped(self.place))
+        frame = pl.from_arrow(map_rows(self.files))
         assert isinstance(frame, pl.DataFrame)
         self._master = frame
         self._columns = [name for name in frame.columns if name != "key"]

@@ -30,16 +30,16 @@ from millrace.spark.quiet_session import check_java
 from millrace_bench.demo import demo_command as demo
 from millrace_bench.demo.fingerprint import fingerprint
 from millrace_bench.demo.warehouse import (
-    Comparison,
     Moment,
     Result,
-    Setting,
+    SparkComparison,
     Warehouse,
-    WrongResultError,
+    WarehouseRowsError,
+    WarehouseSetting,
 )
 from millrace_bench.demo.warehouse_report import facts, story, verdict
 
-TINY = Setting(scale=0.01, orders=12_000, memory="60kB", batches=4)
+TINY = WarehouseSetting(scale=0.01, orders=12_000, memory="60kB", batches=4)
 MOMENT = Moment(
     batch=3,
     seconds=2.0,
@@ -96,7 +96,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 def told(tmp_path: Path) -> Warehouse:
     """A warehouse of which everything is known."""
     made = Warehouse(tmp_path, TINY)
-    compared = Comparison(3000, [1.0, 1.1, 3.0], [2.0, 2.2, 2.1], "SortMergeJoin")
+    compared = SparkComparison(3000, [1.0, 1.1, 3.0], [2.0, 2.2, 2.1], "SortMergeJoin")
     made.result = Result(1500, 12_000, 600_000, 60_000, True, 12_000, "a-b", compared)
     (tmp_path / "progress.jsonl").write_text(json.dumps(vars(MOMENT)) + "\n" + '{"batch": 4, "sec')
     return made
@@ -259,11 +259,11 @@ def test_the_check_finds_a_row_that_is_missing_or_strange(spark: SparkSession, t
     tiny.check(spark)
     assert tiny.result.checked_rows == 12_000
     right.where("o_orderkey != 7").write.mode("overwrite").parquet(target)
-    with pytest.raises(WrongResultError, match=r"a row is missing: \{'o_orderkey': 7,"):
+    with pytest.raises(WarehouseRowsError, match=r"a row is missing: \{'o_orderkey': 7,"):
         tiny.check(spark)
     changed = right.selectExpr("*", "if(o_orderkey = 7, 'nobody', c_name) as name").drop("c_name")
     changed.withColumnRenamed("name", "c_name").write.mode("overwrite").parquet(target)
-    with pytest.raises(WrongResultError, match=r"a row is there that should not be: \{.*'nobody'"):
+    with pytest.raises(WarehouseRowsError, match=r"a row is there that should not be: \{.*'nobody'"):
         tiny.check(spark)
 
 
@@ -288,7 +288,7 @@ def test_moments_are_read_again(told: Warehouse) -> None:
 
 
 def test_the_verdict_says_who_was_faster() -> None:
-    compared = Comparison(3000, [1.0, 1.0], [2.5, 2.5], "SortMergeJoin")
+    compared = SparkComparison(3000, [1.0, 1.0], [2.5, 2.5], "SortMergeJoin")
     assert "Millrace is 2.5 times as fast here" in verdict(compared)
     assert "Spark's own join is 2.5 times as fast" in verdict(replace(compared, millrace=[2.5], spark=[1.0]))
     assert "they are level" in verdict(replace(compared, millrace=[2.51]))
@@ -303,7 +303,7 @@ def test_facts(told: Warehouse) -> None:
 
 
 def test_the_view_shows_the_join(told: Warehouse) -> None:
-    view = demo.View(told)
+    view = demo.WarehouseView(told)
     console = Console(width=80, force_terminal=True, color_system=None)
     with console.capture() as first:
         console.print(view.panel())

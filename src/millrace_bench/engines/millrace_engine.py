@@ -1,4 +1,4 @@
-"""Millrace itself: ``ssbj``, which needs no index, and what ``auto`` chooses where there is one."""
+"""Millrace: ``ssbj``, which needs no index, and what ``auto`` chooses where there is one."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import pyarrow as pa
 from millrace.core.sizes import format_size
 from millrace.datasets import zipf_stream
 from millrace.semistream.join import SemiStreamJoin
-from millrace_bench.rivals.rival import Place, Rival
+from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles
 
 
-class Millrace(Rival):
-    """A :class:`SemiStreamJoin` that takes batches as they come."""
+class Millrace(BatchEngine):
+    """Join with :class:`SemiStreamJoin`."""
 
-    def __init__(self, place: Place, algorithm: str) -> None:
-        super().__init__(place)
-        self._asked = algorithm
+    def __init__(self, files: MasterFiles, algorithm: str) -> None:
+        super().__init__(files)
+        self._algorithm = algorithm
         self._steps = 0
 
     def prepare(self) -> Sequence[Path]:
-        return [path for path in self.place.store().path.rglob("*") if path.is_file()]
+        return [path for path in self.files.store().path.rglob("*") if path.is_file()]
 
     def _join(self, memory: str | int) -> SemiStreamJoin:
-        return SemiStreamJoin(self.place.store(), on="key", algorithm=self._asked, memory=memory)
+        return SemiStreamJoin(self.files.store(), on="key", algorithm=self._algorithm, memory=memory)
 
     def load(self) -> None:
-        warm = self._join(max(400_000, self.place.store().nbytes // 2000))
-        for batch in zipf_stream(self.place.rows, 1.0, batch_rows=20_000, batches=3, seed=3):
+        warm = self._join(max(400_000, self.files.store().nbytes // 2000))
+        for batch in zipf_stream(self.files.rows, 1.0, batch_rows=20_000, batches=3, seed=3):
             for _ in warm.push(batch):
                 continue
         for _ in warm.finish():
             continue
 
     def open(self) -> None:
-        self._running = self._join(max(400_000, self.place.budget))
+        self._running = self._join(max(400_000, self.files.budget))
 
     def join(self, batch: pa.RecordBatch) -> Iterable[Any]:
         return self._running.push(batch)
@@ -51,7 +51,7 @@ class Millrace(Rival):
         join = self._running
         index = "found through the index" if join.algorithm.at_once else "no index used"
         self.settings = {
-            "algorithm": join.algorithm.name + (" (auto)" if self._asked == "auto" else ""),
+            "algorithm": join.algorithm.name + (" (auto)" if self._algorithm == "auto" else ""),
             "memory": format_size(join.budget.total),
             "master": f"store, {index}",
         }
@@ -59,7 +59,7 @@ class Millrace(Rival):
         return True
 
     def latency(self, durations: Sequence[float], share: float) -> float:
-        """A call's time; where tuples wait, also the steps that they waited, each as long as steps are on average."""
+        """Return this quantile of a call's time; where tuples wait, plus their steps times the mean time of a step."""
         metrics = self._running.metrics
         steps = metrics.steps - self._steps
         waited = 0.0

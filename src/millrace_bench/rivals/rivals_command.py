@@ -1,4 +1,4 @@
-"""``millrace bench rivals``: Millrace and its peers in one run that can be stopped and gone on with."""
+"""Measure Millrace and its peers in one run that can be interrupted and continued: ``millrace bench rivals``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from millrace.core.errors import ConfigError, MillraceError
+from millrace.core.errors import ConfigError
 from millrace.core.sizes import parse_size
-from millrace_bench.rivals import matrix, page, ratios
-from millrace_bench.rivals.cell import Cell, Journal
-from millrace_bench.rivals.engines import ENGINES, MILLRACE, USUAL
-from millrace_bench.rivals.rival_worker import Limits
+from millrace_bench.engines.engine_list import ENGINES, USUAL
+from millrace_bench.rivals import matrix, spark_matrix
+from millrace_bench.rivals.cell import CellJournal
+from millrace_bench.rivals.cell_worker import Limits
+from millrace_bench.rivals.result_files import show_and_write
 
 _Number = TypeVar("_Number", int, float)
 
@@ -25,82 +26,68 @@ _BATCHES = (10_000, 100_000, 1_000_000)
 _MEMORIES = ("0.2%", "1%", "5%", "20%")
 _DESCRIPTION = """\
 Millrace beside DuckDB, Polars, SQLite and pandas, or with --spark beside Spark's own joins and pandas in foreachBatch:
-rates, latency and memory in every setting, and where a peer is ahead. What is measured is kept: stop it with Ctrl-C
-and the same command goes on."""
+rates, latency and memory in every setting, and where a peer is ahead. Finished cells stay: stop it with Ctrl-C
+and the same command continues."""
 _MOST_SKEW = 10.0
 _SMALL: dict[str, Any] = {"sizes": (100_000,), "skews": (1.0,), "batches": (5_000, 50_000)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    asked = _parser().parse_args(arguments)
-    small = asked.small
-    if asked.results and asked.results.suffix != ".jsonl":
-        raise ConfigError(f"results: expected a name that ends in .jsonl; got {asked.results}")
-    asked.results = asked.results or Path(f"build/bench/rivals{'-spark' * asked.spark}{'-small' * small}.jsonl")
+    """Measure the missing cells of the matrix that the arguments describe, and show all of them."""
+    options = _parser().parse_args(arguments)
+    small = options.small
+    if options.results and options.results.suffix != ".jsonl":
+        raise ConfigError(f"results: expected a name that ends in .jsonl; got {options.results}")
+    options.results = options.results or Path(f"build/bench/rivals{'-spark' * options.spark}{'-small' * small}.jsonl")
     console = Console()
-    if asked.spark:
-        from millrace_bench.rivals import on_spark as group
-
-        group.main(asked, console)
+    if options.spark:
+        spark_matrix.main(options, console)
         return
-    limits = Limits(asked.warm, asked.seconds)
+    limits = Limits(options.warm, options.seconds)
     if small:
         limits = Limits(0.1, 0.2, tuples=200_000)
     wanted = matrix.cells(
-        asked.engines or USUAL,
-        asked.sizes or (_SMALL["sizes"] if small else _SIZES),
-        asked.skews or (_SMALL["skews"] if small else _SKEWS),
-        asked.batches or (_SMALL["batches"] if small else _BATCHES),
-        memory=asked.memory,
-        memories=() if small else asked.memories,
-        rounds=asked.rounds,
+        options.engines or USUAL,
+        options.sizes or (_SMALL["sizes"] if small else _SIZES),
+        options.skews or (_SMALL["skews"] if small else _SKEWS),
+        options.batches or (_SMALL["batches"] if small else _BATCHES),
+        memory=options.memory,
+        memories=() if small else options.memories,
+        rounds=options.rounds,
         limits=limits,
     )
-    journal = Journal(asked.results)
+    journal = CellJournal(options.results)
     missing = journal.missing(wanted)
     minutes = sum(matrix.expected(cell, limits) for cell in missing) / 60
     console.print(f"{len(wanted)} cells, {len(missing)} to measure: about {minutes:.0f} min once the inputs are there")
-    if asked.estimate:
+    if options.estimate:
         return
-    asked.directory.mkdir(parents=True, exist_ok=True)
-    matrix.prepare(missing, asked.directory, limits, console)
-    if asked.prepare:
+    options.directory.mkdir(parents=True, exist_ok=True)
+    matrix.prepare(missing, options.directory, limits, console)
+    if options.prepare:
         return
-    matrix.run(wanted, asked.directory, journal, limits, console=console)
-    finish(wanted, journal, console, asked.results)
-
-
-def finish(wanted: Sequence[Cell], journal: Journal, console: Console, results: Path) -> None:
-    """Show what was found; beside the results, write it as Markdown and as a picture."""
-    cells = set(wanted)
-    found = ratios.Matrix.of(((cell, one) for cell, one in journal if cell in cells), MILLRACE)
-    if not any(one.rate for cell, one in journal if cell in cells):
-        raise MillraceError("rivals: no engine has a rate: " + next(iter({one.failed for _, one in journal})))
-    page.show(console, found)
-    picture = results.with_suffix(".png")
-    picture.write_bytes(page.png(found.rates))
-    results.with_suffix(".md").write_text(page.markdown(found, picture.name))
-    console.print(f"{results}, {picture.name} and {results.with_suffix('.md').name} are written")
+    matrix.run(wanted, options.directory, journal, limits, console=console)
+    show_and_write(wanted, journal, console, options.results)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="millrace bench rivals", description=_DESCRIPTION)
     add = parser.add_argument
-    add("--directory", type=Path, default=Path("bench-data"), help="where inputs are kept")
-    kept = "JSON lines of what is measured; a rerun goes on. A .md and a .png come beside it. build/bench/rivals.jsonl"
-    add("--results", type=Path, help=f"{kept} if not given, rivals-spark.jsonl with --spark")
+    add("--directory", type=Path, default=Path("bench-data"), help="folder of the inputs, reused by later runs")
+    results = "file of results, one JSON per line; a rerun continues it. A .md and a .png are written beside it. "
+    add("--results", type=Path, help=f"{results}build/bench/rivals.jsonl by default, rivals-spark.jsonl with --spark")
     add("--engines", type=_words, help=f"of {', '.join(ENGINES)}; {','.join(USUAL)} by default")
     add("--sizes", type=_numbers, help="master rows, such as 1000000,10000000")
     add("--skews", type=_shares, help="such as 0,0.5,1")
     add("--batches", type=_numbers, help="rows of a batch, such as 10000,100000")
     add("--memory", type=_memory, default="1%", help="a share of the master, for engines that have a budget")
-    add("--memories", type=_memories, default=_MEMORIES, help="one setting again with each of these")
-    add("--rounds", type=_rounds, default=1, help="measure everything so many times; medians count")
+    add("--memories", type=_memories, default=_MEMORIES, help="one setting once more with each of these")
+    add("--rounds", type=_rounds, default=1, help="number of times to measure everything; medians count")
     add("--warm", type=_seconds, default=Limits.warm, help="seconds of warm-up of a cell")
-    add("--seconds", type=_seconds, default=Limits.seconds, help="seconds of measuring of a cell")
+    add("--seconds", type=_seconds, default=Limits.seconds, help="seconds of measuring a cell")
     add("--spark", action="store_true", help="the engines on Spark instead")
     add("--small", action="store_true", help="seconds instead of minutes, figures mean nothing")
-    add("--estimate", action="store_true", help="only say how long it would take")
+    add("--estimate", action="store_true", help="only estimate how long it would take")
     add("--prepare", action="store_true", help="only make the inputs")
     return parser
 

@@ -13,14 +13,14 @@ _NO_NULLS = np.empty(0, np.uint8)
 
 
 class RowChecksum:
-    """Adds up a 64-bit hash over all columns of every row."""
+    """Sum a 64-bit hash over all columns of every row."""
 
     def __init__(self) -> None:
         self.rows = 0
         self.total = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in rows whose columns are 4 or 8 bytes wide, or text, and have no nulls."""
+        """Add the rows of a batch, whose columns are 4 or 8 bytes wide, or text, without nulls."""
         hashes = np.full(len(batch), SEED, np.int64)
         for column in batch.columns:
             if column.null_count:

@@ -1,6 +1,6 @@
-"""One engine on Spark in a process of its own: a setting a line comes in, what was found goes out, both as JSON.
+"""Run one engine on Spark in a process of its own: read a setting per line, write figures, both as JSON.
 
-Settings of an engine share a Spark. Asked for the same stream again, its query goes on where it was stopped.
+All settings of an engine share a Spark session. A second setting for the same stream continues its query.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import pyarrow as pa
 
 from millrace.spark.pipeline.pipeline import readable
 from millrace.spark.session import JAVA
-from millrace_bench.benchmarks.memory import PeakMemory, tree_anonymous_bytes
-from millrace_bench.rivals.on_pandas import Pandas
-from millrace_bench.rivals.rival import Place
+from millrace_bench.engines.batch_engine import MasterFiles
+from millrace_bench.engines.pandas_engine import Pandas
+from millrace_bench.engines.spark_inputs import master_path, store_path, stream_path
+from millrace_bench.shared.memory import PeakMemory, tree_anonymous_bytes
 
 WARM = 3
 """Micro-batches that are never counted."""
@@ -46,36 +47,37 @@ class SparkSetting:
     skew: float = 1.0
     hot: float = 0.0
     warm_seconds: float = 30.0
-    """Time until a micro-batch counts: what Java compiles while a query is young is not what a query costs."""
+    """Seconds until a micro-batch counts; before, Java is still compiling."""
     warm_batches: int = WARM
     most_seconds: float = math.inf
-    """After this time, what micro-batches there are have to do, warm or not."""
+    """Seconds after which the micro-batches so far are the result, warm or not."""
     check: bool = True
     heap: str = "6g"
     partitions: int = 2
-    """Of a shuffle."""
+    """Partitions of a shuffle."""
 
 
 def main() -> None:
-    engine: Engine | None = None
+    """Measure the settings from standard input."""
+    engine: SparkEngine | None = None
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else is printed, by Spark or Java, is no reply
+    os.dup2(2, 1)  # Spark and Java print to standard output too
     with PeakMemory(every=0.1, of=tree_anonymous_bytes) as memory, tempfile.TemporaryDirectory() as place:
         for line in sys.stdin:
             setting = SparkSetting(**json.loads(line))
             try:
-                engine = engine or Engine(setting, Path(place))
+                engine = engine or SparkEngine(setting, Path(place))
                 found = engine.measured(setting) | {"memory_growth": memory.growth}
             except Exception as error:
                 traceback.print_exc()
-                sys.exit(readable(error))  # the last line that is said
+                sys.exit(readable(error))  # the last line of the error output is the message
             print(json.dumps(found), file=replies, flush=True)
         if engine is not None:
             engine.spark.stop()
 
 
-class Engine:
-    """A Spark with one engine; its queries leave their checkpoints in ``place``."""
+class SparkEngine:
+    """A Spark session with one engine; its queries write their checkpoints to ``place``."""
 
     def __init__(self, setting: SparkSetting, place: Path) -> None:
         from millrace.spark import session
@@ -87,38 +89,43 @@ class Engine:
             "spark__sql__streaming__numRecentProgressUpdates": 10_000,
             "spark__sql__execution__arrow__pyspark__enabled": True,
         }
-        if setting.engine.startswith("spark"):  # by itself Spark broadcasts 10 MB at most: not every micro-batch
+        if setting.engine.startswith("spark"):  # Spark's default of 10 MB is too little for some micro-batches
             broadcast = -1 if setting.engine == "spark-sort-merge" else _BROADCAST
             options["spark__sql__autoBroadcastJoinThreshold"] = broadcast
         self.spark = session("bench", master="local[2]", **options)
         self.spark.sparkContext.setLogLevel("OFF")
         self._frames = _frames(setting) if setting.engine.startswith("pandas") else None
-        if setting.engine == "spark-cached":  # whole, before anybody looks at the clock
+        if setting.engine == "spark-cached":  # cache all of it before the measurement
             _master(setting, self.spark).count()
         self._place = place
 
     def measured(self, setting: SparkSetting) -> dict[str, Any]:
+        """Run the query of a setting; return the seconds of its micro-batches, and the checksum of the first."""
         from pyspark.sql import functions as F
 
         from millrace.spark.watch import observed
-        from millrace_bench.benchmarks import spark_enrich as inputs
 
-        folder = inputs.stream_path(
+        folder = stream_path(
             Path(setting.directory), setting.master_rows, setting.batch_rows, setting.skew, setting.hot
         )
         schema = self.spark.read.parquet(str(folder)).schema
         mine = self._place / folder.name
         jvm = self.spark.sparkContext._jvm
         assert jvm is not None
-        jvm.System.gc()  # shuffles of the query before are on disk for as long as Java has not missed them
+        jvm.System.gc()  # removes the previous query's shuffle files
         reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 2)
-        stream = reader.parquet(str(_endless(folder, mine / "in")))
+        stream = reader.parquet(str(_endless_folder(folder, mine / "in")))
         if self._frames is not None:
-            progress = _steady(stream.writeStream.foreachBatch(_merging(self._frames)), setting, mine / "state")
-            return {"durations": _durations(progress), "checksum": self._merged(folder) if setting.check else ""}
+            progress = _settled_batches(
+                stream.writeStream.foreachBatch(_merge_with(self._frames)), setting, mine / "state"
+            )
+            return {
+                "durations": _durations(progress),
+                "checksum": self._pandas_checksum(folder) if setting.check else "",
+            }
         count = F.count(F.lit(1)).alias("rows")
         out = _engine(setting, self.spark, stream)
-        progress = _steady(out.observe("check", count).writeStream.format("noop"), setting, mine / "state")
+        progress = _settled_batches(out.observe("check", count).writeStream.format("noop"), setting, mine / "state")
         found = {
             "durations": _durations(progress),
             "rows": sum(p["observedMetrics"]["check"]["rows"] for p in progress),
@@ -141,14 +148,14 @@ class Engine:
             total = F.sum(F.xxhash64(*sorted(once.columns)).cast("decimal(38,0)")).alias("sum")
             with tempfile.TemporaryDirectory(dir=self._place) as state:
                 sums = [
-                    p["observedMetrics"].get("check") for p in _complete(once.observe("check", count, total), state)
+                    p["observedMetrics"].get("check") for p in _all_batches(once.observe("check", count, total), state)
                 ]
             sums = [one for one in sums if one]
             found["checksum"] = f"{sum(one['rows'] for one in sums)} {sum(one['sum'] or 0 for one in sums)}"
         return found
 
-    def _merged(self, folder: Path) -> str:
-        """Rows of the first micro-batch by pandas, and the sum of their hashes."""
+    def _pandas_checksum(self, folder: Path) -> str:
+        """Return the number of rows of the first micro-batch by pandas, and the sum of their hashes."""
         from pyspark.sql import functions as F
 
         assert self._frames is not None
@@ -161,13 +168,13 @@ class Engine:
 
 
 def _frames(setting: SparkSetting) -> Pandas:
-    """The master as a pandas frame in the driver."""
-    frames = Pandas(Place(Path(setting.directory), setting.master_rows), merge=setting.engine == "pandas-merge")
+    """Open the master as a pandas frame in the driver."""
+    frames = Pandas(MasterFiles(Path(setting.directory), setting.master_rows), merge=setting.engine == "pandas-merge")
     frames.open()
     return frames
 
 
-def _merging(frames: Pandas) -> Callable[[Any, int], None]:
+def _merge_with(frames: Pandas) -> Callable[[Any, int], None]:
     def run(batch: Any, _: int) -> None:
         frames.frame(batch.toPandas())
 
@@ -182,18 +189,17 @@ def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
     from pyspark.sql import functions as F
 
     from millrace.spark import enrich
-    from millrace_bench.benchmarks import spark_enrich as inputs
 
     directory, rows, name = Path(setting.directory), setting.master_rows, setting.engine
-    whole, sharded = (inputs.store_path(directory, rows, shards) for shards in (1, 2))
+    whole, sharded = (store_path(directory, rows, shards) for shards in (1, 2))
     if name.startswith("spark"):
         return stream.join(_master(setting, spark), "key")
     if name == "source":
         return stream
     if name == "narrow":
-        return stream.mapInArrow(_same, stream.schema)
+        return stream.mapInArrow(_unchanged, stream.schema)
     if name == "shuffle":
-        return stream.repartitionById(2, F.expr("cast(pmod(key, 2) as int)")).mapInArrow(_same, stream.schema)
+        return stream.repartitionById(2, F.expr("cast(pmod(key, 2) as int)")).mapInArrow(_unchanged, stream.schema)
     if name == "identity":
         target = enrich(stream, whole, "key").schema
         return stream.mapInArrow(_widened(str(whole)), target)
@@ -207,18 +213,17 @@ def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
 
 
 def _master(setting: SparkSetting, spark: Any) -> Any:
-    from millrace_bench.benchmarks import spark_enrich as inputs
 
-    master = spark.read.parquet(str(inputs.master_path(Path(setting.directory), setting.master_rows)))
+    master = spark.read.parquet(str(master_path(Path(setting.directory), setting.master_rows)))
     return master.cache() if setting.engine == "spark-cached" else master
 
 
-def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
 def _widened(store: str) -> Any:
-    """The stream's rows with as many bytes of master columns beside them, of any rows."""
+    """Return a function that adds arbitrary master columns to each batch, as many bytes as a join adds."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from millrace.master.store import MasterStore
@@ -232,8 +237,8 @@ def _widened(store: str) -> Any:
     return run
 
 
-def _endless(folder: Path, place: Path) -> Path:
-    """A folder with the same files over and over, more than anybody will read."""
+def _endless_folder(folder: Path, place: Path) -> Path:
+    """Link the same files over and over into a folder, more than any run reads."""
     if not place.exists():
         place.mkdir(parents=True)
         files = sorted(folder.resolve().glob("*.parquet"))
@@ -242,11 +247,11 @@ def _endless(folder: Path, place: Path) -> Path:
     return place
 
 
-def _steady(writer: Any, setting: SparkSetting, checkpoint: Path) -> list[Any]:
-    """Run a query until it is warm and as many micro-batches have passed as were asked for; these."""
+def _settled_batches(writer: Any, setting: SparkSetting, checkpoint: Path) -> list[Any]:
+    """Run a query until it is warm and enough micro-batches are over; return these."""
     query = writer.option("checkpointLocation", str(checkpoint)).start()
     began, first = time.perf_counter(), -1
-    warm: int | None = None  # micro-batches before the first that counts
+    warm: int | None = None  # number of micro-batches before the first that counts
     try:
         while True:
             if query.awaitTermination(_LOOK_SECONDS):
@@ -265,8 +270,8 @@ def _steady(writer: Any, setting: SparkSetting, checkpoint: Path) -> list[Any]:
         query.stop()
 
 
-def _complete(out: Any, checkpoint: str) -> list[Any]:
-    """Run a query over one micro-batch with input, and until nobody waits."""
+def _all_batches(out: Any, checkpoint: str) -> list[Any]:
+    """Run a query over one micro-batch with input, until no tuple waits; return its progress."""
     query = out.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
     try:
         while True:

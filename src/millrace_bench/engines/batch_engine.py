@@ -1,4 +1,4 @@
-"""What every way to join batches with the master has in common, and the files they share."""
+"""The interface of all engines that join batches with a master, and the files they share."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pyarrow as pa
 from millrace.core.files.atomic import replaced_file
 from millrace.core.sizes import parse_size
 from millrace.master.store import MasterStore
-from millrace_bench.benchmarks import data
+from millrace_bench.shared import data
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which master, where its files are, and the memory that an engine with a budget may use."""
+class MasterFiles:
+    """A master, its files, and the memory budget of an engine that has one."""
 
     directory: Path
     rows: int
@@ -27,34 +27,35 @@ class Place:
     unique: bool = True
 
     def file(self, name: str) -> Path:
-        """A file of this master: ``file("sqlite.db")`` is ``rival-10000-sqlite.db``."""
+        """Return a file of this master: ``file("sqlite.db")`` is ``rival-10000-sqlite.db``."""
         return self.directory / f"rival-{self.rows}{'' if self.unique else '-repeats'}-{name}"
 
     def store(self) -> MasterStore:
+        """Return the store of this master, built if it is missing."""
         return data.master(self.directory, self.rows, unique=self.unique)
 
     @property
     def budget(self) -> int:
-        """The memory in bytes; a share is taken of the master's rows as Arrow data."""
+        """The memory in bytes; a share is of the master's rows as Arrow data."""
         return parse_size(self.memory, of=self.store().nbytes)
 
 
-class Rival(ABC):
-    """One engine with one master. Its life: ``prepare`` once for all processes, then ``load``, ``open``, ``join`` …"""
+class BatchEngine(ABC):
+    """An engine with a master: ``prepare`` once for all processes, then ``load``, ``open``, and many ``join``."""
 
     name: str
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, files: MasterFiles) -> None:
+        self.files = files
         self.settings: dict[str, str] = {}
-        """What was chosen for this engine, for the report; complete after the warm-up."""
+        """Settings of this engine for the report; complete after the warm-up."""
 
     @abstractmethod
     def prepare(self) -> Sequence[Path]:
-        """Make the files that are not there yet; those that this engine reads."""
+        """Write missing files; return the files that this engine reads."""
 
     def load(self) -> None:
-        """Import and compile what is needed: what a process has at its start, whatever the master."""
+        """Import and compile what a process needs before it opens any master."""
 
     @abstractmethod
     def open(self) -> None:
@@ -62,27 +63,27 @@ class Rival(ABC):
 
     @abstractmethod
     def join(self, batch: pa.RecordBatch) -> Iterable[Any]:
-        """Rows that come out when a batch goes in: the batch's columns, then the master's without its key.
+        """Return the rows of a batch: its columns, then the master's without its key.
 
-        They are in whatever form the engine gives results at the least cost; ``len`` is how many.
+        They have the form that the engine gives at the least cost; ``len`` is their number.
         """
 
     def whole(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """All rows of this batch and no others, as Arrow data, to be compared."""
+        """Yield all rows of this batch and no others as Arrow data, to compare them."""
         for out in self.join(batch):
             yield from as_batches(out)
 
     def settled(self) -> bool:
-        """Whether it is as quick as it will be: caches are full, choices made."""
+        """Return whether caches are full and choices made, so that it will get no faster."""
         return True
 
     def latency(self, durations: Sequence[float], share: float) -> float:
-        """Seconds that this share of the batches did not exceed, from a batch's arrival to its rows."""
+        """Return this quantile of the seconds from a batch's arrival to its rows."""
         return float(np.quantile(durations, share))
 
 
 def as_batches(rows: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """Rows with plain text, as checksums take them."""
+    """Yield rows with plain strings, as checksums need them."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     batches: list[pa.RecordBatch] = table.cast(pa.schema([(f.name, _plain(f.type)) for f in table.schema])).to_batches()
     return batches
@@ -93,8 +94,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.string() if texts else kind
 
 
-def made(path: Path, make: Callable[[Path], None]) -> Path:
-    """The file, made first if it is not there; one that was not finished does not count."""
+def made_once(path: Path, make: Callable[[Path], None]) -> Path:
+    """Return the file, written by ``make`` if it is missing; an interrupted ``make`` leaves none."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced_file(path) as temporary:
@@ -102,17 +103,18 @@ def made(path: Path, make: Callable[[Path], None]) -> Path:
     return path
 
 
-def arrow_file(place: Place) -> Path:
-    """The master as one Arrow record batch: mapped, its columns are arrays that nobody has to read or copy."""
+def arrow_file(files: MasterFiles) -> Path:
+    """Return the master as a file of one Arrow record batch, whose columns can be mapped without a copy."""
 
     def make(path: Path) -> None:
-        table = place.store().to_table()
+        table = files.store().to_table()
         whole = pa.table([column.combine_chunks() for column in table.columns], table.schema)
         with pa.ipc.new_file(str(path), whole.schema) as writer:
             writer.write_table(whole)
 
-    return made(place.file("rows.arrow"), make)
+    return made_once(files.file("rows.arrow"), make)
 
 
-def mapped(place: Place) -> pa.Table:
-    return pa.ipc.open_file(pa.memory_map(str(arrow_file(place)))).read_all()
+def map_rows(files: MasterFiles) -> pa.Table:
+    """Map the master's rows."""
+    return pa.ipc.open_file(pa.memory_map(str(arrow_file(files)))).read_all()

@@ -1,0 +1,159 @@
+"""Measure one cell in a process of its own: ``python -m millrace_bench.rivals.cell_worker '{…}'`` prints JSON."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles
+from millrace_bench.engines.engine_list import ENGINES
+from millrace_bench.rivals.cell import Cell, CellResult
+from millrace_bench.shared import data
+from millrace_bench.shared.memory import PeakMemory
+from millrace_bench.shared.row_checksum import RowChecksum
+
+MOST_MEMORY = 18_000_000_000
+"""Bytes that a process may allocate: more than every engine here needs, and less than the machine has."""
+
+_STREAM_BATCH = 1_000_000
+_PATIENCE = 4  # times the warm-up, for engines that settle late
+_READ = 1 << 24
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a measurement."""
+
+    warm: float = 1.5
+    """Seconds of warm-up; up to four times as long for caches that are not full."""
+    seconds: float = 2.0
+    batches: int = 1_000
+    """A measurement ends after ``seconds`` or ``batches``, whichever comes first."""
+    longest: float = 60.0
+    """A batch that takes more seconds ends the measurement."""
+    tuples: int = 6_000_000
+    """Length of the stream; an engine that reads all of it starts over."""
+
+
+def main() -> None:
+    """Prepare or measure the cells of the first argument."""
+    request = json.loads(sys.argv[1])
+    directory, limits = Path(request["directory"]), Limits(**request["limits"])
+    for plain in request.get("prepare", ()):
+        _prepare(Cell(**plain), directory, limits)
+    if "cell" in request:
+        print(json.dumps(asdict(_measure_or_fail(Cell(**request["cell"]), directory, limits))))
+
+
+def _prepare(cell: Cell, directory: Path, limits: Limits) -> None:
+    """Write what is missing: the master in the engine's form, and the stream."""
+    engine = _engine(cell, directory)
+    engine.prepare()
+    _stream(engine.files, cell, limits)
+
+
+def _engine(cell: Cell, directory: Path) -> BatchEngine:
+    return ENGINES[cell.engine](MasterFiles(directory, cell.rows, cell.memory))
+
+
+def _measure_or_fail(cell: Cell, directory: Path, limits: Limits) -> CellResult:
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+    try:
+        return measure(_engine(cell, directory), cell, limits)
+    except Exception as error:
+        if isinstance(error, MemoryError) or "memory" in str(error).lower():
+            return CellResult(failed="out of memory")
+        raise
+
+
+def measure(engine: BatchEngine, cell: Cell, limits: Limits) -> CellResult:
+    """Warm an engine up, measure it, and compute the checksum of its rows for the first batch.
+
+    Files are read once before, so that no engine waits for the disk. Memory counts from before the master is opened.
+    """
+    for path in engine.prepare():
+        _read_through(path)
+    stream = data.open_stream(_stream(engine.files, cell, limits))
+    engine.load()
+    feed = batches(stream, cell.batch_rows)
+    with PeakMemory() as memory:
+        engine.open()
+        slow = _warm(engine, feed, limits)
+        durations = [] if slow > limits.longest else _timed(engine, feed, limits)
+    if not durations:
+        return CellResult(failed=f"{slow:.0f} s for a batch", settings=engine.settings, memory_growth=memory.growth)
+    checksum = RowChecksum()
+    for rows in engine.whole(next(batches(stream, cell.batch_rows))):
+        checksum.add(rows)
+    return CellResult(
+        rate=cell.batch_rows * len(durations) / sum(durations),
+        p50=engine.latency(durations, 0.5),
+        p99=engine.latency(durations, 0.99),
+        batches=len(durations),
+        memory_growth=memory.growth,
+        checksum=str(checksum),
+        settings=engine.settings,
+    )
+
+
+def batches(stream: pa.ipc.RecordBatchFileReader, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of ``rows`` tuples; at its end the stream starts over."""
+    while True:
+        for number in range(stream.num_record_batches):
+            batch = stream.get_batch(number)
+            for at in range(0, len(batch) - rows + 1, rows):
+                yield batch.slice(at, rows)
+
+
+def _stream(files: MasterFiles, cell: Cell, limits: Limits) -> Path:
+    of = max(cell.batch_rows, min(_STREAM_BATCH, limits.tuples))
+    return data.stream(files.directory, cell.rows, cell.skew, max(of, limits.tuples // of * of), of)
+
+
+def _warm(engine: BatchEngine, feed: Iterator[pa.RecordBatch], limits: Limits) -> float:
+    """Join batches until the engine has settled; return the seconds of the longest."""
+    began, longest, number = time.perf_counter(), 0.0, 0
+    while True:
+        start = time.perf_counter()
+        _count(engine.join(next(feed)))
+        now = time.perf_counter()
+        longest, number = max(longest, now - start), number + 1
+        settled, spent = engine.settled(), now - began
+        if longest > limits.longest or spent > _PATIENCE * limits.warm + limits.longest:
+            return longest
+        if spent >= limits.warm and (settled or (spent >= _PATIENCE * limits.warm and number > 1)):
+            return longest
+
+
+def _timed(engine: BatchEngine, feed: Iterator[pa.RecordBatch], limits: Limits) -> list[float]:
+    durations: list[float] = []
+    while sum(durations) < limits.seconds and len(durations) < limits.batches:
+        batch = next(feed)
+        start = time.perf_counter()
+        _count(engine.join(batch))
+        durations.append(time.perf_counter() - start)
+        if durations[-1] > limits.longest:
+            break
+    return durations
+
+
+def _count(outs: Iterable[Any]) -> int:
+    return sum(len(out) for out in outs)
+
+
+def _read_through(path: Path) -> None:
+    with path.open("rb", buffering=0) as file:
+        while file.read(_READ):
+            continue
+
+
+if __name__ == "__main__":
+    main()
