@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 from millrace.cli.main import app
-from millrace.cli.run import Tally
+from millrace.cli.run_command import Tally
 from millrace.core.errors import ConfigError, StateError
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Iterable
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperGroup
-
-from millrace.cli import interrupts
-from millrace.core.errors import MillraceError
 
 
 def out() -> Console:
@@ -35,30 +29,6 @@ def say(text: str) -> None:
 def say_json(facts: dict[str, Any]) -> None:
     """One JSON object."""
     say(json.dumps(facts, indent=2))
-
-
-class ErrorsInOneLine(TyperGroup):
-    """A group of commands that ends with one line, not a traceback, when something expected goes wrong."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            with interrupts.raised():
-                return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise _interrupted() from None
-        except (MillraceError, OSError) as error:
-            if interrupts.came():
-                raise _interrupted() from None  # a library has made another error of it
-            if isinstance(error, OSError) and error.errno == errno.EPIPE:
-                raise  # a closed pipe, which typer ends quietly
-            line = " ".join(str(error).split())
-            err().print(Text(f"error: {line}", style="red"), soft_wrap=True)
-            raise typer.Exit(1) from None
-
-
-def _interrupted() -> typer.Exit:
-    err().print("interrupted", style="yellow")
-    return typer.Exit(interrupts.INTERRUPTED)
 
 
 def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:

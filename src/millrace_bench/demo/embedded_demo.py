@@ -102,7 +102,7 @@ def _workplace(directory: Path | None) -> Iterator[Path]:
 def _prepare(place: Path, rows: int, tuples: int, skew: float) -> tuple[MasterStore, StreamFiles]:
     """The store and the stream, made unless they are there. Their names carry what they depend on."""
     from millrace.cli.files import StreamFiles, TableWriter
-    from millrace.cli.generate import zipf_rows
+    from millrace.cli.generate_command import zipf_rows
     from millrace.cli.progress import rows_going_by
     from millrace.datasets import STREAM_SCHEMA, synthetic_master
     from millrace.master.store import MasterStore
@@ -125,7 +125,7 @@ def _prepare(place: Path, rows: int, tuples: int, skew: float) -> tuple[MasterSt
 
 def _load_kernels() -> None:
     """Have every kernel compiled and loaded, so that this is not taken for time and memory of the join."""
-    from millrace.cli.generate import zipf_rows
+    from millrace.cli.generate_command import zipf_rows
     from millrace.cli.progress import something_going_on
     from millrace.datasets import synthetic_master
     from millrace.master.store import MasterStore

@@ -34,7 +34,7 @@ def run(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object and nothing else on stdout.")] = False,
 ) -> None:
-    """Run a pipeline on Spark: source, master, join and sink from one file. Ctrl-C stops it, and it can go on later.
+    """Run a pipeline on Spark: source, master, join and sink from one file. After Ctrl-C, run it again to continue.
 
     Example: millrace run pipeline.toml --available-now
     """
