@@ -26,6 +26,7 @@ def settings(package: str) -> dict[str, Any]:
 def test_every_module_is_in_the_wheel(package: str) -> None:
     """Packages are found by their ``__init__.py``; a folder without one would be left out."""
     found = settings(package)["tool"]["setuptools"]["packages"]["find"]
+    assert found["namespaces"] is False
     assert [(PROJECTS[package] / place).resolve() for place in found["where"]] == [ROOT / "src"]
     folders = {file.parent for file in (ROOT / "src" / package).rglob("*.py") if "build" not in file.parts}
     assert len(folders) > 5

@@ -104,6 +104,7 @@ def test_without_the_bench_package_an_error_says_what_to_install(arguments: list
     shown = subprocess.run([*command[:3], "--help"], capture_output=True, text=True, check=True).stdout
     assert "algorithms" in shown
     assert "demo" not in shown
+    assert "millrace generate stream orders.parquet --rows 2_000_000" in map(str.strip, shown.splitlines())
 
 
 def test_a_package_can_add_a_command(

@@ -1,4 +1,4 @@
-"""What people see: consoles, errors in one line, tables of facts, numbers made readable."""
+"""Text for terminals: consoles, tables of names and values, short numbers."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from rich.text import Text
 
 
 def out() -> Console:
-    """Where results go."""
+    """Return a console on stdout, where results go."""
     return Console()
 
 
 def err() -> Console:
-    """Where progress and errors go, so that results can be piped."""
+    """Return a console on stderr, where progress and errors go, so that results can be piped."""
     return Console(stderr=True)
 
 
 def say(text: str) -> None:
-    """One line of result, never wrapped or coloured by guesswork."""
+    """Print a line of results as it is, without wrapping or colours."""
     out().print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def say_json(facts: dict[str, Any]) -> None:
-    """One JSON object."""
+    """Print one JSON object."""
     say(json.dumps(facts, indent=2))
 
 
 def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:
-    """Names on the left, values on the right."""
+    """Return a table with names on the left and values on the right."""
     table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -42,7 +42,7 @@ def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def names(text: str | None) -> list[str] | None:
-    """Column names from ``a,b,c``; None if the option was not given.
+    """Return the column names in ``a,b,c``, or None if the option was not given.
 
     >>> names("a, b"), names(""), names(None)
     (['a', 'b'], [], None)
@@ -53,7 +53,7 @@ def names(text: str | None) -> list[str] | None:
 
 
 def short(number: float) -> str:
-    """A number in few characters.
+    """Format a number in few characters.
 
     >>> short(812), short(83_412), short(1_234_567)
     ('812', '83.4k', '1.23M')

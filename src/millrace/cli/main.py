@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -45,9 +45,11 @@ _EXAMPLE = """From nothing to an enriched stream:
     millrace generate stream orders.parquet --rows 2_000_000
     millrace master build customers.parquet customers --key key
     millrace join orders.parquet customers out.parquet --on key --memory 1%
+
 """
-_DEMOS = "\nOr watch it work on generated data first: `millrace demo` on Spark, `millrace embedded-demo` without\n"
-_MARKUP = "markdown"
+_OPTIONS = "`millrace COMMAND --help` shows the options of a command"
+_DEMOS = "Or watch it work on generated data first: `millrace demo` on Spark, `millrace embedded-demo` without"
+_MARKUP: Final = "markdown"
 
 
 def _available() -> dict[str, EntryPoint]:
@@ -91,7 +93,7 @@ app = typer.Typer(
     rich_markup_mode=_MARKUP,
     pretty_exceptions_enable=False,
     add_completion=False,
-    epilog=_EXAMPLE + (_DEMOS if "demo" in AVAILABLE else ""),
+    epilog=_EXAMPLE + (_DEMOS if "demo" in AVAILABLE else _OPTIONS),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
