@@ -107,7 +107,7 @@ def index(store: Store) -> None:
 
 @app.command()
 def verify(store: Store) -> None:
-    """Read all of a store and check its checksums, pages, key codes and shards. The exit code is 1 if any is damaged."""
+    """Read all of a store and check its checksums, pages, key codes and shards. Exit code 1: it is damaged."""
     from millrace.cli.progress import row_progress
     from millrace.master.store import MasterStore
 
