@@ -73,3 +73,8 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List public names too that were not used yet, for completion in a shell."""
+    return sorted({*globals(), *__all__})

@@ -119,7 +119,7 @@ def test_tpch(cli: Cli, tmp_path: Path) -> None:
     arguments = ("generate", "tpch", tmp_path, "--table", "customer", "--scale", 0.001)
     assert "150 rows" in cli(*arguments).output
     before = target.stat().st_mtime_ns
-    assert "already there" in cli(*arguments).output
+    assert "already exists" in cli(*arguments).output
     assert target.stat().st_mtime_ns == before
     assert "150 rows" in cli(*arguments, "--overwrite").output
     assert target.stat().st_mtime_ns > before

@@ -126,7 +126,7 @@ def test_the_summary_has_the_facts(cli: Cli, tmp_path: Path, store: Path, orders
     shown = " ".join(done.stdout.split())
     for name in ("tuples in", "rows out", "matched", "unmatched", "service rate", "hit rate", "cycles", "read"):
         assert name in shown
-    for name in ("peak memory", "by part", "wait", "hdd-2007 would have taken", "waiting room for"):
+    for name in ("peak memory", "by part", "wait", "hdd-2007 would take", "waiting room for"):
         assert name in shown
 
 
@@ -161,7 +161,7 @@ ERRORS = {
     "bad key": ("{}/orders.parquet {}/customers.store {}/out.parquet --on cust=", "expected KEY or STREAM=MASTER"),
     "key twice": (
         "{}/orders.parquet {}/customers.store {}/out.parquet --on cust --on cust=custkey",
-        "named twice",
+        "given twice",
     ),
     "key not in stream": (
         "{}/orders.parquet {}/customers.store {}/out.parquet --on custkey",

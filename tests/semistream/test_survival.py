@@ -180,7 +180,7 @@ def test_absurd_budgets(store: MasterStore, memory: str | int) -> None:
 
 
 def test_a_budget_the_machine_cannot_map(store: MasterStore) -> None:
-    with pytest.raises(BudgetExceededError, match="cannot set"):
+    with pytest.raises(BudgetExceededError, match="cannot reserve"):
         _join(store, memory="60000TB").bind(BATCH.schema)
 
 

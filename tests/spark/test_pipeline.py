@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 from millrace.cli.main import app
-from millrace.cli.run import Tally
+from millrace.cli.run_command import QueryCounts
 from millrace.core.errors import ConfigError, StateError
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
@@ -441,21 +441,21 @@ def test_check_tells_the_plan(write: Write) -> None:
     assert "500 rows" in plan["master"]
     assert plan["join"] == (
         "left join on cust = custkey by lookup (chosen because the master has an index, and no disk is modelled); "
-        "1MB of memory per executor; every micro-batch is completed before it ends"
+        "1MB of memory per executor; every micro-batch is joined completely before it ends"
     )
     assert plan["select"] == "upper(name)"
     assert "partitioned by sid" in plan["sink"]
-    assert plan["trigger"] == "takes in what is there, then ends"
+    assert plan["trigger"] == "processes the available input, then ends"
     shown = CliRunner().invoke(app, ["run", str(file), "--check"])
-    assert "pipeline.tomlisfine" in "".join(shown.output.split()), "wherever the line was broken"
+    assert "pipeline.tomlisvalid" in "".join(shown.output.split()), "wherever the line was broken"
 
 
 def test_check_tells_that_a_master_will_be_built(write: Write) -> None:
     build = 'store = "new"\nbuild = { format = "parquet", path = "customers.parquet", key = "custkey" }'
     file = write(_changed(('store = "customers"', build)))
     done = CliRunner().invoke(app, ["run", str(file), "--check", "--json"])
-    assert "not there yet; will be built from parquet" in json.loads(done.stdout)["master"]
-    assert "by what suits the master once it is built" in json.loads(done.stdout)["join"]
+    assert "does not exist yet; it will be built from parquet" in json.loads(done.stdout)["master"]
+    assert "by the algorithm that suits the master once it is built" in json.loads(done.stdout)["join"]
 
 
 def test_check_tells_every_fault_in_a_line(write: Write) -> None:
@@ -500,9 +500,9 @@ def test_from_parquet_to_parquet(spark: SparkSession, place: Path, write: Write,
     pipeline = Pipeline.load(
         write(_changed(('store = "customers"', build), ('path = "orders"', source), ("[sink]", select)))
     )
-    tally = Tally()
-    tally.add(pipeline.run(spark).recentProgress)
-    assert (tally.batches, tally.tuples, tally.rows_out) == (2, 1200, 1200)
+    counts = QueryCounts()
+    counts.add(pipeline.run(spark).recentProgress)
+    assert (counts.batches, counts.tuples, counts.rows_out) == (2, 1200, 1200)
     expected = _expected(spark, place)
     assert len(expected) == 1200
     assert _got(spark, tmp_path / "out") == expected

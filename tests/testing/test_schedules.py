@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from millrace.testing.schedules import (
     End,
     Idle,
-    Inputs,
+    InputTables,
     Operation,
     Push,
     Snapshot,
@@ -23,7 +23,7 @@ from millrace.testing.schedules import (
 )
 from millrace.testing.strategies import examples
 
-Drawn = tuple[Inputs, list[Operation]]
+Drawn = tuple[InputTables, list[Operation]]
 
 
 @examples(40)
@@ -53,7 +53,7 @@ def test_no_snapshots_where_none_are_wanted(drawn: Drawn) -> None:
 
 @examples(60)
 @given(small_tables())
-def test_tables_have_their_keys_and_rows_that_can_be_told_apart(inputs: Inputs) -> None:
+def test_tables_have_their_keys_and_rows_that_can_be_told_apart(inputs: InputTables) -> None:
     assert list(inputs.tables) == ["left", "right"]
     for name, table in inputs.tables.items():
         table.validate(full=True)

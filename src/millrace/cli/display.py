@@ -1,68 +1,38 @@
-"""What people see: consoles, errors in one line, tables of facts, numbers made readable."""
+"""Text for terminals: consoles, tables of names and values, short numbers."""
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Iterable
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperGroup
-
-from millrace.cli import interrupts
-from millrace.core.errors import MillraceError
 
 
 def out() -> Console:
-    """Where results go."""
+    """Return a console on stdout, where results go."""
     return Console()
 
 
 def err() -> Console:
-    """Where progress and errors go, so that results can be piped."""
+    """Return a console on stderr, where progress and errors go, so that results can be piped."""
     return Console(stderr=True)
 
 
 def say(text: str) -> None:
-    """One line of result, never wrapped or coloured by guesswork."""
+    """Print a line of results as it is, without wrapping or colours."""
     out().print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def say_json(facts: dict[str, Any]) -> None:
-    """One JSON object."""
+    """Print one JSON object."""
     say(json.dumps(facts, indent=2))
 
 
-class ErrorsInOneLine(TyperGroup):
-    """A group of commands that ends with one line, not a traceback, when something expected goes wrong."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            with interrupts.raised():
-                return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise _interrupted() from None
-        except (MillraceError, OSError) as error:
-            if interrupts.came():
-                raise _interrupted() from None  # a library has made another error of it
-            if isinstance(error, OSError) and error.errno == errno.EPIPE:
-                raise  # a closed pipe, which typer ends quietly
-            line = " ".join(str(error).split())
-            err().print(Text(f"error: {line}", style="red"), soft_wrap=True)
-            raise typer.Exit(1) from None
-
-
-def _interrupted() -> typer.Exit:
-    err().print("interrupted", style="yellow")
-    return typer.Exit(interrupts.INTERRUPTED)
-
-
 def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:
-    """Names on the left, values on the right."""
+    """Return a table with names on the left and values on the right."""
     table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -72,7 +42,7 @@ def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def names(text: str | None) -> list[str] | None:
-    """Column names from ``a,b,c``; None if the option was not given.
+    """Return the column names in ``a,b,c``, or None if the option was not given.
 
     >>> names("a, b"), names(""), names(None)
     (['a', 'b'], [], None)
@@ -83,7 +53,7 @@ def names(text: str | None) -> list[str] | None:
 
 
 def short(number: float) -> str:
-    """A number in few characters.
+    """Format a number in few characters.
 
     >>> short(812), short(83_412), short(1_234_567)
     ('812', '83.4k', '1.23M')

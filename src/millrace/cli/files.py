@@ -1,4 +1,4 @@
-"""Tables in files: streams read batch by batch, results that become visible only when they are complete."""
+"""Tables in files: streams are read batch by batch; results become visible only when they are complete."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class FileError(MillraceError, OSError):
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Raise if there is something at ``path`` that must not be replaced."""
+    """Raise an error if ``path`` exists and must not be replaced."""
     if path.exists() and not overwrite:
         raise FileError(f"{path}: already exists; pass --overwrite to replace it")
 
 
 class StreamFiles:
-    """A stream in one Parquet or Arrow file, or in a folder of Parquet files read in the order of names.
+    """Reads a stream from a Parquet or Arrow file, or from a folder of Parquet files in the order of their names.
 
-    Opening reads metadata only. Memory is one batch and, for Parquet, the pages it is decoded from.
+    Opening it reads metadata only. Reading needs memory for one batch and, from Parquet, the pages being decoded.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +63,7 @@ class StreamFiles:
         return int(pq.read_metadata(file).num_rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows, in batches of at most ``batch_rows``."""
+        """Yield all rows in batches of at most ``batch_rows``."""
         if batch_rows < 1:
             raise ConfigError(f"batch-rows: expected a whole number of at least 1; got {batch_rows}")
         for file in self._files:
@@ -78,7 +78,7 @@ class StreamFiles:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn what Arrow says about an unreadable file into an error that names it."""
+    """Turn Arrow's error about an unreadable file into one that names the file."""
     try:
         yield
     except MillraceError:
@@ -108,12 +108,12 @@ def _parquet_batches(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
 class TableWriter:
     """Writes a Parquet (``.parquet``) or Arrow (``.arrow``) file under a temporary name, renamed at the end.
 
-    If the ``with`` block is left by an exception, Ctrl-C included, nothing is left behind: the file is made inside
-    of the block, by ``open`` or the first rows. Memory is one row group of about 131 072 rows or 32 MB.
+    If the ``with`` block ends with an exception, Ctrl-C included, the unfinished file is removed: it is created inside
+    the block, by ``open`` or by the first rows. Memory is one row group of about 131 072 rows or 32 MB.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, overwrite: bool = False) -> None:
-        self.path = checked_target(path, overwrite)
+        self.path = validate_target(path, overwrite)
         self.rows = self.nbytes = 0
         self._schema = schema
         self._unfinished = temporary_name(path)
@@ -126,7 +126,7 @@ class TableWriter:
         return self
 
     def open(self) -> None:
-        """Make the file, if it is not there yet; an error before long work is better than one after it."""
+        """Create the file unless it is open, so that an error comes before long work and not after it."""
         if self._writer is not None:
             return
         with self._writing():
@@ -136,7 +136,7 @@ class TableWriter:
             self._writer = opened(self._sink, self._schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows; they reach the disk in row groups."""
+        """Add rows, which are written in row groups."""
         self.open()
         self.rows += len(batch)
         if self.path.suffix not in PARQUET:
@@ -169,10 +169,10 @@ class TableWriter:
                     self.nbytes = self._unfinished.stat().st_size
                     take_name(self._unfinished, self.path)
         finally:
-            self._abandon()
+            self._clean_up()
 
-    def _abandon(self) -> None:
-        """Close and remove whatever is still there."""
+    def _clean_up(self) -> None:
+        """Close the file and remove it unless it is complete."""
         if self._writer is not None:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
@@ -187,14 +187,14 @@ class TableWriter:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            raise FileError(f"{self.path}: could not be written: {error}; nothing was left there") from error
+            raise FileError(f"{self.path}: could not be written: {error}; the unfinished file was removed") from error
 
 
-def checked_target(path: Path, overwrite: bool) -> Path:
-    """``path`` if a table can be written there, else an error that says why not."""
+def validate_target(path: Path, overwrite: bool) -> Path:
+    """Return ``path`` if a table can be written there, or raise an error that says why not."""
     if path.suffix not in PARQUET + ARROW:
         raise FileError(f"{path}: expected a name ending in .parquet or .arrow to write to")
     if path.is_dir():
-        raise FileError(f"{path}: is a folder; expected the name of a file to write to")
+        raise FileError(f"{path}: is a folder; expected a file name to write to")
     refuse_existing(path, overwrite)
     return path

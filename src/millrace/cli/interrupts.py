@@ -42,7 +42,7 @@ _WHOLE_MODULES = frozenset({"importlib._bootstrap", "tempfile", "weakref"})
 
 
 class Interrupted(KeyboardInterrupt):
-    """The exception that Ctrl-C raises in a command, told from others while it propagates."""
+    """The exception that Ctrl-C raises in a command; its own type distinguishes it while it propagates."""
 
 
 class Interrupts:

@@ -1,14 +1,43 @@
-"""The ``millrace`` command: its groups, put together."""
+"""The ``millrace`` command: a table of its commands, each of which is imported when it runs."""
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-from typing import Annotated
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any, Final
 
 import typer
 
-from millrace.cli import algorithms, generate, join, master, run, tune
-from millrace.cli.display import ErrorsInOneLine, out
+from millrace.cli.command_group import ErrorsInOneLine
+from millrace.core.errors import ConfigError
+
+COMMANDS = {
+    "generate": ("millrace.cli.generate_command:app", "Make seeded data: streams, masters, TPC-H tables."),
+    "master": ("millrace.cli.master_command:app", "Build, describe and check stores of master data."),
+    "join": ("millrace.cli.join_command:join", "Join a stream with a store under one byte budget."),
+    "run": (
+        "millrace.cli.run_command:run",
+        "Run a pipeline on Spark: source, master, join and sink from one file. After Ctrl-C, run it again to continue.",
+    ),
+    "tune": (
+        "millrace.cli.tune_command:tune",
+        "Predict service rates, choose the algorithm and its parameters, and say why not the others.",
+    ),
+    "algorithms": (
+        "millrace.cli.algorithms_command:algorithms",
+        "List the algorithms, what each does, what it needs of the master, and its options.",
+    ),
+}
+"""Commands of this package: where each is, and its help in one line."""
+
+BENCH_COMMANDS = {
+    "demo": "Watch a warehouse on Spark take in orders and enrich them with customers, inside a small budget.",
+    "embedded-demo": "Watch two joins work without Spark on generated data, see that they are exact, and compare them.",
+    "bench": "The papers' experiments, and Millrace beside its peers.",
+}
+"""Commands of the package ``millrace_bench``, which is installed separately, and their help in one line."""
+
+ENTRY_POINTS = "millrace.commands"
+"""Group of entry points by which other packages add commands."""
 
 _EXAMPLE = """From nothing to an enriched stream:
 
@@ -17,23 +46,63 @@ _EXAMPLE = """From nothing to an enriched stream:
     millrace master build customers.parquet customers --key key
     millrace join orders.parquet customers out.parquet --on key --memory 1%
 
-Or watch it work on generated data first: `millrace demo` on Spark, `millrace embedded-demo` without
 """
+_OPTIONS = "`millrace COMMAND --help` shows the options of a command"
+_DEMOS = "Or watch it work on generated data first: `millrace demo` on Spark, `millrace embedded-demo` without"
+_MARKUP: Final = "markdown"
+
+
+def _available() -> dict[str, EntryPoint]:
+    """Return the commands of this package, then those that other installed packages add, without importing any."""
+    found = {name: EntryPoint(name, where, ENTRY_POINTS) for name, (where, _) in COMMANDS.items()}
+    for added in entry_points(group=ENTRY_POINTS):
+        found.setdefault(added.name, added)
+    return found
+
+
+AVAILABLE = _available()
+
+
+class LazyCommands(ErrorsInOneLine):
+    """Lists commands with the helps of the tables above, and imports a command when it runs or shows its own help."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in BENCH_COMMANDS and args[0] not in AVAILABLE:
+            raise ConfigError(
+                f"{args[0]}: needs the package millrace_bench, which is not installed: "
+                "pip install ./src/millrace_bench in a copy of Millrace's repository"
+            )
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, imported(name) if name in AVAILABLE else listed, rest
+
+
+def imported(name: str) -> Any:
+    """Import an available command and return it as a command or a group of commands."""
+    command = AVAILABLE[name].load()
+    parent = typer.Typer(rich_markup_mode=_MARKUP)
+    if isinstance(command, typer.Typer):
+        parent.add_typer(command, name=name)
+    else:
+        parent.command(name)(command)
+    return typer.main.get_group(parent).commands[name]
+
 
 app = typer.Typer(
-    cls=ErrorsInOneLine,
+    cls=LazyCommands,
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=_MARKUP,
     pretty_exceptions_enable=False,
     add_completion=False,
-    epilog=_EXAMPLE,
+    epilog=_EXAMPLE + (_DEMOS if "demo" in AVAILABLE else _OPTIONS),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
+
+        from millrace.cli.display import out
 
         out().print(f"millrace {version('millrace')}", highlight=False)
         raise typer.Exit
@@ -54,15 +123,16 @@ def millrace(
     """
 
 
-app.add_typer(generate.app, name="generate")
-app.add_typer(master.app, name="master")
-app.command("join")(join.join)
-app.command("run")(run.run)
-app.command("tune")(tune.tune)
-app.command("algorithms")(algorithms.algorithms)
-for plugin in entry_points(group="millrace.commands"):
-    command = plugin.load()
-    if isinstance(command, typer.Typer):
-        app.add_typer(command, name=plugin.name)
-    else:
-        app.command(plugin.name)(command)
+def _help(command: EntryPoint) -> str:
+    if command.name in COMMANDS:
+        return COMMANDS[command.name][1]
+    package = command.dist.name if command.dist is not None else command.module
+    return BENCH_COMMANDS.get(command.name, f"A command of the package {package}.")
+
+
+def _listed_only() -> None:
+    """Do nothing: a command in the list of commands is replaced by the imported one before it runs."""
+
+
+for _command in AVAILABLE.values():
+    app.command(_command.name, help=_help(_command))(_listed_only)

@@ -1,4 +1,4 @@
-"""Live progress: rows going by, and a join at work. Shown only on a terminal, at most five times a second."""
+"""Live progress of row counts and of joins, shown only on a terminal, at most five times a second."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _progress(*columns: ProgressColumn, shown: bool = True) -> Progress:
 
 
 @contextmanager
-def rows_going_by(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A bar for rows; yields what is to be called with the number of rows done so far."""
+def row_progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar for rows, and yield a function to call with the number of rows done so far."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
@@ -64,17 +64,17 @@ def rows_going_by(what: str, total: int | None = None) -> Iterator[Callable[[int
 
 
 @contextmanager
-def something_going_on(what: str) -> Iterator[None]:
-    """A spinner for work that cannot say how far it is."""
+def spinner(what: str) -> Iterator[None]:
+    """Show a spinner beside work whose progress is not known."""
     with _progress(SpinnerColumn(), TextColumn("{task.description}")) as progress:
         progress.add_task(what, total=None)
         yield
 
 
 class WatchedJoin:
-    """Runs a join, keeps its time apart from that of reading and writing, and shows how it is doing.
+    """Runs a join, times it apart from reading and writing, and shows its progress.
 
-    ``peak_parts`` is the most each part of the budget held, as far as seen between batches.
+    ``peak_parts`` has the most bytes that each part of the budget held, as observed between batches.
     """
 
     def __init__(self, join: SemiStreamJoin, total: int, *, shown: bool = True) -> None:
@@ -87,23 +87,23 @@ class WatchedJoin:
 
     @property
     def seconds(self) -> float:
-        """Time spent inside the join, also while it is at work."""
+        """Seconds spent inside the join so far."""
         began = self._began
         return self._spent + (time.perf_counter() - began if began is not None else 0.0)
 
     @property
     def served(self) -> int:
-        """Tuples that have been answered."""
+        """Tuples whose result is complete."""
         m = self.join.metrics
         return m.matched + m.unmatched
 
     @property
     def service_rate(self) -> float:
-        """Tuples answered per second inside the join."""
+        """Tuples per second of time spent inside the join."""
         return self.served / self.seconds if self.seconds else 0.0
 
     def run(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """As :meth:`StreamOperator.run`."""
+        """Push all batches, finish the join, and yield its output."""
         name = TextColumn("{task.description}", style="bold")
         with _progress(name, _JoinBar(self), _JoinState(self), shown=self._shown) as progress:
             progress.add_task(self.join.algorithm.name, total=None)
@@ -123,8 +123,8 @@ class WatchedJoin:
             yield batch
 
 
-# A push can take many turns of the wheel. The display's own thread draws these from the join's counts, so that
-# the line lives on meanwhile.
+# A push can take many steps. The display's own thread draws these columns from the join's counts, so that they change
+# during a push.
 
 
 class _JoinBar(ProgressColumn):
@@ -151,7 +151,7 @@ class _JoinState(ProgressColumn):
 
 
 def _used(used: int, budget: int) -> str:
-    """Memory used and its budget, the unit said once if it is the same.
+    """Format the memory used and its budget, with one unit if both have the same.
 
     >>> _used(2_400_000, 2_480_000), _used(900, 2_000)
     ('2.4/2.5 MB', '900 B/2.0 kB')

@@ -1,4 +1,4 @@
-"""A picture of what every algorithm would do with more or less memory."""
+"""Plots of the rate predicted for every algorithm, over memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from millrace.core.errors import BudgetTooSmallError, ConfigError
 from millrace.semistream.choose.choice import Choice
 
-_DECADES = 1.0  # to both sides of the chosen memory
+_DECADES = 1.0  # on both sides of the chosen memory
 _PLACES = 13
 
 
 def draw(path: Path, chosen: Choice, at: Callable[[int], Choice]) -> None:
-    """Predicted rates over memory, one line per algorithm, the choice marked."""
+    """Draw predicted rates over memory, with one line per algorithm and a mark on the choice."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

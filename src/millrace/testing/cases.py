@@ -1,7 +1,7 @@
 """Random joins from a few numbers: tables, batch boundaries and parameters that make rare paths frequent.
 
-A :class:`JoinCase` is made from a seed and a handful of shapes, so a failing one can be written down in one line and
-made again. ``strategies.py`` draws them with hypothesis; negative tests list some by hand.
+A :class:`JoinCase` is made from a seed and a few sizes and types, so a failing one can be written down in one line and
+made again. ``strategies.py`` draws cases with hypothesis; negative tests list some by hand.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class JoinCase:
-    """Everything one run of a join is made from.
+    """The tables, batches and parameters of one run of a join.
 
     Parameters
     ----------
@@ -52,19 +52,19 @@ class JoinCase:
     nulls
         Whether keys and payload may be null.
     missing
-        Whether each side has keys that the other has not.
+        Whether each side has keys that the other does not have.
     stream_payload, master_payload
-        Types of the further columns.
+        Types of the other columns.
     sizes, steps
-        Rows of the batches, taken in turn; steps called for after each batch, in turn.
+        Rows of the batches, and calls of ``step`` after each batch; both lists are repeated as needed.
     page_rows, shards, b, w
         As in ``MasterStore.build`` and ``SemiStreamJoin``.
     extra
-        Bytes of memory above the least with which the widest tuple fits.
+        Bytes of memory above the minimum that the widest tuple needs.
     output_rows
         Most rows of an output batch.
     where
-        A condition pairs have to meet.
+        A condition that pairs must satisfy.
     keyless
         Whether pairs need not have equal keys.
     """
@@ -108,7 +108,7 @@ class JoinCase:
         return tuple(self.on.values())
 
     def stream(self) -> pa.Table:
-        """The stream as one table. ``seq`` numbers its rows."""
+        """Return the stream as one table, whose rows ``seq`` numbers."""
         rng = np.random.default_rng([self.seed, 1])
         ids = self._stream_ids(rng)
         columns = dict(zip(self.on, key_arrays(self.key, ids, self._gaps(rng, len(ids))), strict=True))
@@ -118,7 +118,7 @@ class JoinCase:
         return pa.table(columns)
 
     def master(self) -> pa.Table:
-        """The master as one table. ``row`` numbers its rows; the key columns do not come first."""
+        """Return the master as one table, whose rows ``row`` numbers. The key columns are not its first columns."""
         rng = np.random.default_rng([self.seed, 2])
         ids = self._master_ids(rng)
         columns = {"row": pa.array(np.arange(len(ids)))}
@@ -129,7 +129,7 @@ class JoinCase:
         return pa.table(columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The stream, cut as ``sizes`` says; the cuts are slices of one buffer."""
+        """Yield the stream in batches of the rows given by ``sizes``; they are slices of one buffer."""
         table = self.stream()
         whole = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
         sizes = self.sizes if any(self.sizes) else (*self.sizes, max(1, len(whole)))
@@ -140,7 +140,7 @@ class JoinCase:
             at, turn = at + size, turn + 1
 
     def expected(self) -> pa.Table:
-        """What the join has to put out, columns in the store's order (key first) if all come out."""
+        """Return the expected output, with the master's columns in the store's order (key first)."""
         master = self.master()
         others = [name for name in master.column_names if name not in self.master_key]
         for name in self.master_key:
@@ -190,7 +190,7 @@ _KEY_TYPES: dict[KeyKind, pa.DataType] = {
 
 
 def key_arrays(kind: KeyKind, ids: Ids, gaps: Flags | None = None) -> list[pa.Array]:
-    """Key columns in which equal numbers are equal keys and other numbers other keys; ``gaps`` are null.
+    """Return key columns in which equal ids are equal keys and different ids are different keys; ``gaps`` are null.
 
     >>> key_arrays("decimal(10,2)", np.array([0, 1]))[0].to_pylist()
     [Decimal('-7.00'), Decimal('-5.69')]
@@ -206,7 +206,7 @@ def key_arrays(kind: KeyKind, ids: Ids, gaps: Flags | None = None) -> list[pa.Ar
 
 
 def payload_array(kind: Payload, rng: np.random.Generator, rows: int, nulls: bool) -> pa.Array:
-    """A column of random values of one type, some of them null."""
+    """Return a column of random values of one type, some of them null."""
     gaps = rng.random(rows) < (0.2 if nulls else 0.0)
     numbers = rng.integers(-1000, 1000, rows)
     values: Sequence[Any]

@@ -1,8 +1,8 @@
 """Real 64-bit collisions of composite keys, to prove that matches are verified on values.
 
 For a fixed seed Spark's ``hashLong`` is a bijection of 64-bit integers, and the hash of ``(a, b)`` is
-``hashLong`` of ``b`` seeded with the hash of ``a``. So whatever ``a`` another key starts with, one ``b``
-takes it to a wanted hash.
+``hashLong`` of ``b`` seeded with the hash of ``a``. So for every other ``a`` there is exactly one ``b`` that gives
+the same hash.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SEED = 42
 
 
 def hash_long(value: int, seed: int = _SEED) -> int:
-    """Spark's ``hashLong`` in plain integers, as a signed 64-bit number.
+    """Compute Spark's ``hashLong`` in plain integers, as a signed 64-bit number.
 
     >>> hash_long(1)
     -7001672635703045582
@@ -30,10 +30,10 @@ def hash_long(value: int, seed: int = _SEED) -> int:
 
 
 def colliding_pair(a1: int, b1: int, a2: int) -> int:
-    """The ``b2`` for which ``xxhash64(a1, b1) == xxhash64(a2, b2)``; all are int64.
+    """Return the ``b2`` for which ``xxhash64(a1, b1) == xxhash64(a2, b2)``; all are int64.
 
-    Seed and scrambled value meet in one exclusive or in ``hashLong``; what follows is a bijection. So the
-    scrambled ``b2`` must make good the difference between the two seeds.
+    ``hashLong`` combines the seed and the scrambled value by exclusive or; the steps after it are a bijection. So the
+    scrambled ``b2`` must compensate for the difference between the two seeds.
 
     >>> b2 = colliding_pair(1, 2, 3)
     >>> hash_long(b2, seed=hash_long(3)) == hash_long(2, seed=hash_long(1))

@@ -1,8 +1,8 @@
-"""The rules every semi-stream join keeps, as checks that take the join to be tested.
+"""The rules that every semi-stream join must keep, as checks of a given algorithm.
 
-Each ``check_…`` function raises an ``AssertionError`` that says what was broken. A :class:`Subject` is what is tested:
-an algorithm by name with fixed options, and the class that runs it. To put an algorithm of your own to the test, enter
-it in ``millrace.ALGORITHMS`` and call the checks with ``Subject("yours")``; :func:`subjects` finds it too::
+Each ``check_…`` function raises an ``AssertionError`` that says which rule is broken. A :class:`Subject` is what is
+tested: an algorithm by name with fixed options, and the class that runs it. To test an algorithm of your own, enter it
+in ``millrace.ALGORITHMS`` and call the checks with ``Subject("yours")``; :func:`subjects` includes it too::
 
     from hypothesis import given
     from millrace.testing.conformance import Subject, check_run
@@ -47,7 +47,7 @@ from millrace.testing.cases import JoinCase
 from millrace.testing.oracle import assert_same_rows
 
 CHOICES: dict[str, list[Any]] = {"migration": ["rolling", "three-cycle"]}
-"""Options of algorithms of which every value is tested."""
+"""Options of algorithms whose values are all tested."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Subject:
     algorithm
         Its name in ``millrace.ALGORITHMS``.
     options
-        Keyword arguments every join gets.
+        Keyword arguments of every join.
     join
-        The class that runs it; negative tests put a broken one here.
+        The class that runs it; negative tests pass a broken one.
     """
 
     algorithm: str
@@ -72,15 +72,15 @@ class Subject:
         return "-".join([self.algorithm, *(f"{name}={value}" for name, value in self.options.items())])
 
     def sizes(self, **sizes: int | None) -> dict[str, int | None]:
-        """Those of ``b`` and ``w`` that the algorithm has."""
+        """Return those of ``b`` and ``w`` that the algorithm has."""
         return {name: value for name, value in sizes.items() if name in ALGORITHMS[self.algorithm].sizes}
 
     def fit(self, case: JoinCase) -> JoinCase:
-        """The case, with unique keys if the algorithm can join no others."""
+        """Return the case, with unique keys if the algorithm requires them."""
         return case if ALGORITHMS[self.algorithm].many else replace(case, unique=True)
 
     def make(self, store: MasterStore, case: JoinCase, **other: Any) -> SemiStreamJoin:
-        """A join as the case has it; ``other`` arguments win."""
+        """Create the join of a case; ``other`` arguments take precedence."""
         arguments: dict[str, Any] = {
             "on": None if case.keyless else case.on,
             "where": case.where,
@@ -96,7 +96,7 @@ class Subject:
         return self.join(store, **arguments)
 
     def least_memory(self, store: MasterStore, case: JoinCase) -> int:
-        """The smallest budget the join starts with, plus what the widest tuple holds beside its slot."""
+        """Return the smallest budget that the join accepts, plus the bytes of the widest tuple outside its slot."""
         schema = case.stream().schema
         memory, named = 0, 1
         while memory < named:
@@ -107,11 +107,11 @@ class Subject:
                 named = error.minimum
             else:
                 return memory + _widest(case)
-        raise AssertionError(f"{self}: {named} bytes are named as the minimum and do not suffice")
+        raise AssertionError(f"{self}: the minimum is given as {named} bytes, which do not suffice")
 
 
 def subjects(algorithms: Iterable[str] | None = None) -> list[Subject]:
-    """Every algorithm of the table with every value of its ``CHOICES``, leaving early and, where it can, staying."""
+    """Return every algorithm with every value of its ``CHOICES``, and of ``leave_early`` where it has that."""
     found: list[Subject] = []
     for name in algorithms or ALGORITHMS:
         choices = {key: values for key, values in CHOICES.items() if key in ALGORITHMS[name].options}
@@ -124,7 +124,7 @@ def subjects(algorithms: Iterable[str] | None = None) -> list[Subject]:
 
 @contextmanager
 def built(case: JoinCase, **other: Any) -> Iterator[MasterStore]:
-    """The case's master as a store, in memory where the system has a place for that."""
+    """Build the case's master into a store, in memory if the system has a folder for that."""
     shared = Path("/dev/shm")
     parent = tempfile.mkdtemp(prefix="millrace-", dir=shared if shared.is_dir() else None)
     try:
@@ -135,7 +135,7 @@ def built(case: JoinCase, **other: Any) -> Iterator[MasterStore]:
 
 
 def calls(join: SemiStreamJoin, case: JoinCase) -> Iterator[Iterator[pa.RecordBatch]]:
-    """The calls a run is made of, one by one: pushes with steps in between, then finish."""
+    """Yield the output of each call of a run: pushes with steps in between, then finish."""
     for number, batch in enumerate(case.batches()):
         yield join.push(batch)
         for _ in range(case.steps[number % len(case.steps)]):
@@ -148,7 +148,7 @@ def calls(join: SemiStreamJoin, case: JoinCase) -> Iterator[Iterator[pa.RecordBa
 
 
 def check_exact(subject: Subject, case: JoinCase, **other: Any) -> None:
-    """Rule 1: the output is exactly the join."""
+    """Check rule 1: the output is exactly the join."""
     case = subject.fit(case)
     with built(case) as store:
         join = subject.make(store, case, **other)
@@ -156,11 +156,11 @@ def check_exact(subject: Subject, case: JoinCase, **other: Any) -> None:
     assert_same_rows(got, expected_of(case), f"{subject}")
 
 
-# rules 1, 2, 4 and 5, watched call by call
+# rules 1, 2, 4 and 5, checked after every call
 
 
 def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
-    """Rules 1, 2, 4, 5: exact, inside the budget, every tuple accounted for, nobody waits longer than promised."""
+    """Check rules 1, 2, 4, 5: exact, inside the budget, every tuple counted, and no wait longer than promised."""
     case = subject.fit(case)
     with built(case) as store:
         join = subject.make(store, case, **other)
@@ -169,7 +169,9 @@ def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
         batches = [len(batch) for batch in case.batches()]
         for call in calls(join, case):
             for batch in call:
-                assert batch.schema.equals(schema), f"{subject}: a batch has other columns than it promised"
+                assert batch.schema.equals(schema), (
+                    f"{subject}: the columns of a batch differ from the schema that bind returned"
+                )
                 assert 0 < len(batch) <= case.output_rows, f"{subject}: a batch of {len(batch)} rows"
                 check_budget(subject, join)
                 batch.validate(full=True)
@@ -179,7 +181,7 @@ def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
             pushed = max(pushed, join.metrics.tuples_in)
             check_accounting(subject, join, pushed)
         assert pushed == sum(batches), f"{subject}: {sum(batches)} tuples pushed, {pushed} counted"
-        assert join.metrics.waiting == 0, f"{subject}: {join.metrics.waiting} tuples left behind"
+        assert join.metrics.waiting == 0, f"{subject}: {join.metrics.waiting} tuples still wait after finish"
     assert_same_rows(got, expected_of(case), f"{subject}")
     check_counts(subject, case, join)
     if join.ordered:
@@ -187,29 +189,29 @@ def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
 
 
 def check_order(subject: Subject, got: Iterable[pa.RecordBatch]) -> None:
-    """With ordered output: rows come in the order of their stream tuples."""
+    """Check that ordered output has its rows in the order of their stream tuples."""
     came = np.concatenate([np.empty(0, np.int64), *(batch.column("seq").to_numpy() for batch in got)])
     late = np.flatnonzero(np.diff(came) < 0)
     assert not len(late), f"{subject}: after a row of tuple {came[late[0]]} comes one of tuple {came[late[0] + 1]}"
 
 
 def check_budget(subject: Subject, join: SemiStreamJoin) -> None:
-    """Rule 2: never more bytes than the budget, and the parts add up."""
+    """Check rule 2: memory in use never exceeds the budget, and its parts add up."""
     assert join.nbytes <= join.budget.total, f"{subject}: {join.nbytes} bytes in use of {join.budget.total}"
     assert join.budget.peak <= join.budget.total, f"{subject}: {join.budget.peak} bytes were in use"
     assert sum(join.budget.parts().values()) == join.nbytes, f"{subject}: the parts do not add up"
 
 
 def check_accounting(subject: Subject, join: SemiStreamJoin, pushed: int) -> None:
-    """Rule 4: ``tuples_in = matched + unmatched + waiting + shed``; rule 5 as the join itself measures it."""
+    """Check rule 4: ``tuples_in = matched + unmatched + waiting + shed``; and rule 5 by the join's own metrics."""
     m = join.metrics
     there = m.matched + m.unmatched + m.waiting + m.shed
-    assert m.tuples_in == there == pushed, f"{subject}: {pushed} tuples came, {there} are accounted for"
+    assert m.tuples_in == there == pushed, f"{subject}: {pushed} tuples were pushed, {there} are counted"
     assert m.waits.most <= m.steps_per_cycle, f"{subject}: waited {m.waits.most} of {m.steps_per_cycle} steps"
 
 
 def check_counts(subject: Subject, case: JoinCase, join: SemiStreamJoin) -> None:
-    """Rule 4 against the oracle: how many tuples matched, how many did not, how many rows came out."""
+    """Check rule 4 against the oracle: tuples matched, tuples unmatched, rows of output."""
     expected, m = expected_of(case), join.metrics
     matched = expected_of(replace(case, how="semi")).num_rows
     assert m.rows_out == expected.num_rows, f"{subject}: {m.rows_out} rows counted, {expected.num_rows} expected"
@@ -218,7 +220,7 @@ def check_counts(subject: Subject, case: JoinCase, join: SemiStreamJoin) -> None
 
 
 def check_drained(subject: Subject, case: JoinCase) -> None:
-    """After ``finish`` nobody waits, and what the waiting room and its queue had is given back."""
+    """Check that after ``finish`` no tuple waits, and the waiting room and its queue have released memory."""
     case = subject.fit(case)
     with built(case) as store:
         join = subject.make(store, case)
@@ -228,14 +230,14 @@ def check_drained(subject: Subject, case: JoinCase) -> None:
             for _ in call:
                 continue
         parts = join.budget.parts()
-        assert join.metrics.waiting == 0, f"{subject}: {join.metrics.waiting} tuples left behind"
+        assert join.metrics.waiting == 0, f"{subject}: {join.metrics.waiting} tuples still wait after finish"
         assert parts["waiting"] == at_rest["waiting"], (
             f"{subject}: the empty waiting room holds {parts['waiting']} bytes, {at_rest['waiting']} at the start"
         )
 
 
 def check_waits(subject: Subject, case: JoinCase) -> None:
-    """Rule 5, from outside: a tuple's last row comes out at most k steps after the push that brought it has ended."""
+    """Check rule 5 on the output: a tuple's last row is output at most k steps after the end of its push."""
     case = subject.fit(case)
     case = replace(case, output_rows=1)
     with built(case) as store:
@@ -259,7 +261,7 @@ def check_waits(subject: Subject, case: JoinCase) -> None:
 
 
 def check_snapshot(subject: Subject, case: JoinCase, stop: int) -> None:
-    """Rule 3: stop after call number ``stop``, go on in a fresh join from the snapshot, and nobody can tell."""
+    """Check rule 3: a new join that restores the snapshot after call number ``stop`` continues as the first would."""
     case = subject.fit(case)
     with built(case) as store:
         first = subject.make(store, case)
@@ -282,7 +284,9 @@ def check_snapshot(subject: Subject, case: JoinCase, stop: int) -> None:
                 for name in ("tuples_in", "rows_out", "matched", "unmatched", "waiting", "shed", "steps"):
                     before, after = getattr(counts, name), getattr(m, name)
                     assert before == after, f"{subject}: {name} was {before} and is {after} after restore"
-                assert joins["now"].snapshot() == state, f"{subject}: a snapshot of what was restored is another"
+                assert joins["now"].snapshot() == state, (
+                    f"{subject}: the snapshot of a restored join differs from the one restored"
+                )
             joins["now"].check_invariants()
             check_budget(subject, joins["now"])
         check_counts(subject, case, joins["now"])
@@ -292,7 +296,7 @@ def check_snapshot(subject: Subject, case: JoinCase, stop: int) -> None:
 
 
 def _calls_of(joins: Mapping[str, SemiStreamJoin], case: JoinCase) -> Iterator[Iterator[pa.RecordBatch]]:
-    """As :func:`calls`, for a join that is replaced on the way."""
+    """Yield as :func:`calls` does, for a join that is replaced during the run."""
     for number, batch in enumerate(case.batches()):
         yield joins["now"].push(batch)
         for _ in range(case.steps[number % len(case.steps)]):
@@ -301,11 +305,11 @@ def _calls_of(joins: Mapping[str, SemiStreamJoin], case: JoinCase) -> Iterator[I
     yield joins["now"].finish()
 
 
-# what must not make a difference
+# what must not change the output
 
 
 def check_deterministic(subject: Subject, case: JoinCase) -> None:
-    """The same input gives the same batches in the same order, and the same counts."""
+    """Check that the same input gives the same batches in the same order, and the same counts."""
     case = subject.fit(case)
     with built(case) as store:
         runs = []
@@ -317,12 +321,14 @@ def check_deterministic(subject: Subject, case: JoinCase) -> None:
     assert len(first) == len(second), f"{subject}: {len(first)} batches, then {len(second)}"
     for one, other in zip(first, second, strict=True):
         if not one.equals(other):
-            assert one.to_pylist().__repr__() == other.to_pylist().__repr__(), f"{subject}: another order"
-    assert counts == again, f"{subject}: other counts for the same input"
+            assert one.to_pylist().__repr__() == other.to_pylist().__repr__(), (
+                f"{subject}: the order differs between two runs"
+            )
+    assert counts == again, f"{subject}: counts differ between two runs"
 
 
 def check_metamorphic(subject: Subject, case: JoinCase, seed: int = 0) -> None:
-    """Permuting the master, other w, b, page sizes, shards, batches and memory leave the multiset as it is."""
+    """Check that master order, w, b, page sizes, shards, batches and memory do not change the output rows."""
     case = subject.fit(case)
     rng = np.random.default_rng(seed)
     expected = expected_of(case)
@@ -350,7 +356,7 @@ def check_metamorphic(subject: Subject, case: JoinCase, seed: int = 0) -> None:
 
 
 def check_repeats_refused(subject: Subject, directory: Path) -> None:
-    """Who cannot join a master whose keys repeat says who can."""
+    """Check that an algorithm that requires unique keys names those that do not when it refuses repeated keys."""
     store = MasterStore.build(pa.table({"k": [1, 2, 2]}), directory / "repeats", "k")
     able = [name for name, algorithm in ALGORITHMS.items() if algorithm.many]
     words = [subject.algorithm, "repeat", "2 rows", *able]
@@ -358,7 +364,7 @@ def check_repeats_refused(subject: Subject, directory: Path) -> None:
 
 
 def check_refusals(subject: Subject, directory: Path) -> None:
-    """Rule 6: bad input is an error that names the subject, what was expected and what came; nothing is lost."""
+    """Check rule 6: bad input raises an error that says what was expected and what was given; nothing is lost."""
     if not ALGORITHMS[subject.algorithm].many:
         check_repeats_refused(subject, directory)
         return
@@ -413,7 +419,7 @@ def check_refusals(subject: Subject, directory: Path) -> None:
 
 
 def _check_still_usable(subject: Subject, make: Callable[..., SemiStreamJoin]) -> None:
-    """Batches that are refused, and calls at the wrong moment, take nothing away and add nothing."""
+    """Check that refused batches and calls at the wrong moment neither add nor remove rows."""
     join = make(how="left", memory=20_000)
     good = pa.record_batch({"k": [2, 9], "x": ["p", "q"]})
     got = list(join.push(good))
@@ -454,7 +460,7 @@ def _check_snapshots_refused(make: Callable[..., SemiStreamJoin], directory: Pat
 
 
 def check_too_wide(subject: Subject, directory: Path) -> None:
-    """Rule 6: a tuple that cannot fit is refused by name; those before it are not lost, and others may follow."""
+    """Check rule 6: a tuple that does not fit into memory is refused; those before and after it are joined."""
     if not ALGORITHMS[subject.algorithm].many:
         check_repeats_refused(subject, directory)
         return
@@ -468,13 +474,13 @@ def check_too_wide(subject: Subject, directory: Path) -> None:
     got += list(join.push(pa.record_batch({"k": [2], "text": ["e"]})))
     got += list(join.finish())
     texts = [text for batch in got for text in batch.column("text").to_pylist()]
-    assert [texts.count(text) for text in "abe"] == [1, 2, 2], f"{subject}: came out: {texts}"
+    assert [texts.count(text) for text in "abe"] == [1, 2, 2], f"{subject}: the output has {texts}"
 
 
 def refused(
     error: type[MillraceError] | tuple[type[MillraceError], ...], words: list[str], call: Callable[[], Any]
 ) -> MillraceError:
-    """Call, and return the error it must raise; its message must have all the words."""
+    """Call a function and return the error that it must raise, whose message must contain all the words."""
     raised: MillraceError | None = None
     try:
         call()
@@ -483,7 +489,7 @@ def refused(
     assert raised is not None, f"expected {error} about {words}; nothing was raised"
     assert isinstance(raised, error), f"expected {error}; got {type(raised).__name__}: {raised}"
     lacking = [word for word in words if word not in str(raised)]
-    assert not lacking, f"the message {str(raised)!r} does not say {lacking}"
+    assert not lacking, f"the message {str(raised)!r} does not contain {lacking}"
     return raised
 
 
@@ -491,15 +497,15 @@ def _push_all(join: SemiStreamJoin, batch: Any) -> list[pa.RecordBatch]:
     return list(join.push(batch))
 
 
-@lru_cache(maxsize=100)  # one subject after the other asks for the same case
+@lru_cache(maxsize=100)  # many subjects are tested with the same case
 def expected_of(case: JoinCase) -> pa.Table:
-    """What a case has to put out."""
+    """Return the expected output of a case."""
     return case.expected()
 
 
 @lru_cache(maxsize=100)
 def _widest(case: JoinCase) -> int:
-    """Bytes the widest tuple of a case holds beside its slot."""
+    """Return the bytes that the widest tuple of a case needs outside its slot."""
     stream = case.stream()
     batches = stream.to_batches()
     if not batches or not stream.num_rows:

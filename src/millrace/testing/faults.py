@@ -1,4 +1,4 @@
-"""Things that go wrong, made to go wrong on demand: sources that break off, files that are damaged, disks that fill up.
+"""Faults on demand: sources that fail midway, damaged files, full disks.
 
 The fake clock is :class:`millrace.core.clock.VirtualClock`; a :class:`~millrace.master.device.Device` advances it.
 """
@@ -40,7 +40,7 @@ _PATIENCE = 60
 
 
 class Interrupting:
-    """Batches that break off with an error after ``after`` of them, as a lost connection or Ctrl-C would.
+    """Batches that raise an error after the first ``after``, as a lost connection or Ctrl-C does.
 
     >>> batches = [pa.record_batch({"a": [1]})] * 3
     >>> list(Interrupting(batches, after=1, error=OSError("gone")))
@@ -61,7 +61,7 @@ class Interrupting:
 
 
 def failing(batches: Iterable[pa.RecordBatch], after: int) -> Iterator[pa.RecordBatch]:
-    """Batches that break off with an ``OSError`` after ``after`` of them."""
+    """Yield the first ``after`` batches, then raise an ``OSError``."""
     return iter(Interrupting(batches, after, OSError(errno.ECONNRESET, "the source went away")))
 
 
@@ -78,13 +78,13 @@ def flip_byte(path: Path, at: int) -> None:
 
 
 def files_of(store: Path) -> list[Path]:
-    """The files of a store, as paths."""
+    """Return the paths of all files of a store."""
     return sorted(path for path in store.rglob("*") if path.is_file())
 
 
 @contextmanager
 def full_disk(after: int) -> Iterator[None]:
-    """While this lasts, every shard of a store being built finds the disk full at its ``after``-th batch."""
+    """Raise "no space left" at batch number ``after`` of every shard of a store that is built in this block."""
     append = ShardWriter.append
 
     def full(self: ShardWriter, batch: pa.RecordBatch, codes: np.typing.NDArray[np.int64]) -> None:
@@ -102,7 +102,7 @@ def full_disk(after: int) -> Iterator[None]:
 
 @contextmanager
 def spill_room(nbytes: int) -> Iterator[None]:
-    """While this lasts, spill areas find the disk full after so many bytes, in the middle of a block if need be."""
+    """Raise "no space left" after spill files in this block have written ``nbytes``, even in the middle of a write."""
     write = spill.SpillFile.write
     left = nbytes
 
@@ -122,17 +122,18 @@ def spill_room(nbytes: int) -> Iterator[None]:
 
 
 def largest_file(nbytes: int) -> None:
-    """From now on no file of this process may grow beyond ``nbytes``: writing more fails with ``EFBIG``.
+    """Limit the files of this process to ``nbytes``: writing more fails with ``EFBIG``.
 
-    The limit cannot be taken back by most processes; use it in a child (:func:`in_child`).
+    Most processes cannot raise the limit again; use it in a child (:func:`in_child`).
     """
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, nbytes))
 
 
 def in_child(work: Callable[..., Any], *arguments: Any) -> int:
-    """Run a function of a module in a process of its own and return the exit code: 0, 1 after an exception, or minus
-    a signal. The process is started afresh, not forked: Arrow and the lanes have threads, which a fork would lose.
+    """Run a module's function in a process of its own; return its exit code: 0, 1 after an error, or minus a signal.
+
+    The process is spawned, not forked: Arrow and the lanes have threads, which a fork would lose.
     """
     child = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
     child.start()

@@ -1,8 +1,8 @@
-"""The join as anyone would write it: a dictionary of lists over real key values. Slow, obvious, judge of the rest.
+"""A slow and simple join that all others are tested against: a dictionary of lists, keyed by the values themselves.
 
-A condition is judged pair by pair on Python values; only a predicate is asked as it stands.
+A condition is evaluated pair by pair on Python values; only a predicate is called as it is.
 
-Tables are compared as multisets of rows, with lengths, and an error shows what is missing and what is too much::
+Tables are compared as multisets of rows. An error shows which rows are missing and which are surplus::
 
     output: expected 3 rows; got 3
              k | total | name
@@ -38,14 +38,14 @@ _SIGNS = {
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """A table in the types its columns come out as: dictionaries decoded, views as plain text and bytes."""
+    """Return a table with the types of a join's output: dictionaries decoded, views as plain text and bytes."""
     return table.cast(plain_schema(table.schema))
 
 
 def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec, where: Condition | None = None) -> pa.Table:
-    """Join two tables in memory, with the columns ``spec.output_schema`` says.
+    """Join two tables in memory, with the columns of ``spec.output_schema``.
 
-    Pairs have equal keys, if there is a key, and meet the condition, if there is one.
+    Pairs have equal keys, if there is a key, and satisfy the condition, if there is one.
 
     >>> stream = pa.table({"k": [1, None, 3], "total": [10, 20, 30]})
     >>> master = pa.table({"k": [3, 3, None], "name": ["Cy", "Di", "Ed"]})
@@ -68,7 +68,7 @@ def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec, where: Condi
     for row, key in enumerate(_keys(stream, spec.stream_key)):
         found = by_key.get(key, [])
         for part in where.parts if where is not None else ():
-            found = _meeting(part, rows, row, found)
+            found = _matching(part, rows, row, found)
         if spec.how == "inner" or (spec.how == "left" and found):
             left += [row] * len(found)
             right += found
@@ -82,7 +82,7 @@ def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec, where: Condi
 
 
 def same_rows(got: Rows, expected: Rows) -> bool:
-    """Whether two tables hold the same rows equally often, in any order, under the same columns.
+    """Return whether two tables have the same columns and the same rows equally often, in any order.
 
     >>> same_rows(pa.table({"a": [1, 2, 2]}), pa.table({"a": [2, 1, 2]}))
     True
@@ -100,7 +100,7 @@ def assert_same_rows(got: Rows, expected: Rows, what: str = "output") -> None:
 
 
 def difference(got: Rows, expected: Rows, what: str = "output") -> str | None:
-    """What tells ``got`` from ``expected``, to read; None if nothing does.
+    """Describe how ``got`` differs from ``expected``; return None if it does not.
 
     >>> print(difference(pa.table({"a": [1, 3]}), pa.table({"a": [1, 20]})))
     output: expected 2 rows; got 2
@@ -152,10 +152,10 @@ class _Rows:
         return pa.RecordBatch.from_arrays([_take(self.table.column(name), rows) for name in names], list(names))
 
 
-def _meeting(part: Condition, rows: tuple[_Rows, _Rows], row: int, others: list[int]) -> list[int]:
-    """The master rows that meet a condition with a stream row."""
+def _matching(part: Condition, rows: tuple[_Rows, _Rows], row: int, others: list[int]) -> list[int]:
+    """Return the master rows that satisfy a condition with a stream row."""
     if not isinstance(part, Predicate):
-        return [other for other in others if _holds(part, rows, row, other)]
+        return [other for other in others if _satisfies(part, rows, row, other)]
     if not others:
         return []
     stream, master = rows
@@ -163,8 +163,8 @@ def _meeting(part: Condition, rows: tuple[_Rows, _Rows], row: int, others: list[
     return [other for other, flag in zip(others, flags.tolist(), strict=True) if flag]
 
 
-def _holds(part: Condition, rows: tuple[_Rows, _Rows], row: int, other: int) -> bool:
-    """Whether a single pair meets a condition."""
+def _satisfies(part: Condition, rows: tuple[_Rows, _Rows], row: int, other: int) -> bool:
+    """Return whether a single pair satisfies a condition."""
     stream, master = rows
     ours = stream.value(part.stream[0], row)
     theirs = [master.value(name, other) for name in part.master]
@@ -181,7 +181,7 @@ def _holds(part: Condition, rows: tuple[_Rows, _Rows], row: int, other: int) -> 
 
 
 def _width(width: Any, value: Any) -> Any:
-    """A distance that can be added to a value."""
+    """Return a distance in a type that can be added to a value."""
     if isinstance(value, date | timedelta):
         return width or timedelta(0)
     return Decimal(str(width)) if isinstance(value, Decimal) else width
@@ -203,19 +203,19 @@ def _table(rows: Rows) -> pa.Table:
 def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
     if table.num_columns == 0 or table.num_rows == 0:
         return iter(())
-    return zip(*(map(_frozen, column.to_pylist()) for column in table.columns), strict=True)
+    return zip(*(map(_hashable, column.to_pylist()) for column in table.columns), strict=True)
 
 
-def _frozen(value: Any) -> Any:
-    """A value that can be counted: floats by their digits, so that NaN equals NaN and 0.0 is not -0.0."""
+def _hashable(value: Any) -> Any:
+    """Return a value that can be hashed: floats by their digits, so that NaN equals NaN and 0.0 differs from -0.0."""
     if isinstance(value, float):
         return ("float", repr(value))
     if isinstance(value, bool | int):
         return (type(value).__name__, value)
     if isinstance(value, list | tuple):
-        return ("list", tuple(map(_frozen, value)))
+        return ("list", tuple(map(_hashable, value)))
     if isinstance(value, dict):
-        return ("struct", tuple((name, _frozen(inner)) for name, inner in value.items()))
+        return ("struct", tuple((name, _hashable(inner)) for name, inner in value.items()))
     return value
 
 

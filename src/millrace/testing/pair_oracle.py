@@ -1,7 +1,7 @@
-"""Joins of two and of several inputs, written to be obviously right: every combination of rows is looked at.
+"""Joins of two and of several inputs, written to be obviously right: every combination of rows is tested.
 
-Columns are named ``"input.column"``; the inputs of a pair are called ``left`` and ``right``. A null meets no condition,
-nor does a float that is not a number.
+Columns are named ``"input.column"``; the inputs of a pair are called ``left`` and ``right``. A null satisfies no
+condition, nor does a NaN.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ PAIR_HOWS: tuple[PairHow, ...] = get_args(PairHow)
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 Columns: TypeAlias = "Mapping[str, str | Sequence[str]]"
-"""What comes out: a name, and the ``"input.column"`` it is, or several, of which the first that is not null."""
+"""Output columns: a name, and an ``"input.column"``, or several of which the first that is not null is the value."""
 
-_CELLS = 4_000_000  # combinations looked at together
+_CELLS = 4_000_000  # combinations tested at a time
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ Link: TypeAlias = Equal | Near
 
 
 def equal_keys(on: str | Sequence[str] | Mapping[str, str]) -> list[Link]:
-    """Conditions of a pair: key columns are equal.
+    """Return the conditions that key columns of a pair are equal.
 
     >>> equal_keys({"bid": "ask"})
     [Equal(one='left.bid', other='right.ask')]
@@ -66,10 +66,10 @@ def equal_keys(on: str | Sequence[str] | Mapping[str, str]) -> list[Link]:
 def pair_columns(
     left: pa.Schema, right: pa.Schema, links: Sequence[Link], how: PairHow = "inner", suffix: str = "_right"
 ) -> dict[str, str | Sequence[str]]:
-    """The usual columns of a pair: the left's, then the right's but for keys that are equal to the left's.
+    """Return the usual columns of a pair: the left's, then the right's except keys that are equal to the left's.
 
-    Where rows can be without a left partner, such keys come from the right. A right column that the left has too gets
-    the suffix.
+    If rows can lack a left partner, such keys are taken from the right where the left is null. A right column whose
+    name the left has too gets the suffix.
     """
     keys = {link.one: link.other for link in links if isinstance(link, Equal)}
     columns: dict[str, str | Sequence[str]] = {}
@@ -101,34 +101,34 @@ def oracle_pair(
     if columns is None:
         columns = pair_columns(left.schema, right.schema, links, how)
     rows = _combinations(inputs, links)
-    lonely = {name: np.setdiff1d(np.arange(table.num_rows), rows[name]) for name, table in inputs.items()}
+    unmatched = {name: np.setdiff1d(np.arange(table.num_rows), rows[name]) for name, table in inputs.items()}
     if how == "semi":
-        return _made(inputs, {"left": np.unique(rows["left"])}, columns)
+        return _output_table(inputs, {"left": np.unique(rows["left"])}, columns)
     if how == "anti":
-        return _made(inputs, {"left": lonely["left"]}, columns)
+        return _output_table(inputs, {"left": unmatched["left"]}, columns)
     for name, other in (("left", "right"), ("right", "left")):
         if how in (name, "full"):
-            nobody = np.full(len(lonely[name]), -1)
+            no_row = np.full(len(unmatched[name]), -1)
             rows = {
-                name: np.concatenate([rows[name], lonely[name]]),
-                other: np.concatenate([rows[other], nobody]),
+                name: np.concatenate([rows[name], unmatched[name]]),
+                other: np.concatenate([rows[other], no_row]),
             }
-    return _made(inputs, rows, columns)
+    return _output_table(inputs, rows, columns)
 
 
 def oracle_multi(inputs: Mapping[str, pa.Table], links: Sequence[Link], columns: Columns) -> pa.Table:
-    """Join several tables on all of the conditions between them; the conditions may form a chain, a star or anything.
+    """Join several tables on all of the conditions between them; the conditions may form a chain, a star or any graph.
 
     >>> r = {"a": pa.table({"x": [1, 2]}), "b": pa.table({"x": [2, 2], "y": [5, 6]}), "c": pa.table({"y": [6, 6]})}
     >>> oracle_multi(r, [Equal("a.x", "b.x"), Equal("b.y", "c.y")], {"x": "a.x", "y": "c.y"}).to_pydict()
     {'x': [2, 2], 'y': [6, 6]}
     """
     tables = {name: plain(table) for name, table in inputs.items()}
-    return _made(tables, _combinations(tables, links), columns)
+    return _output_table(tables, _combinations(tables, links), columns)
 
 
 def _combinations(inputs: Mapping[str, pa.Table], links: Sequence[Link]) -> dict[str, Indices]:
-    """Row numbers of every combination that meets all conditions, by input."""
+    """Return, by input, the row numbers of every combination that satisfies all conditions."""
     names = list(inputs)
     for link in links:
         ends = {_parts(link.one)[0], _parts(link.other)[0]}
@@ -137,15 +137,15 @@ def _combinations(inputs: Mapping[str, pa.Table], links: Sequence[Link]) -> dict
     rows = {names[0]: np.arange(inputs[names[0]].num_rows)}
     while len(rows) < len(names):
         name = _next_input(names, rows, links)
-        rows = _extended(inputs, rows, name, [link for link in links if _is_between(link, rows, name)])
+        rows = _join_input(inputs, rows, name, [link for link in links if _is_between(link, rows, name)])
     return rows
 
 
 def _next_input(names: Sequence[str], joined: Mapping[str, Indices], links: Sequence[Link]) -> str:
-    """An input that some condition ties to those already joined; if there is none, the next."""
+    """Return an input that a condition connects to those already joined, or else the next input."""
     left = [name for name in names if name not in joined]
-    tied = [name for name in left if any(_is_between(link, joined, name) for link in links)]
-    return (tied or left)[0]
+    connected = [name for name in left if any(_is_between(link, joined, name) for link in links)]
+    return (connected or left)[0]
 
 
 def _is_between(link: Link, joined: Mapping[str, Indices], name: str) -> bool:
@@ -153,15 +153,15 @@ def _is_between(link: Link, joined: Mapping[str, Indices], name: str) -> bool:
     return name in ends and bool(ends & set(joined))
 
 
-def _extended(
+def _join_input(
     inputs: Mapping[str, pa.Table], rows: Mapping[str, Indices], name: str, links: Sequence[Link]
 ) -> dict[str, Indices]:
-    """Every combination so far with every row of one more input, where all conditions are met."""
+    """Return the combinations so far with every row of one more input, where all conditions are satisfied."""
     count, more = len(next(iter(rows.values()))), inputs[name].num_rows
     grids = [_Grid(inputs, rows, name, link) for link in links]
     kept: list[Indices] = [np.zeros(0, np.int64)]
     partners: list[Indices] = [np.zeros(0, np.int64)]
-    for start, end in _stretches(count, more):
+    for start, end in _row_ranges(count, more):
         meets = np.ones((end - start, more), np.bool_)
         for grid in grids:
             meets &= grid.meets(start, end)
@@ -172,7 +172,7 @@ def _extended(
     return {**{each: numbers[chosen] for each, numbers in rows.items()}, name: np.concatenate(partners)}
 
 
-def _stretches(count: int, width: int) -> Iterator[tuple[int, int]]:
+def _row_ranges(count: int, width: int) -> Iterator[tuple[int, int]]:
     step = max(1, _CELLS // max(1, width))
     return ((start, min(count, start + step)) for start in range(0, count, step))
 
@@ -206,14 +206,14 @@ class _Grid:
 
 
 def _width(width: Any, value: Any) -> Any:
-    """A distance that can be added to a value."""
+    """Return a distance in a type that can be added to a value."""
     if isinstance(value, date | timedelta):
         return width or timedelta(0)
     return Decimal(str(width)) if isinstance(value, Decimal) else width
 
 
 def _arrays(*lists: list[Any]) -> list[npt.NDArray[Any]]:
-    """Values as arrays that compare exactly: of one number type if all are of it, else of Python objects."""
+    """Return values as arrays that compare exactly: of one number type if all values are, else of Python objects."""
     kinds = {type(value) for values in lists for value in values if value is not None}
     small = all(-(2**63) <= value < 2**63 for values in lists for value in values if isinstance(value, int))
     if kinds <= {int} and small:
@@ -238,8 +238,8 @@ def _parts(name: str) -> tuple[str, str]:
     return table, column
 
 
-def _made(inputs: Mapping[str, pa.Table], rows: Mapping[str, Indices], columns: Columns) -> pa.Table:
-    """The combinations as a table; -1 stands for no row."""
+def _output_table(inputs: Mapping[str, pa.Table], rows: Mapping[str, Indices], columns: Columns) -> pa.Table:
+    """Return the combinations as a table; row number -1 means no row."""
     return pa.table({name: _column(inputs, rows, source) for name, source in columns.items()})
 
 

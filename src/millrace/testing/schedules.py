@@ -1,6 +1,6 @@
-"""Hypothesis strategies for joins of inputs that arrive: what happens in which order, small tables, budgets.
+"""Hypothesis strategies for adaptive joins: small tables, the order in which their rows arrive, and budgets.
 
-A schedule is a list of operations for the inputs of a join::
+A schedule is a list of operations on the inputs of a join::
 
     Push("left", 3)  Idle()  Push("right", 5)  Snapshot()  End("left")  …  End("right")
 
@@ -25,7 +25,7 @@ PAIR_KEYS: tuple[PairKey, ...] = get_args(PairKey)
 
 @dataclass(frozen=True)
 class Push:
-    """The next rows of an input arrive; there may be none."""
+    """The next rows of an input arrive, possibly none."""
 
     input: str
     rows: int
@@ -33,39 +33,39 @@ class Push:
 
 @dataclass(frozen=True)
 class Idle:
-    """All inputs are silent: time for the reactive phase, in which so many tuples arrive that it ends."""
+    """All inputs are silent, so the reactive phase runs until it is complete or rows arrive."""
 
     arriving: int | None = None
-    """After how many looks at the input buffer it has to end; None if it may go on to the end."""
+    """Number of checks for arrived rows after which the phase must end; None if it may run to completion."""
 
 
 @dataclass(frozen=True)
 class End:
-    """An input has given everything."""
+    """An input has ended."""
 
     input: str
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The join is written down, and another goes on from there."""
+    """A snapshot is taken, and another join restores it and continues."""
 
 
 Operation: TypeAlias = Push | Idle | End | Snapshot
 
 budgets = extra_memory
-"""Bytes above the least: from hardly a tuple at a time to inputs that fit as a whole."""
+"""Bytes above the minimum: from about one tuple at a time to inputs that fit in memory."""
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """Tables that can be joined, and the columns they are joined on, which all of them have."""
+class InputTables:
+    """Tables to be joined, and the key columns, which all of them have."""
 
     tables: Mapping[str, pa.Table]
     on: tuple[str, ...]
 
     def batches(self, schedule: Sequence[Operation]) -> Iterator[tuple[Operation, pa.RecordBatch | None]]:
-        """The operations in order, a :class:`Push` with the rows that arrive."""
+        """Yield the operations in order, each :class:`Push` with the rows that arrive."""
         left = {name: _one_batch(table) for name, table in self.tables.items()}
         for operation in schedule:
             if not isinstance(operation, Push):
@@ -79,10 +79,10 @@ class Inputs:
 @st.composite
 def small_tables(
     draw: st.DrawFn, names: Sequence[str] = ("left", "right"), kinds: Sequence[PairKey] = PAIR_KEYS, most: int = 60
-) -> Inputs:
-    """Random inputs with keys of one kind, from a domain so small that most meet, or from a single value.
+) -> InputTables:
+    """Draw inputs with keys of one kind, from a domain so small that most keys match, or with a single key.
 
-    Every table has a column ``<name>_row`` that numbers its rows, and one of text that may be null. Keys may be null.
+    Every table has a column ``<name>_row`` that numbers its rows, and a text column with nulls. Keys may be null.
     """
     kind = draw(st.sampled_from(kinds))
     domain = draw(st.sampled_from([1, 2, 7, 30]))
@@ -97,12 +97,12 @@ def small_tables(
         columns[f"{name}_row"] = pa.array(range(count), pa.int64())
         columns[f"{name}_text"] = pa.array(texts, pa.string())
         tables[name] = pa.table(columns)
-    return Inputs(tables, ("k", "k2") if kind == "pair" else ("k",))
+    return InputTables(tables, ("k", "k2") if kind == "pair" else ("k",))
 
 
 @st.composite
 def schedules(draw: st.DrawFn, rows: Mapping[str, int], *, snapshots: bool = True) -> list[Operation]:
-    """Random orders in which inputs with so many rows arrive, with silences, ends and snapshots anywhere."""
+    """Draw orders in which the given number of rows of each input arrive, with pauses, ends and snapshots anywhere."""
     longest = draw(st.sampled_from([1, 5, 25, 100]))
     pauses = draw(st.sampled_from([0.0, 0.2, 0.6]))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
@@ -131,8 +131,8 @@ def _pause(rng: np.random.Generator, snapshots: bool) -> Operation:
 @st.composite
 def scheduled_inputs(
     draw: st.DrawFn, /, names: Sequence[str] = ("left", "right"), *, snapshots: bool = True, **options: Any
-) -> tuple[Inputs, list[Operation]]:
-    """Random inputs and an order in which they arrive; options as of :func:`small_tables`."""
+) -> tuple[InputTables, list[Operation]]:
+    """Draw inputs and an order in which their rows arrive; for options see :func:`small_tables`."""
     inputs = draw(small_tables(names, **options))
     rows = {name: table.num_rows for name, table in inputs.tables.items()}
     return inputs, draw(schedules(rows, snapshots=snapshots))

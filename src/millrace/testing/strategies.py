@@ -18,25 +18,28 @@ from millrace.semistream.conditions.condition import Condition, Inclusive, Sign,
 from millrace.testing.cases import HOWS, KEY_KINDS, PAYLOADS, SPREADS, JoinCase, KeyKind, Payload
 
 small = st.integers(1, 25)
-"""Page sizes, loads and windows: small enough that every edge is met."""
+"""Page sizes, ``b`` and ``w``: small enough that every boundary case occurs."""
 
 batch_sizes = st.lists(st.integers(0, 40), min_size=1, max_size=6).map(tuple)
 """Rows of consecutive batches, empty ones among them."""
 
 payloads = st.lists(st.sampled_from(PAYLOADS), unique=True, max_size=3).map(tuple)
-"""Types of further columns."""
+"""Types of other columns."""
 
 extra_memory = st.one_of(st.just(0), st.integers(0, 500), st.integers(500, 6_000), st.integers(6_000, 200_000))
-"""Bytes above the least: from hardly a tuple at a time to a master that fits as a whole."""
+"""Bytes above the minimum: from about one tuple at a time to a master that fits in memory."""
 
 
 _PAIRS = 3_000
-"""Of a case, about as many at most: with one row to a batch of output, ten times as many take half a minute."""
+"""About the most pairs of a case: with one row per output batch, ten times as many take half a minute."""
 _MORE = int(os.environ.get("MILLRACE_EXAMPLES", "1"))
 
 
 def examples(count: int) -> settings:
-    """The same examples in every run: a failure elsewhere is a failure here. ``MILLRACE_EXAMPLES`` multiplies them."""
+    """Return settings that draw the same examples in every run, so that a failure elsewhere is a failure here.
+
+    The environment variable ``MILLRACE_EXAMPLES`` multiplies ``count``.
+    """
     return settings(
         max_examples=count * _MORE,
         derandomize=True,
@@ -50,7 +53,7 @@ def examples(count: int) -> settings:
 
 @st.composite
 def join_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
-    """Random :class:`JoinCase`; arguments given by name are not drawn."""
+    """Draw a :class:`JoinCase`; arguments given by name are not drawn."""
     drawn: dict[str, st.SearchStrategy[Any]] = {
         "key": st.sampled_from(KEY_KINDS),
         "how": st.sampled_from(HOWS),
@@ -81,7 +84,7 @@ def join_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
 
 
 COMPARED: tuple[Payload, ...] = ("int", "float", "bool", "string", "decimal")
-"""Types of the further columns that :func:`conditions` are about, beside the key and the rows' numbers."""
+"""Types of the columns that :func:`conditions` compare, besides the key and the row numbers."""
 
 _NUMBERS = [("s_int", "m_int"), ("s_int", "m_float"), ("s_float", "m_float"), ("s_float", "m_int"), ("seq", "row")]
 _OTHERS = [("s_string", "m_string"), ("s_bool", "m_bool"), ("s_decimal", "m_decimal"), ("seq", "m_decimal")]
@@ -96,14 +99,14 @@ _KEY_WIDTHS: dict[KeyKind, st.SearchStrategy[Any]] = {
 
 
 def third_of_pairs(stream: pa.RecordBatch, master: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """A predicate: one pair in three, told by the numbers of the rows."""
+    """Accept one pair in three, by the numbers of its rows."""
     thirds: npt.NDArray[np.bool_] = (stream["seq"].to_numpy() + master["row"].to_numpy()) % 3 == 0
     return thirds
 
 
 @st.composite
 def conditions(draw: st.DrawFn, key: KeyKind, most: int = 3) -> Condition:
-    """Random conditions on the columns of a :class:`JoinCase` with ``COMPARED`` payload on both sides."""
+    """Draw conditions on the columns of a :class:`JoinCase` with ``COMPARED`` payload on both sides."""
     keys = [] if key == "composite" else [("key", "k")]
     widths = st.integers(0, 400) | st.floats(0, 300)
     choices: list[st.SearchStrategy[Condition]] = [
@@ -128,7 +131,7 @@ def conditions(draw: st.DrawFn, key: KeyKind, most: int = 3) -> Condition:
 
 @st.composite
 def conditional_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
-    """Random :class:`JoinCase` with a condition; small, for its oracle looks at every pair."""
+    """Draw a :class:`JoinCase` with a condition; it is small because its oracle compares every pair."""
     key = fixed.get("key") or draw(st.sampled_from(KEY_KINDS))
     usual: dict[str, Any] = {
         "where": draw(conditions(key)) if "where" not in fixed else None,

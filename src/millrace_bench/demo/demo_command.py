@@ -19,7 +19,7 @@ from rich.text import Text
 
 from millrace.cli.display import err, facts_table, out, short
 from millrace.cli.interrupts import INTERRUPTED, Held
-from millrace.cli.progress import rows_going_by, something_going_on
+from millrace.cli.progress import row_progress, spinner
 from millrace.core.errors import ConfigError, MillraceError
 from millrace.core.sizes import format_size
 
@@ -82,7 +82,7 @@ def _say(text: str = "") -> None:
 
 def _run(warehouse: Warehouse) -> None:
     """Run the steps that are still to do."""
-    with _step(warehouse, "data"), rows_going_by("making orders", warehouse.setting.orders) as done:
+    with _step(warehouse, "data"), row_progress("making orders", warehouse.setting.orders) as done:
         warehouse.make_data(done)
     with SparkInterrupts() as interrupts:
         _say("starting Spark …")
@@ -94,7 +94,7 @@ def _run(warehouse: Warehouse) -> None:
 def _run_on(spark: SparkSession, warehouse: Warehouse, interrupts: SparkInterrupts) -> None:
     from millrace_bench.demo.warehouse_report import write_report
 
-    with _step(warehouse, "master"), something_going_on("building the master store"):
+    with _step(warehouse, "master"), spinner("building the master store"):
         store = warehouse.build(spark)
     result = warehouse.result
     _say(
@@ -113,11 +113,11 @@ def _run_on(spark: SparkSession, warehouse: Warehouse, interrupts: SparkInterrup
             _watch(spark, warehouse, interrupts)
     interrupts.check()
     if result.checked_rows is None:
-        with _step(warehouse, "check"), something_going_on("checking every row against a batch join"):
+        with _step(warehouse, "check"), spinner("checking every row against a batch join"):
             warehouse.check(spark)
         _say(f"[green]exact[/green]: {result.checked_rows:,} rows, the same as by a batch join, in every column")
     interrupts.check()
-    with _step(warehouse, "compare"), something_going_on("timing Spark's own stream-static join beside it"):
+    with _step(warehouse, "compare"), spinner("timing Spark's own stream-static join beside it"):
         warehouse.compare(spark, interrupts.check)
     write_report(warehouse)
 

@@ -102,20 +102,20 @@ def _workplace(directory: Path | None) -> Iterator[Path]:
 def _prepare(place: Path, rows: int, tuples: int, skew: float) -> tuple[MasterStore, StreamFiles]:
     """Return the store and the stream, made if they are missing. Their names contain what they depend on."""
     from millrace.cli.files import StreamFiles, TableWriter
-    from millrace.cli.generate import zipf_rows
-    from millrace.cli.progress import rows_going_by
+    from millrace.cli.generate_command import zipf_rows
+    from millrace.cli.progress import row_progress
     from millrace.datasets import STREAM_SCHEMA, synthetic_master
     from millrace.master.store import MasterStore
 
     store_path = place / f"master-{rows}.store"
     if not store_path.exists():
-        with rows_going_by("building the master", rows) as done:
+        with row_progress("building the master", rows) as done:
             MasterStore.build(synthetic_master(rows), store_path, key="key", progress=done)
     stream_path = place / f"stream-{tuples}-of-{rows}-skew{skew:g}.arrow"
     if not stream_path.exists():
         with (
             TableWriter(stream_path, STREAM_SCHEMA) as writer,
-            rows_going_by("making the stream", tuples) as done,
+            row_progress("making the stream", tuples) as done,
         ):
             for batch in zipf_rows(tuples, rows, skew):
                 writer.write(batch)
@@ -125,14 +125,14 @@ def _prepare(place: Path, rows: int, tuples: int, skew: float) -> tuple[MasterSt
 
 def _load_kernels() -> None:
     """Compile and load every kernel, so that this counts neither as time nor as memory of a join."""
-    from millrace.cli.generate import zipf_rows
-    from millrace.cli.progress import something_going_on
+    from millrace.cli.generate_command import zipf_rows
+    from millrace.cli.progress import spinner
     from millrace.datasets import synthetic_master
     from millrace.master.store import MasterStore
     from millrace.semistream.join import SemiStreamJoin
 
     with (
-        something_going_on("loading kernels (the first time, they are compiled)"),
+        spinner("loading kernels (the first time, they are compiled)"),
         tempfile.TemporaryDirectory(prefix="millrace-warm-") as place,
     ):
         store = MasterStore.build(synthetic_master(5_000), Path(place, "store"), key="key")
@@ -189,7 +189,7 @@ def _check(outcomes: Iterable[JoinOutcome], rows: int, stream: StreamFiles) -> N
     """Compare every row of every result with a join by pyarrow."""
     import pyarrow as pa
 
-    from millrace.cli.progress import rows_going_by
+    from millrace.cli.progress import row_progress
     from millrace.datasets import synthetic_master
 
     began = time.perf_counter()
@@ -199,7 +199,7 @@ def _check(outcomes: Iterable[JoinOutcome], rows: int, stream: StreamFiles) -> N
     tuples = pa.Table.from_batches(stream.batches(_BATCH_ROWS)).combine_chunks()
     oracle = Oracle(tuples, master)
     for outcome in outcomes:
-        with rows_going_by(f"checking {outcome.algorithm}", oracle.rows) as done:
+        with row_progress(f"checking {outcome.algorithm}", oracle.rows) as done:
             oracle.check(outcome.algorithm, pa.ipc.open_file(pa.memory_map(str(outcome.result))), done)
     _say(
         f"[green]exact[/green]: all {oracle.rows:,} rows of both results, in every column, are those of a join "

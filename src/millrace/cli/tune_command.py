@@ -1,4 +1,4 @@
-"""``millrace tune``: which algorithm, which parameters, what to expect of them."""
+"""``millrace tune``: predict rates and choose an algorithm and its parameters."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ from millrace.cli.display import err, say, say_json
 
 def tune(
     store: Annotated[Path, typer.Argument(help="The master: a store made by `millrace master build`.")],
-    memory: Annotated[str | None, typer.Option(help="What there is: bytes, `64MB`, or `1%` of the master.")] = None,
-    rate: Annotated[float | None, typer.Option(help="What is wanted instead: tuples per second.")] = None,
-    skew: Annotated[float, typer.Option(help="Zipf exponent of the stream's keys; 0 if all come equally often.")] = 1.0,
-    keys: Annotated[int | None, typer.Option(help="Keys that the stream has; as many as master rows.")] = None,
-    disk: Annotated[str, typer.Option(help="`none` for this machine as it is, or a model of a disk.")] = "none",
-    again: Annotated[bool, typer.Option("--again", help="Measure this machine again.")] = False,
+    memory: Annotated[str | None, typer.Option(help="Memory available: bytes, `64MB`, or `1%` of the master.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Rate required, in tuples per second, instead of --memory.")
+    ] = None,
+    skew: Annotated[
+        float, typer.Option(help="Zipf exponent of the stream's keys; 0 if all are equally frequent.")
+    ] = 1.0,
+    keys: Annotated[
+        int | None, typer.Option(help="Distinct keys of the stream; as many as the master has if not given.")
+    ] = None,
+    disk: Annotated[str, typer.Option(help="`none` to measure this machine, or a disk to model.")] = "none",
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure this machine again, although results are stored.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw predicted rates over memory into this PNG.")] = None,
 ) -> None:
@@ -29,8 +37,8 @@ def tune(
 
         millrace tune customers --rate 200000 --disk hdd-2013
 
-    On this machine as it is, unit costs are measured first, which takes up to 20 seconds, and remembered for masters
-    alike; **--again** measures them again, best while nothing else runs. A modelled disk needs none.
+    Without a modelled disk, unit costs of this machine are measured first, which takes up to 20 seconds, and stored for
+    similar masters. **--again** measures them again; do that while nothing else runs.
     """
     from millrace.core.errors import ConfigError
     from millrace.core.sizes import parse_size
@@ -53,7 +61,7 @@ def tune(
     if memory is not None:
         parse_size(memory, of=master.nbytes)
     if plot is not None and (plot.suffix.lower() != ".png" or not plot.absolute().parent.is_dir()):
-        raise ConfigError(f"plot: expected a file of a folder that is there, with a name like rates.png; got {plot}")
+        raise ConfigError(f"plot: expected a file name ending in .png, in an existing folder; got {plot}")
     measured: Disk | None = None
     costs: MeasuredCosts | None = None
     if device.disk is None:

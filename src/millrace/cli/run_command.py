@@ -1,4 +1,4 @@
-"""``millrace run``: a pipeline in a TOML file, checked, started on Spark, watched, and stopped by Ctrl-C."""
+"""``millrace run``: check a pipeline in a TOML file, run it on Spark, show its progress, and stop it on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -24,53 +24,61 @@ _LOOK_SECONDS = 2.0
 
 
 def run(
-    file: Annotated[Path, typer.Argument(metavar="PIPELINE", help="A TOML file: see docs/reference/pipeline-file.md")],
-    check: Annotated[bool, typer.Option("--check", help="Only check the file and tell what it would do.")] = False,
+    file: Annotated[
+        Path, typer.Argument(metavar="PIPELINE", help="A TOML file; docs/reference/pipeline-file.md has its keys.")
+    ],
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the file and print what it would do, without running it.")
+    ] = False,
     watch: Annotated[
-        bool | None, typer.Option("--watch/--no-watch", help="Show the join at work; by default on a terminal.")
+        bool | None,
+        typer.Option("--watch/--no-watch", help="Show the progress of the join; by default, on a terminal only."),
     ] = None,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Take in what is there and end, whatever [trigger] says.")
+        bool,
+        typer.Option("--available-now", help="Process the input available now, then end, whatever [trigger] says."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object and nothing else on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")] = False,
 ) -> None:
-    """Run a pipeline on Spark: source, master, join and sink from one file. Ctrl-C stops it, and it can go on later.
+    """Run a pipeline on Spark: source, master, join and sink from one file. After Ctrl-C, run it again to continue.
 
     Example: millrace run pipeline.toml --available-now
     """
     try:
         from millrace.spark.pipeline import pipeline as pipelines
     except ModuleNotFoundError as error:
-        raise ConfigError(f"run: needs Spark, and there is no {error.name}: pip install 'millrace[spark]'") from None
+        raise ConfigError(
+            f"run: needs Spark, but {error.name} is not installed: pip install 'millrace[spark]'"
+        ) from None
     try:
         pipeline = pipelines.Pipeline.load(file, available_now=available_now)
         if check:
-            _tell_plan(pipeline, as_json)
+            _print_plan(pipeline, as_json)
             return
         shown = err().is_terminal and not as_json if watch is None else watch
-        tally, interrupted = _run(pipeline, shown)
+        counts, interrupted = _run(pipeline, shown)
     except pipelines.PipelineError as error:
         raise _failed(error.problems) from None
     except pipelines.SPARK_ERRORS as error:
         raise _failed([pipelines.readable(error)]) from None
     if as_json:
-        say_json(tally.facts() | {"interrupted": interrupted})
+        say_json(counts.facts() | {"interrupted": interrupted})
     else:
-        out().print(_summary(pipeline, tally))
+        out().print(_summary(pipeline, counts))
     if interrupted:
-        err().print(Text(_how_to_go_on(pipeline), style="yellow"), soft_wrap=True)
+        err().print(Text(_how_to_continue(pipeline), style="yellow"), soft_wrap=True)
         raise typer.Exit(INTERRUPTED)
 
 
 def _failed(problems: list[str]) -> typer.Exit:
-    """Every problem in a line of its own."""
+    """Print every problem on a line of its own, and return the exit."""
     for problem in problems:
         err().print(Text(f"error: {' '.join(problem.split())}", style="red"), soft_wrap=True)
     return typer.Exit(1)
 
 
-def _run(pipeline: Pipeline, shown: bool) -> tuple[Tally, bool]:
-    """Run a query to its end or to Ctrl-C; what it did, and whether it was interrupted."""
+def _run(pipeline: Pipeline, shown: bool) -> tuple[QueryCounts, bool]:
+    """Run a query until it ends or Ctrl-C stops it; return its counts and whether it was interrupted."""
     from millrace.spark.quiet_session import hush
     from millrace.spark.watch import watch
 
@@ -79,30 +87,30 @@ def _run(pipeline: Pipeline, shown: bool) -> tuple[Tally, bool]:
         session = pipeline.session(**{"spark.log.level": "OFF"})
     with session as spark:
         query = pipeline.start(spark)
-        with _Attendant(query) as attendant:
+        with _QueryMonitor(query) as monitor:
             try:
                 if shown:
                     watch(query, console=err())
                 else:
                     query.awaitTermination()
             except Exception:
-                if not attendant.interrupted:
+                if not monitor.interrupted:
                     raise
-        return attendant.tally, attendant.interrupted
+        return monitor.counts, monitor.interrupted
 
 
-class _Attendant(threading.Thread):
-    """Stands by a query: adds its progress up before Spark forgets it, and stops it when Ctrl-C is pressed.
+class _QueryMonitor(threading.Thread):
+    """Adds up the progress of a query before Spark discards it, and stops the query on Ctrl-C.
 
-    Ctrl-C must not raise an error in the midst of a call to Spark, so that all it does is to wake this thread.
+    Ctrl-C must not raise an error during a call to Spark, so it only wakes this thread.
     """
 
     def __init__(self, query: StreamingQuery) -> None:
         super().__init__(daemon=True)
-        self.tally = Tally()
+        self.counts = QueryCounts()
         self._query = query
-        self._called = threading.Event()
-        self._held = Held(self._called.set)
+        self._wake = threading.Event()
+        self._held = Held(self._wake.set)
         self._ended = False
 
     @property
@@ -112,28 +120,28 @@ class _Attendant(threading.Thread):
 
     def run(self) -> None:
         while not self._ended:
-            self._called.wait(_LOOK_SECONDS)
+            self._wake.wait(_LOOK_SECONDS)
             if self.interrupted:
                 self._query.stop()
                 return
-            self.tally.add(self._query.recentProgress)
+            self.counts.add(self._query.recentProgress)
 
-    def __enter__(self) -> _Attendant:
+    def __enter__(self) -> _QueryMonitor:
         self._held.__enter__()
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended = True
-        self._called.set()
+        self._wake.set()
         self.join()
         self._held.__exit__()
-        self.tally.add(self._query.recentProgress)
+        self.counts.add(self._query.recentProgress)
 
 
 @dataclass
-class Tally:
-    """What a query has done, added up over its micro-batches."""
+class QueryCounts:
+    """Counts of a query, added up over its micro-batches."""
 
     batches: int = 0
     tuples: int = 0
@@ -150,7 +158,7 @@ class Tally:
 
         for one in progress:
             if one.batchId <= self.last_batch or "addBatch" not in one.durationMs:
-                continue  # known, or only a sign of life
+                continue  # counted already, or a report without a batch
             self.last_batch = one.batchId
             self.batches += 1
             self.seconds += one.batchDuration / 1000
@@ -168,11 +176,11 @@ class Tally:
 
     @property
     def hit_rate(self) -> float:
-        """The share of tuples that the cache has answered."""
+        """Share of tuples that the cache answered."""
         return self.cache_hits / self.tuples if self.tuples else 0.0
 
     def facts(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the counts under names for programs."""
         return {
             "batches": self.batches,
             "tuples": self.tuples,
@@ -185,46 +193,46 @@ class Tally:
         }
 
 
-def _summary(pipeline: Pipeline, tally: Tally) -> Any:
-    waiting = [("waiting", f"{tally.waiting:,} tuples, kept in the checkpoint")] if tally.waiting else []
+def _summary(pipeline: Pipeline, counts: QueryCounts) -> Any:
+    waiting = [("waiting", f"{counts.waiting:,} tuples, kept in the checkpoint")] if counts.waiting else []
     return facts_table(
         pipeline.name,
         [
-            ("batches", f"{tally.batches:,}"),
-            ("tuples", f"{tally.tuples:,}"),
-            ("rows out", f"{tally.rows_out:,}"),
-            ("unmatched", f"{tally.unmatched:,}"),
+            ("batches", f"{counts.batches:,}"),
+            ("tuples", f"{counts.tuples:,}"),
+            ("rows out", f"{counts.rows_out:,}"),
+            ("unmatched", f"{counts.unmatched:,}"),
             *waiting,
-            ("rate", f"{tally.rate:,.0f} tuples/s"),
-            ("hit rate", f"{tally.hit_rate:.1%}"),
+            ("rate", f"{counts.rate:,.0f} tuples/s"),
+            ("hit rate", f"{counts.hit_rate:.1%}"),
         ],
     )
 
 
-def _how_to_go_on(pipeline: Pipeline) -> str:
+def _how_to_continue(pipeline: Pipeline) -> str:
     if pipeline.checkpoint is None:
         return "stopped; without a checkpoint, running it again starts from the beginning"
     return f"stopped; running it again continues from the checkpoint in {pipeline.checkpoint}"
 
 
-# the plan in words
+# description of the plan
 
 
-def _tell_plan(pipeline: Pipeline, as_json: bool) -> None:
+def _print_plan(pipeline: Pipeline, as_json: bool) -> None:
     plan = _plan(pipeline)
     if as_json:
         say_json(dict(plan))
     else:
-        out().print(facts_table(f"{pipeline.file} is fine", plan))
+        out().print(facts_table(f"{pipeline.file} is valid", plan))
 
 
 def _plan(pipeline: Pipeline) -> list[tuple[str, str]]:
-    """What the pipeline will do: a name and a sentence for each of its parts."""
+    """Return what the pipeline will do: a name and a sentence for each of its parts."""
     from millrace.spark.pipeline.pipeline import listed
 
     tables = pipeline.tables
     source, sink = tables["source"], tables["sink"]
-    columns = f"columns {source['schema']}" if "schema" in source else "columns as they are there"
+    columns = f"columns {source['schema']}" if "schema" in source else "columns of the source"
     by = f", partitioned by {', '.join(listed(sink['partition_by']))}" if "partition_by" in sink else ""
     return [
         ("source", f"{_at(source)}; {columns}"),
@@ -251,7 +259,7 @@ def _master(master: dict[str, Any]) -> str:
         store = MasterStore.open(path)
         return f"{path}: {store.rows:,} rows, {format_size(store.nbytes)}, keyed by {', '.join(store.key)}"
     key = ", ".join(listed(build["key"]))
-    return f"{path}: not there yet; will be built from {_at(build)}, keyed by {key}"
+    return f"{path}: does not exist yet; it will be built from {_at(build)}, keyed by {key}"
 
 
 def _join(join: dict[str, Any], store: str) -> str:
@@ -265,30 +273,30 @@ def _join(join: dict[str, Any], store: str) -> str:
     by = _by(store, join.get("pending", "drain")) if algorithm == AUTO else algorithm
     memory = join.get("memory", "256MB")
     size = format_size(memory) if isinstance(memory, int) else memory
-    carried = "cache hits leave at once, other tuples may wait for a later micro-batch"
+    carried = "cache hits are output at once, other tuples may wait for a later micro-batch"
     return (
         f"{join.get('how', 'inner')} join on {keys} by {by}; "
         f"{size}{' of the master' if size.endswith('%') else ''} of memory per executor; "
-        f"{carried if join.get('pending') == 'carry' else 'every micro-batch is completed before it ends'}"
+        f"{carried if join.get('pending') == 'carry' else 'every micro-batch is joined completely before it ends'}"
     )
 
 
 def _by(path: str, pending: str) -> str:
-    """What is chosen for a store, and why, as far as it is there to look at."""
+    """Return the algorithm chosen for a store and the reason, if the store exists already."""
     from millrace.master.manifest import is_store
     from millrace.master.store import MasterStore
     from millrace.semistream.arguments import AUTO
     from millrace.spark.enrichment.auto_algorithm import choose_algorithm
 
     if not is_store(Path(path)):
-        return "what suits the master once it is built"
+        return "the algorithm that suits the master once it is built"
     chosen = choose_algorithm(AUTO, MasterStore.open(path), pending, {})
     return f"{chosen.algorithm} (chosen because {chosen.why})"
 
 
 def _trigger(trigger: dict[str, Any]) -> str:
     if "processing_time" in trigger:
-        return f"a micro-batch every {trigger['processing_time']}, until it is stopped"
+        return f"a micro-batch every {trigger['processing_time']}, until stopped"
     if "available_now" in trigger:
-        return "takes in what is there, then ends"
-    return "one micro-batch, then ends" if "once" in trigger else "one micro-batch after the other, until it is stopped"
+        return "processes the available input, then ends"
+    return "one micro-batch, then ends" if "once" in trigger else "one micro-batch after another, until stopped"

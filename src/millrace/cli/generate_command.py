@@ -1,4 +1,4 @@
-"""``millrace generate``: seeded data to try things with."""
+"""``millrace generate``: seeded data for trying joins."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Make seeded data: streams, masters, TPC-H tables.")
 
 Target = Annotated[Path, typer.Argument(metavar="OUT", help="File to write: .parquet or .arrow.")]
-Rows = Annotated[int, typer.Option(help="Rows to make.")]
+Rows = Annotated[int, typer.Option(help="Rows to generate.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same rows, whatever the batch size.")]
-BatchRows = Annotated[int, typer.Option(help="Rows made at a time.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is already there.")]
+BatchRows = Annotated[int, typer.Option(help="Rows generated at a time.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 
 
 @app.command()
@@ -36,11 +36,11 @@ def stream(
     batch_rows: BatchRows = 65_536,
     order: Annotated[
         str,
-        typer.Option(help="shuffled: popular keys lie anywhere. sorted: key 1 is the most popular, then 2, …"),
+        typer.Option(help="shuffled: any key can be popular. sorted: key 1 is the most popular, then 2, …"),
     ] = "shuffled",
     overwrite: Overwrite = False,
 ) -> None:
-    """A stream of 20-byte tuples (key, sid, qty) whose keys follow a Zipf law.
+    """Write a stream of 20-byte tuples (key, sid, qty) whose keys follow a Zipf law.
 
     Example: millrace generate stream orders.parquet --rows 5_000_000 --domain 1_000_000 --skew 1
     """
@@ -54,7 +54,7 @@ def stream(
 def zipf_rows(
     rows: int, domain: int, skew: float, seed: int = 0, batch_rows: int = 65_536, shuffled: bool = True
 ) -> Iterable[pa.RecordBatch]:
-    """A Zipf stream of exactly ``rows`` tuples."""
+    """Return a Zipf stream of exactly ``rows`` tuples."""
     from millrace.datasets import zipf_stream
 
     if rows < 0 or batch_rows < 1:
@@ -71,17 +71,17 @@ def master(
     rows: Rows = 1_000_000,
     seed: Seed = 0,
     unique: Annotated[
-        bool, typer.Option("--unique/--duplicates", help="Every key once, or keys drawn with repetition.")
+        bool, typer.Option("--unique/--duplicates", help="Every key once, or keys drawn at random with repetition.")
     ] = True,
     domain: Annotated[
         int | None,
-        typer.Option(help="With --duplicates: keys are drawn from 1..DOMAIN; as many as ROWS if not given."),
+        typer.Option(help="With --duplicates: keys are drawn from 1..DOMAIN; DOMAIN is ROWS if not given."),
     ] = None,
     order: Annotated[str, typer.Option(help="shuffled or sorted by key.")] = "shuffled",
     batch_rows: BatchRows = 65_536,
     overwrite: Overwrite = False,
 ) -> None:
-    """The papers' master: rows of 120 bytes (key, a1…a5, x1…x6, label).
+    """Write the papers' master: rows of 120 bytes (key, a1…a5, x1…x6, label).
 
     Example: millrace generate master customers.parquet --rows 1_000_000
     """
@@ -101,7 +101,7 @@ def tpch(
     scale: Annotated[float, typer.Option(help="Scale 1 is 150 000 customers and 1 500 000 orders.")] = 0.1,
     overwrite: Overwrite = False,
 ) -> None:
-    """A TPC-H table as Parquet, its scale in its name. A table that is already there is kept.
+    """Write a TPC-H table as Parquet, with the scale in its name. A table that exists is kept.
 
     Needs tpchgen-cli: `pip install 'millrace[tpch]'`
 
@@ -109,14 +109,14 @@ def tpch(
     """
     import pyarrow.parquet as pq
 
-    from millrace.cli.progress import something_going_on
+    from millrace.cli.progress import spinner
     from millrace.datasets import tpch as generated
     from millrace.datasets.tpch import Table
 
     chosen = cast(Table, table)
     there = set(directory.glob("*.parquet"))
     began = time.perf_counter()
-    with something_going_on(f"TPC-H {table} at scale {scale:g}"):
+    with spinner(f"TPC-H {table} at scale {scale:g}"):
         if overwrite and directory.is_dir():
             with tempfile.TemporaryDirectory(dir=directory, prefix=".tpch-") as unfinished:
                 made = generated(chosen, scale, Path(unfinished))
@@ -124,17 +124,17 @@ def tpch(
         else:
             path = generated(chosen, scale, directory)
     if path in there and not overwrite:
-        say(f"{path}: already there, kept ({pq.read_metadata(path).num_rows:,} rows)")
+        say(f"{path}: already exists and is kept ({pq.read_metadata(path).num_rows:,} rows)")
     else:
         _report(path, pq.read_metadata(path).num_rows, path.stat().st_size, time.perf_counter() - began)
 
 
 def _write(target: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int, overwrite: bool) -> None:
     from millrace.cli.files import TableWriter
-    from millrace.cli.progress import rows_going_by
+    from millrace.cli.progress import row_progress
 
     began = time.perf_counter()
-    with TableWriter(target, schema, overwrite=overwrite) as writer, rows_going_by(target.name, rows) as done:
+    with TableWriter(target, schema, overwrite=overwrite) as writer, row_progress(target.name, rows) as done:
         for batch in batches:
             writer.write(batch)
             done(writer.rows)

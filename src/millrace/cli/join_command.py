@@ -1,4 +1,4 @@
-"""``millrace join``: a stream in files, enriched from a store."""
+"""``millrace join``: join a stream in files with a store."""
 
 from __future__ import annotations
 
@@ -26,45 +26,53 @@ def join(
     target: Annotated[Path | None, typer.Argument(metavar="OUT", help="The file to write: .parquet or .arrow.")] = None,
     on: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="Key column, or STREAM=MASTER if the names differ; again for each column."),
+        typer.Option(
+            metavar="KEY", help="Key column, or STREAM=MASTER if the names differ; repeat it for each key column."
+        ),
     ] = None,
     how: Annotated[str, typer.Option(help="inner, left, semi or anti.")] = "inner",
     algorithm: Annotated[str, typer.Option(help="A name from `millrace algorithms`.")] = "ssbj",
-    memory: Annotated[str, typer.Option(help="The budget: 64MB, 64MiB, or 1% of the master.")] = "64MB",
+    memory: Annotated[str, typer.Option(help="Memory budget: 64MB, 64MiB, or 1% of the master.")] = "64MB",
     columns: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Master columns that come out; all but the key if not given."),
+        typer.Option(metavar="A,B", help="Master columns in the output; all but the key if not given."),
     ] = None,
-    suffix: Annotated[str | None, typer.Option(help="Appended to master columns the stream has too.")] = None,
-    b: Annotated[int | None, typer.Option("--b", help="Master rows per load; tuned if not given.")] = None,
-    w: Annotated[int | None, typer.Option("--w", help="Stream tuples let in per step; tuned if not given.")] = None,
+    suffix: Annotated[
+        str | None, typer.Option(help="Appended to names of master columns that the stream has too.")
+    ] = None,
+    b: Annotated[int | None, typer.Option("--b", help="Master rows read per step; tuned if not given.")] = None,
+    w: Annotated[int | None, typer.Option("--w", help="Stream tuples accepted per step; tuned if not given.")] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="An option of the algorithm; may be repeated."),
     ] = None,
     device: Annotated[
         str,
-        typer.Option(help="A disk to model on a virtual clock: none, hdd-2007, hdd-2013, ssd-2016 or nvme."),
+        typer.Option(help="Disk to simulate on a virtual clock: none, hdd-2007, hdd-2013, ssd-2016 or nvme."),
     ] = "none",
     batch_rows: Annotated[int, typer.Option(help="Stream rows read at a time.")] = 65_536,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it is there.")] = False,
-    no_output: Annotated[bool, typer.Option("--no-output", help="Only count the rows, to measure.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Show the plan and the split of the budget too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object and nothing else on stdout.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it exists.")] = False,
+    no_output: Annotated[bool, typer.Option("--no-output", help="Count the rows and write none, to measure.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Also show the plan and how the budget is divided.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")] = False,
 ) -> None:
     """Join a stream with a store under one byte budget.
 
     Example: millrace join orders.parquet customers.store enriched.parquet --on cust=custkey --memory 1%
     """
-    from millrace.cli.files import StreamFiles, TableWriter, checked_target
+    from millrace.cli.files import StreamFiles, TableWriter, validate_target
     from millrace.cli.progress import WatchedJoin
     from millrace.master.device import Device
     from millrace.semistream.join import SemiStreamJoin
 
     if (target is None) != no_output:
-        raise ConfigError("OUT: expected a file to write to, or --no-output to only count; got both or neither")
+        raise ConfigError(
+            "OUT: expected either a file to write to or --no-output, which only counts; got both or neither"
+        )
     if target is not None:
-        checked_target(target, overwrite)
+        validate_target(target, overwrite)
     source = StreamFiles(stream)
     options = dict(_option(text) for text in option or [])
     try:
@@ -105,7 +113,7 @@ def join(
 
 
 def _pairs(on: list[str]) -> dict[str, str]:
-    """The key from ``KEY`` and ``STREAM=MASTER``.
+    """Return stream columns and master columns from ``KEY`` and ``STREAM=MASTER``.
 
     >>> _pairs(["day", "cust=custkey"])
     {'day': 'day', 'cust': 'custkey'}
@@ -118,13 +126,13 @@ def _pairs(on: list[str]) -> dict[str, str]:
         if not ours or text.endswith("="):
             raise ConfigError(f"on: expected KEY or STREAM=MASTER; got {text!r}")
         if ours in pairs:
-            raise ConfigError(f"on: the stream's column {ours!r} is named twice")
+            raise ConfigError(f"on: the stream's column {ours!r} is given twice")
         pairs[ours] = theirs or ours
     return pairs
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """A name and a value, which is a number if it reads like one.
+    """Return a name and a value, as a number if it reads as one.
 
     >>> _option("evict_every=5"), _option("switching_factor=1.5"), _option("migration=three-cycle")
     (('evict_every', 5), ('switching_factor', 1.5), ('migration', 'three-cycle'))
@@ -154,7 +162,7 @@ def _rates(watched: WatchedJoin, seconds: float) -> dict[str, float]:
 
 
 def _facts(watched: WatchedJoin, seconds: float, target: Path | None) -> dict[str, Any]:
-    """Everything known about a finished join, for programs."""
+    """Return the results of a finished join under names for programs."""
     join = watched.join
     return {
         "algorithm": join.algorithm.name,
@@ -177,7 +185,7 @@ def _summary(watched: WatchedJoin, seconds: float, target: Path | None) -> Any:
     parts = sorted(watched.peak_parts.items(), key=lambda item: -item[1])
     timing = f"{rates['wall_seconds']:.2f} s, of which the join {rates['join_seconds']:.2f} s"
     if rates["device_seconds"]:
-        timing += f"; {join.device.name} would have taken {rates['device_seconds']:.2f} s more"
+        timing += f"; {join.device.name} would take {rates['device_seconds']:.2f} s more"
     share = f" = {m.peak_bytes / m.budget_bytes:.1%}"
     return facts_table(
         f"{join.algorithm.name}, {join.spec.how} join" + (f" → {target}" if target else ", only counted"),

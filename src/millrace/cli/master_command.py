@@ -1,4 +1,4 @@
-"""``millrace master``: stores of master data, built, described and checked."""
+"""``millrace master``: build, describe and check stores of master data."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store's direct
 @app.command()
 def build(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A Parquet file or folder, or an Arrow file.")],
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The directory to make.")],
-    key: Annotated[list[str], typer.Option(help="The key column; give it again for a key of several columns.")],
-    shards: Annotated[int, typer.Option(help="Parts the rows are split into, as Spark would.")] = 1,
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The directory to create.")],
+    key: Annotated[list[str], typer.Option(help="The key column; repeat it for a key of several columns.")],
+    shards: Annotated[int, typer.Option(help="Parts that rows are divided into by key, as Spark divides them.")] = 1,
     columns: Annotated[
         str | None, typer.Option(metavar="A,B", help="Columns to keep besides the key; all if not given.")
     ] = None,
-    page_rows: Annotated[int, typer.Option(help="Rows of a page.")] = 65_536,
-    index: Annotated[bool, typer.Option(help="Write an index from keys to rows too.")] = True,
+    page_rows: Annotated[int, typer.Option(help="Rows per page.")] = 65_536,
+    index: Annotated[bool, typer.Option(help="Also write an index from keys to rows.")] = True,
     records: Annotated[
-        bool, typer.Option(help="With an index, also each row in one piece: quicker look-ups, twice the disk.")
+        bool,
+        typer.Option(help="With an index, also store each row contiguously: faster look-ups, twice the disk space."),
     ] = True,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")] = False,
 ) -> None:
-    """Build a store from a table. Nothing is visible before everything is written.
+    """Build a store from a table. The store becomes visible when all of it is written.
 
     Example: millrace master build customers.parquet customers.store --key custkey
     """
     from millrace.cli.files import StreamFiles, refuse_existing
-    from millrace.cli.progress import rows_going_by
+    from millrace.cli.progress import row_progress
     from millrace.master.store import MasterStore
 
     refuse_existing(store, overwrite)
     total = StreamFiles(source).rows
     began = time.perf_counter()
-    with rows_going_by(store.name, total) as done:
+    with row_progress(store.name, total) as done:
         built = MasterStore.build(
             source,
             store,
@@ -68,9 +69,9 @@ def build(
 @app.command()
 def info(
     store: Store,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """Tell what a store holds."""
+    """Show what a store contains."""
     from millrace.master.store import MasterStore
 
     facts = MasterStore.open(store).info()
@@ -96,7 +97,7 @@ def info(
 
 @app.command()
 def index(store: Store) -> None:
-    """Write the index, and the rows each in one piece, of a store that was built without."""
+    """Add an index, and rows stored contiguously, to a store that was built without."""
     from millrace.master.store import MasterStore
 
     began = time.perf_counter()
@@ -106,11 +107,11 @@ def index(store: Store) -> None:
 
 @app.command()
 def verify(store: Store) -> None:
-    """Read all of a store and check it: checksums, pages, key codes, shards. A fault gives exit code 1."""
-    from millrace.cli.progress import rows_going_by
+    """Read all of a store and check its checksums, pages, key codes and shards. Exit code 1: it is damaged."""
+    from millrace.cli.progress import row_progress
     from millrace.master.store import MasterStore
 
     opened = MasterStore.open(store)
-    with rows_going_by(f"verifying {store.name}", opened.rows) as done:
+    with row_progress(f"verifying {store.name}", opened.rows) as done:
         opened.verify(done)
     say(f"{store}: sound, {opened.rows:,} rows in {opened.shards} shard(s)")

@@ -1,4 +1,4 @@
-"""``millrace algorithms``: what there is to choose from."""
+"""``millrace algorithms``: a table of the algorithms."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ def algorithms() -> None:
         table.add_column(title)
     for name, algorithm in ALGORITHMS.items():
         table.add_row(name, algorithm.summary, _needs(algorithm), "\n".join(algorithm.options) or "-")
-    table.add_row(AUTO, "chooses one of them, and another when the stream turns out to be different", "-", "-")
+    table.add_row(
+        AUTO, "chooses one of the others, and changes to another if the stream turns out to be different", "-", "-"
+    )
     out().print(table)
-    out().print("`millrace master index STORE` gives a store the index that some need.", highlight=False)
+    out().print("`millrace master index STORE` adds the index that some algorithms need to a store.", highlight=False)
     out().print("Choose one with [cyan]--algorithm NAME[/cyan], set an option with [cyan]--option NAME=VALUE[/cyan].")
 
 
 def _needs(algorithm: Algorithm) -> str:
-    """What the master must have."""
+    """Return what an algorithm needs of the master."""
     needs = [*(["an index"] if algorithm.needs_index else []), *([] if algorithm.many else ["unique keys"])]
     return "\n".join(needs) or "-"
