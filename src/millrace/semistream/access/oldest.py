@@ -1,25 +1,25 @@
-"""HYBRIDJOIN's access: a page is loaded because somebody on it has waited longest, and serves all who wait for it.
+"""HYBRIDJOIN's access: load the page of the tuple that has waited longest; all tuples that wait for the page leave.
 
 ::
 
     queue   oldest ──► [ t t t … t t t ] ◄── youngest
                          │ index: key ─► page
                          ▼
-                       page ──► everyone who waits for a row on it leaves
+                       page ──► all tuples that wait for a row on it leave
 
 A few pages are loaded in one step, in the order of the queue: without arrivals in between, the oldest tuple after a
 load is the oldest that waits for another page, so loading the first n different pages at once is n loads of the paper.
-Variants differ in whose page is next: :mod:`position <millrace.semistream.access.position>` and
+Variants choose the next page in another way: :mod:`position <millrace.semistream.access.position>` and
 :mod:`page_queue <millrace.semistream.access.page_queue>`.
 
-A key that repeats in the master leaves only when all pages with rows of it are in memory together.
+Tuples of a key that repeats in the master leave only when all pages with its rows are in memory together.
 
 References
 ----------
 M. A. Naeem, G. Dobbie, G. Weber: HYBRIDJOIN for near-real-time data warehousing. IJDWM 7(4), 2011.
 
-Deviations: a key without a master row leaves as soon as it is looked up, where the published loop would wait for ever;
-keys that repeat are allowed; several pages a step.
+Deviations: a tuple without a master row leaves as soon as its key is looked up, where the published loop would wait for
+ever; keys that repeat are allowed; several pages a step.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _PART_OF_ROOM = 40  # a step frees at most about this part of the room, so that 
 
 
 class Oldest(Access):
-    """Pages of the tuples that have waited longest.
+    """Loads the pages of the tuples that have waited longest.
 
     Parameters
     ----------
     loads
-        Pages of a step; by default as many as the load buffer holds, but few enough to keep the room full.
+        Pages per step; by default as many as the load buffer holds, but few enough to keep the waiting room full.
     """
 
     paged = True
     sweeps = False
-    """Whether the pages of a step are read in the order they lie."""
+    """Whether the pages of a step are read in their order on disk."""
 
     def __init__(self, context: JoinContext, *, loads: int | None = None) -> None:
         super().__init__(context)
@@ -84,7 +84,7 @@ class Oldest(Access):
 
     def admitted(self, codes: Codes) -> None:
         self.arrived += len(codes)
-        if self._steps:  # before, the room has never been full, and how much it holds is not known
+        if self._steps:  # before the first step the room was never full, and its size is unknown
             self._cycles += len(codes) / self.most_waiting
 
     def loads(self) -> Iterator[Load]:
@@ -105,7 +105,7 @@ class Oldest(Access):
 
     def on_match(self, load: Load, met: Met) -> None:
         if self.context.single and not self.context.store.coder.exact:
-            self._settled.append(load.codes[met.positions])  # perhaps of other keys, but there is no other row
+            self._settled.append(load.codes[met.positions])  # the key may be another one, but the code has no other row
         if isinstance(load, PageLoad):
             sizes = self.context.room.rows.map.slots["count"][met.newest]
             self._left += np.bincount(load.page_at(met.positions), sizes, len(load.pages)).astype(np.int64)
@@ -119,11 +119,11 @@ class Oldest(Access):
         return int(max(1, min(self._most_loads, enough)))
 
     def choose(self, most: int) -> PageNumbers:
-        """The pages of the next step, most urgent first."""
+        """Return the pages of the next step, most urgent first."""
         return self.pages_of(self.context.room.oldest(most), most)
 
     def pages_of(self, slots: Slots, most: int) -> PageNumbers:
-        """The pages these tuples wait for; tuples that wait for nothing are settled."""
+        """Return the pages that these tuples wait for; tuples without a master row are settled."""
         codes = self.context.room.rows.map.code[slots]
         codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
         if self.context.single:
@@ -146,7 +146,7 @@ class Oldest(Access):
             self.loaded(load.pages, self._left)
 
     def _groups(self, pages: PageNumbers) -> Iterator[Load]:
-        """Keys that repeat: only those all of whose pages are here meet their rows."""
+        """Yield the rows of keys whose pages are all in memory, for a master with keys that repeat."""
         room = self.context.room
         waiting: list[Codes] = []
         for load in self.pages.read(pages):
@@ -164,7 +164,7 @@ class Oldest(Access):
     def _left_with(
         self, codes: Codes, places: PageNumbers, needed: PageNumbers, pages: PageNumbers, incomplete: PageNumbers
     ) -> Counts:
-        """How many tuples leave with each page; who needs several counts for the first."""
+        """Return how many tuples leave with each page; a tuple that needs several pages counts for the first."""
         tuples = self.context.room.rows.counts(codes)
         tuples[incomplete] = 0
         first = np.unique(places, return_index=True)[1]
@@ -173,7 +173,7 @@ class Oldest(Access):
         return np.bincount(at, tuples[places[first]], len(pages)).astype(np.int64)
 
     def loaded(self, pages: PageNumbers, left: Counts) -> None:
-        """Pages have met everyone, and so many tuples left with each."""
+        """Record pages that all waiting tuples have met, and how many tuples left with each."""
         tuples = float(left.sum())
         keep = math.exp(-tuples / self.most_waiting)  # frequent pages come once in a room full of tuples
         self._recent_left = keep * self._recent_left + tuples
@@ -188,7 +188,7 @@ class Oldest(Access):
 
     @property
     def most_waiting(self) -> int:
-        """Most tuples that have waited at a time: no queue was longer."""
+        """Most tuples that have waited at the same time."""
         return max(1, self.context.metrics.most_waiting)
 
     @property

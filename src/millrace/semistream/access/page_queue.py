@@ -1,8 +1,8 @@
 """HYBRIDJOIN-PQ's access: frequent pages are loaded when enough tuples should be waiting for them.
 
 A page with which many tuples left is due again after ``threshold · room / frequency`` arrivals. Its frequency is a
-gliding average of the tuples that leave with it, uncorrected for how long it was away, which settles where the period
-grows with the square root of how rare the page is: the least loads for a given room.
+moving average of the tuples that leave with it, not corrected for the time between two loads. At equilibrium the period
+grows with the square root of how rare the page is, which takes the fewest loads for a given room.
 
 References
 ----------
@@ -10,7 +10,7 @@ M. A. Naeem, G. Weber, C. Lutteroth: Optimising queue-based semi-stream joins by
 ADC 2016.
 
 Deviations: frequency is a number of tuples, not a share, as the formula needs; every ``guard``-th load is for the
-oldest tuple; the threshold is measured before the queue is used, where the paper does not say how it is found.
+oldest tuple; the threshold, which the paper leaves open, is measured before the queue is used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WARM_ROOMS = 3  # rooms full of tuples that leave before the threshold is set
 
 
 class PageQueue(Oldest):
-    """Frequent pages by the moment they are due, else pages of the oldest tuples.
+    """Loads frequent pages when they are due, else pages of the oldest tuples.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class PageQueue(Oldest):
     decay
         Weight of the past in a page's frequency; 0 keeps only the last load.
     guard
-        Every so many loads one is for the oldest tuple.
+        One load in ``guard`` is for the oldest tuple.
     """
 
     def __init__(

@@ -30,13 +30,13 @@ class CacheHits:
 
     @property
     def rows(self) -> KeyedRows:
-        """The cached rows, of a cache that has some."""
+        """Cached rows; only for a cache of rows."""
         rows = self._parts.cache.rows
         assert rows is not None
         return rows
 
     def answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
-        """Yield the output of tuples whose group was found, or that surely have no master row; others are left."""
+        """Yield the output of tuples whose group was found or that surely have no master row; skip the others."""
         parts, output = self._parts, self._parts.output
         how, matched = parts.spec.how, found >= 0
         if not self._slot_is_match:

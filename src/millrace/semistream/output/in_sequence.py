@@ -1,4 +1,4 @@
-"""Output of tuples in their order, with master rows that are known by number."""
+"""Output of tuples in their order, with master rows given by number."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from millrace.semistream.row_numbers import NO_ROW
 from millrace.semistream.stream_keys import Flags
 
 Pieces = Iterator[tuple[Indices, Indices]]
-"""Tuples by place, ascending, and numbers of the master rows they found."""
+"""Places of tuples, ascending, and the numbers of the master rows found for them."""
 
 
 def emit_in_sequence(parts: JoinParts, matched: Flags, pieces: Pieces, stream: Callable[[Indices], Part]) -> Batches:
     """Yield the output of tuples that leave, in their order.
 
-    ``matched`` says which of them have a match already, and is completed; ``stream`` returns tuples by their places.
+    ``matched`` flags the tuples that have a match already; matches found here are added to it. ``stream`` returns
+    tuples by their places.
     """
     output, how = parts.output, parts.spec.how
     done = 0
@@ -46,7 +47,7 @@ def emit_in_sequence(parts: JoinParts, matched: Flags, pieces: Pieces, stream: C
 
 
 def _with_unmatched(tuples: Indices, numbers: Indices, alone: Indices) -> tuple[Indices, Indices]:
-    """Return pairs with tuples without a row put in at their places."""
+    """Return the pairs with unmatched tuples inserted at their places."""
     if not len(alone):
         return tuples, numbers
     tuples = np.concatenate([tuples, alone])

@@ -23,7 +23,7 @@ class IndexAnswers:
         self._parts = parts
 
     def answer(self, arrived: Arrived, misses: Indices) -> Batches:
-        """Yield the output of these of the tuples, in any order."""
+        """Yield the output of the tuples that the cache did not answer, in any order."""
         parts, output, keys = self._parts, self._parts.output, self._parts.binding.keys
         how, batch = parts.spec.how, arrived.batch
         all_miss = len(misses) == len(arrived.codes)

@@ -91,7 +91,7 @@ class Ordered:
         return found
 
     def _answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
-        """Yield the output of tuples that the cache answers and before which none waits."""
+        """Yield the output of tuples that the cache answers, where no earlier tuple waits."""
         parts = self.parts
         if parts.spec.how != "left":
             yield from self._hits.answer(batch, found)
@@ -103,7 +103,7 @@ class Ordered:
     # tuples are held
 
     def _hold(self, found: Slots, quota: int, step: int, exact: bool = False) -> int:
-        """Take pending tuples into the buffer, and those that miss into the waiting room too; return how many."""
+        """Move pending tuples into the buffer, and those that miss into the waiting room too; return how many."""
         parts, buffer, cache = self.parts, self.buffer, self.parts.cache
         at, arrived = self._at, self._arrived
         count = _leading(np.cumsum(found == MISS) <= quota)
@@ -121,7 +121,7 @@ class Ordered:
             if fits and (not misses or parts.room.fits(waiting, exact)):
                 break
             if count == 1 and found[0] >= 0 and quota:
-                found[0], group_sizes[0] = MISS, 0  # it has too many rows to be held: it waits for them
+                found[0], group_sizes[0] = MISS, 0  # too many rows to hold: the tuple waits for them instead
             elif count == 1:
                 return 0
             else:
@@ -164,7 +164,7 @@ class Ordered:
         columns = cut(self._arrived.batch, self._at, 1)
         self.parts.metrics.tuples_in -= self.pending
         self._arrived, self._at = _NOTHING_CAME, 0
-        raise too_large(columns, self.parts.budget, "all that come after it in the batch")
+        raise too_large(columns, self.parts.budget, "all after it in the batch")
 
     @property
     def capacity(self) -> int:
@@ -210,7 +210,7 @@ class Ordered:
         return keys.same(ours, self.parts.numbered.take(keys.master_columns, numbers))
 
     def _keep(self, sequences: Sequences, numbers: Indices) -> Batches:
-        """Note the rows that tuples have found; yield those of the head if all of its rows so far are there."""
+        """Keep the rows found for tuples; yield those of the head unless some of its earlier rows were lost."""
         parts, buffer, output = self.parts, self.buffer, self.parts.output
         head = np.array([buffer.head])
         mine = sequences == buffer.head
@@ -243,7 +243,7 @@ class Ordered:
         """Let tuples that have just left the waiting room wait for another turn."""
         if len(codes):
             columns = [pa.array(sequences)]
-            assert self.parts.room.fits(columns, exact=True), "the place of a tuple that left is taken"
+            assert self.parts.room.fits(columns, exact=True), "no room for a tuple that has just left"
             self.parts.room.admit(codes, columns, self.parts.access.place, step)
 
     # tuples leave
@@ -257,7 +257,7 @@ class Ordered:
             buffer.release(run)
 
     def _held_part(self, slots: Slots, places: Indices) -> Part:
-        """Return some of the tuples at these slots of the buffer as a part of the output."""
+        """Return some of the tuples at these slots of the buffer as rows of the output."""
         return self.parts.output.waiting(self.buffer.tuples, slots[places])
 
     @property
@@ -284,10 +284,10 @@ class Ordered:
         return self.buffer.accept(held.rows, cut(held.rows, 0, len(held.rows))[:-2], held.head)
 
     def check_invariants(self) -> None:
-        assert not self.pending, "tuples that have come were neither let in nor refused"
+        assert not self.pending, "tuples were neither admitted nor refused"
         self.buffer.check_invariants(self._sequences(self.parts.room.rows.live()))
 
 
 def _leading(flags: Flags) -> int:
-    """Return how many are true before the first that is not."""
+    """Return how many flags are true before the first that is false."""
     return len(flags) if flags.all() else int(np.argmin(flags))

@@ -1,4 +1,4 @@
-"""From index pairs to record batches: columns are gathered once, late, for rows that really come out."""
+"""Output batches from index pairs: columns are gathered late, once, and only for rows of the output."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from millrace.rows.keyed_rows import KeyedRows
 
 
 class Part(Protocol):
-    """Rows of one side of the output, and where their values come from."""
+    """Rows of one side of the output, and the source of their values."""
 
     lasts: bool
-    """Whether the values stay where they are, whatever the join does next."""
+    """Whether the values stay valid, whatever the join does next."""
 
     def longest(self) -> int:
-        """No row holds more bytes than this in strings and binary."""
+        """Return an upper bound of the bytes of strings and binary in a row."""
         ...
 
     def bytes_of(self, piece: slice) -> int:
-        """Bytes that strings and binary of some of the rows hold."""
+        """Return the bytes of strings and binary in some of the rows."""
         ...
 
     def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
-        """Tasks that append some of the rows to the output columns of this side."""
+        """Return tasks that append some of the rows to the output columns of this side."""
         ...
 
 
@@ -65,7 +65,7 @@ class Output:
     def emit(self, count: int, stream: Part, master: Part | None) -> Batches:
         """Append ``count`` rows; without ``master`` its columns are null.
 
-        Stream rows are copied before this goes on. Master rows that last are left to the second thread.
+        Stream rows are copied before this returns. Master rows that last are gathered by the second thread.
         """
         builder, split = self._builder, len(self._stream_columns)
         later = master is not None and master.lasts
@@ -93,7 +93,7 @@ class Output:
                 if rows >= _WORTH_A_THREAD:
                     self._lanes.submit(gathering)
                 else:
-                    self._lanes.wait()  # rows before these are there first
+                    self._lanes.wait()  # earlier rows come first
                     gathering()
             builder.advance(rows, held)
             done = piece.stop
@@ -101,12 +101,12 @@ class Output:
                 yield from self.flush()
 
     def _settle(self) -> None:
-        """Wait for the second thread: all columns have their rows, and what they hold is known."""
+        """Wait for the second thread, so that all columns have their rows and their sizes are known."""
         self._lanes.wait()
         self._builder.settle()
 
     def _next_piece(self, done: int, rows: int, stream: Part, master: Part | None) -> tuple[int, int]:
-        """How many of the next rows fit into the batch (one always does), and how many bytes they hold at most."""
+        """Return how many of the next rows fit into the batch (at least one), and the bytes they hold at most."""
         longest = stream.longest() + (master.longest() if master else 0)
         if rows * longest <= self._builder.bytes_left:
             return rows, rows * longest
@@ -119,7 +119,7 @@ class Output:
             rows //= 2
 
     def flush(self) -> Batches:
-        """Yield what has been collected, if anything."""
+        """Yield the collected rows, if any."""
         self._settle()
         batch = self._builder.flush()
         if batch is not None:
@@ -130,19 +130,19 @@ class Output:
     # where rows come from
 
     def pushed(self, batch: pa.RecordBatch, rows: Indices) -> Part:
-        """Stream rows that have just been pushed."""
+        """Return stream rows that have just been pushed, as rows of the output."""
         return _Pushed(batch, rows)
 
     def waiting(self, rows: KeyedRows, slots: Slots) -> Part:
-        """Stream rows in the waiting room."""
+        """Return stream rows in the waiting room, as rows of the output."""
         return _Kept(rows, self._stream_columns, slots)
 
     def cached(self, rows: KeyedRows, slots: Slots) -> Part:
-        """Master rows in a cache, whose first columns are the output's master columns."""
+        """Return cached master rows, whose first columns are those of the output, as rows of the output."""
         return _Kept(rows, range(len(self.master_columns)), slots)
 
     def mapped(self, rows: MappedRows, numbers: Indices) -> Part:
-        """Master rows on disk."""
+        """Return master rows on disk, as rows of the output."""
         return _Mapped(rows, self.master_columns, numbers)
 
 
@@ -203,4 +203,5 @@ class _Mapped:
 
 
 def as_indices(rows: Slots | Indices) -> Indices:
+    """Return slots as 64-bit indices."""
     return rows.astype(np.int64, copy=False)

@@ -1,4 +1,4 @@
-"""The parts a join is put together from, once its stream is known."""
+"""The parts of a join, made once its stream is known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millrace.semistream.waiting.waiting_room import WaitingRoom
 
 @dataclass(frozen=True)
 class JoinParts:
-    """What the loop and the order of its output work with."""
+    """Parts that the loop and its output order work with."""
 
     store: MasterStore
     spec: JoinSpec
@@ -33,5 +33,5 @@ class JoinParts:
     room: WaitingRoom
     output: Output
     residual: Residual | None
-    """What has to hold of a pair beside what it was found by."""
+    """Condition that a pair still has to meet once it was found; None if there is none."""
     numbered: NumberedRows

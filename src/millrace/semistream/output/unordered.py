@@ -1,4 +1,4 @@
-"""Output in any order: a tuple leaves as soon as everything it joins with is known."""
+"""Output in any order: a tuple leaves as soon as all of its matches are known."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millrace.semistream.stream_keys import Flags
 
 
 class Unordered:
-    """Answers from the cache, lets the other tuples wait, and puts out pairs as they are found."""
+    """Answers tuples from the cache, lets the others wait, and emits pairs as they are found."""
 
     def __init__(self, parts: JoinParts, at_once: IndexAnswers | None) -> None:
         self.parts, self._at_once = parts, at_once
@@ -43,7 +43,7 @@ class Unordered:
             self._next, self._codes, self._at = arrived.batch.take(pa.array(misses)), arrived.codes[misses], 0
 
     def _answer_hits(self, arrived: Arrived) -> Generator[pa.RecordBatch, None, Indices]:
-        """Yield the output of tuples that the cache answers; return which tuples it does not."""
+        """Yield the output of tuples that the cache answers; return the places of the others."""
         found = self.parts.cache.look_up(arrived.codes)
         if arrived.valid is not None:
             found[~arrived.valid] = ABSENT  # a null key matches nothing
@@ -59,7 +59,7 @@ class Unordered:
         return len(self._codes) - self._at
 
     def admit(self, step: int) -> Generator[pa.RecordBatch, None, bool]:
-        yield from ()  # no tuple leaves by being let in
+        yield from ()  # letting tuples in emits nothing
         parts, room = self.parts, self.parts.room
         count = min(parts.access.quota(self.capacity), self.pending)
         columns = cut(self._next, self._at, count)
@@ -150,7 +150,7 @@ class Unordered:
         return len(self.parts.room)
 
     def trim(self) -> None:
-        """Keep nothing beside the waiting room, which is trimmed by itself."""
+        """Do nothing: only the waiting room holds tuples, and the loop trims it."""
 
     # snapshots
 
@@ -168,4 +168,4 @@ class Unordered:
         return False
 
     def check_invariants(self) -> None:
-        assert not self.pending, "tuples that have come were neither let in nor refused"
+        assert not self.pending, "tuples were neither admitted nor refused"

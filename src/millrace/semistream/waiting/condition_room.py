@@ -1,18 +1,18 @@
 """A waiting room without keys: tuples are found by a condition on their values.
 
-Every master row has to be judged with every tuple that waits, but where a condition has edges only a range of them can
-pass. Tuples are kept in the order of the compared column; a master row's edges are searched in it, and the places in
+Every master row has to be tested against every waiting tuple, but where the condition has edges, only a range of them
+can pass. Tuples are kept in the order of the compared column; a master row's edges are searched in it, and the tuples
 between are its candidates::
 
     waiting, in order        2   5   5   7   9   12          band(x, m, below=3, above=1)
     x + above ≥ m  from          ├───────────────►           m = 6:  first x + 1 ≥ 6  is 5
     x - below ≤ m  up to     ◄──────────────┤                        last  x - 3 ≤ 6  is 9
-    candidates                   5   5   7   9               four pairs, none of them in vain
+    candidates                   5   5   7   9               four pairs, all of them match
 
-Comparisons of the same column share one search; other parts of the condition are judged for the pairs that come out. A
+Comparisons of the same column share one search; other parts of the condition are tested on the pairs that it finds. A
 condition without edges makes every tuple a candidate of every row. Either way pairs come in pieces of bounded size.
 
-Whoever enters is merged into the order, whoever has left is taken out before it is next used.
+New tuples are merged into the order; tuples that have left are removed before it is next used.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Search:
             if part.edges and measure is not None:
                 groups.setdefault((part.stream[0], measure), []).append(part)
         self.column: str | None = None
-        """The stream column by whose values tuples are ordered; None if there is none."""
+        """The stream column that orders the tuples; None if there is none."""
         self.measure: Measure | None = None
         self.edges: list[Edge] = []
         searched: list[Condition] = []
         if groups:
-            # a range that is bounded on both sides before one that is not; then as the user has written them
+            # prefer a range that is bounded on both sides, then the first one written
             (self.column, self.measure), searched = max(groups.items(), key=lambda group: len(_sides(group[1])))
             self.edges = [edge for part in searched for edge in part.edges]
         rest = [part for part in condition.parts if part not in searched]
@@ -75,16 +75,16 @@ class Search:
 
     @property
     def tuple_bytes(self) -> int:
-        """What a waiting tuple costs here: its place in the order and its value, old and new, and what is searched."""
+        """Bytes per waiting tuple: slot and value in the order, old and new while merging, and the searched bounds."""
         if self.measure is None:
             return 2 * 4
         return 2 * (4 + 8) + 8 * len(self.edges)
 
     def explain(self) -> str:
-        """How candidates are found, in a line."""
+        """Return a line that describes how candidates are found."""
         if self.column is None:
-            return "every pair is judged"
-        return f"waiting tuples in the order of {self.column}: a master row is judged with a range of them"
+            return "every pair is tested"
+        return f"waiting tuples in the order of {self.column}: a master row is tested against a range of them"
 
 
 def _sides(parts: Sequence[Condition]) -> set[bool]:
@@ -97,9 +97,9 @@ class OpenRoom(WaitingRoom):
     Parameters
     ----------
     search
-        How they are found.
+        How tuples are found.
     store
-        Whose rows they meet.
+        The master whose rows they meet.
     schema, cycle_rows, matches, pairs, leave_early
         As of :class:`WaitingRoom`.
     """
@@ -126,11 +126,11 @@ class OpenRoom(WaitingRoom):
         self._ordered = np.empty(0, np.int32)
         self._values: Numbers = np.empty(0, np.float64 if search.measure and search.measure.floating else np.int64)
         self._bounds: list[Numbers] | None = None
-        self._known = 0  # tuples that were here when the order was last right
+        self._known = 0  # waiting tuples when the order was last up to date
 
     @staticmethod
     def least_bytes_of(search: Search, schema: pa.Schema) -> int:
-        """What a room for a few tuples costs."""
+        """Return the bytes of a room for a few tuples."""
         return WaitingRoom.least_bytes(schema, None, search.tuple_bytes) + _LEAST_ROWS * _ROW_BYTES
 
     # entering and leaving
@@ -143,7 +143,7 @@ class OpenRoom(WaitingRoom):
         return counts
 
     def _put_in_order(self, slots: Slots) -> None:
-        """Merge tuples into the order; a value that compares with nothing has no place in it."""
+        """Merge tuples into the order, except for those whose value is null or NaN."""
         measure = self._search.measure
         if measure is None:
             self._ordered = np.concatenate([self._ordered, slots])
@@ -151,7 +151,7 @@ class OpenRoom(WaitingRoom):
         self._bounds = None
         (array,) = self.rows.take(self._column, slots)
         values = measure.numbers(array, exact=ends_meet(self._search.edges, measure, self._store.schema))
-        there = array.is_valid().to_numpy(zero_copy_only=False) & (values == values)  # NaN is not
+        there = array.is_valid().to_numpy(zero_copy_only=False) & (values == values)  # false for NaN
         values, slots = values[there], slots[there]
         order = np.argsort(values, kind="stable")
         values, slots = values[order], slots[order]
@@ -195,7 +195,7 @@ class OpenRoom(WaitingRoom):
                 yield slots, positions
 
     def _ranges(self, mapped: MappedRows, rows: Indices) -> tuple[Indices, Indices]:
-        """For every master row the places of its candidates in the order: from, and up to."""
+        """Return the range of candidates in the order for every master row: starts and stops."""
         starts, stops = np.zeros(len(rows), np.int64), np.full(len(rows), len(self._ordered), np.int64)
         measure = self._search.measure
         if measure is None or not len(self._ordered):
@@ -212,7 +212,7 @@ class OpenRoom(WaitingRoom):
         return starts, np.maximum(starts, stops)
 
     def _searched(self, measure: Measure) -> list[Numbers]:
-        """For each edge the ordered values where master values are compared with them."""
+        """Return for each edge the ordered values, moved so that master values can be searched in them."""
         if self._bounds is None:
             self._bounds = [edge.moved(self._values, measure) for edge in self._search.edges]
         return self._bounds
@@ -221,10 +221,10 @@ class OpenRoom(WaitingRoom):
         super().check_invariants()
         self._forget_who_left()
         assert len(np.unique(self._ordered)) == len(self._ordered) <= len(self), "a tuple is twice in the order"
-        assert self._here(self._ordered).all(), "somebody who left is in the order"
+        assert self._here(self._ordered).all(), "a tuple that left is in the order"
         if self._search.measure is not None:
-            assert (self._values[1:] >= self._values[:-1]).all(), "the order is none"
+            assert (self._values[1:] >= self._values[:-1]).all(), "the values are not in order"
             (array,) = self.rows.take(self._column, self._ordered)
-            assert (self._search.measure.numbers(array) == self._values).all(), "a value is not its tuple's"
+            assert (self._search.measure.numbers(array) == self._values).all(), "a value differs from that of its tuple"
         else:
             assert len(self._ordered) == len(self), "a tuple is missing from the order"
