@@ -198,6 +198,6 @@ def test_what_is_searched_is_bounded_on_both_sides_if_anything_is() -> None:
 
 def test_what_is_too_much_for_64_bits_is_never_taken_for_less() -> None:
     ours, theirs = pa.array([50_000]), pa.array([Decimal(50)], pa.decimal128(18, 16))
-    with pytest.raises(SchemaError, match=r"50000 \(int64\) is too much"):
+    with pytest.raises(SchemaError, match=r"50000 \(int64\) is too large"):
         judged(mr.band("x", "m", below=4960), ours, theirs)
     assert judged(mr.compare("x", ">", "m"), ours, theirs) == [True]

@@ -19,22 +19,22 @@ class Binding:
 
     stream: pa.Schema
     output: pa.Schema
-    """Columns that come out."""
+    """Columns of the output."""
     keys: StreamKeys
     code_column: int | None
-    """The stream's column whose values are the key codes themselves, if there is one."""
+    """The stream's column whose values are the key codes, if there is one."""
     search: Search | None
     """How waiting tuples are found by the condition, where there is no key."""
     residual: Condition | None
-    """What is left to be judged of a pair that has been found."""
+    """Condition still to be tested on a pair that has been found; None if there is none."""
     single: bool
-    """Whether the first master row of a key settles all there is to know about the key."""
+    """Whether the first master row of a key decides the result of its tuples."""
     cached_columns: list[int]
-    """Master columns that a cached row needs: those that come out, then those that matches are verified by."""
+    """Master columns of a cached row: those of the output, then those that verify a match."""
     cached_keys: range
-    """Places of the key among the cached columns; empty where codes need no verifying."""
+    """Places of the key among the cached columns; empty where equal codes mean equal keys."""
     rows_per_key: float | None
-    """Master rows that a tuple finds on average; None: one at most."""
+    """Master rows that a tuple matches on average; None: one at most."""
 
 
 def bind(arguments: JoinArguments, stream: pa.Schema) -> Binding:

@@ -1,4 +1,4 @@
-"""Where stream tuples come in: their keys are coded, they are counted, and some are shed."""
+"""Intake of stream tuples: they are counted, some are shed, and their keys are coded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace.semistream.stream_keys import Flags, StreamKeys
 
 @dataclass(frozen=True)
 class Arrived:
-    """Tuples that have come, with their key codes."""
+    """New tuples with their key codes."""
 
     batch: pa.RecordBatch
     codes: Codes
@@ -32,7 +32,7 @@ class Arrived:
 
 
 class Intake:
-    """Counts arriving tuples, sheds some if the user wants that, and shows the keys to the choice of the algorithm."""
+    """Counts new tuples, sheds some of them, and passes their keys to the choice of the algorithm."""
 
     def __init__(self, keys: StreamKeys, metrics: JoinMetrics, shedding: Shedding | None, auto: Auto | None) -> None:
         self._keys, self._metrics, self._shedding, self._auto = keys, metrics, shedding, auto
@@ -47,7 +47,7 @@ class Intake:
         return Arrived(batch, codes, valid)
 
     def spare(self, codes: Codes, misses: Indices) -> Indices:
-        """Return the misses that may wait, where only tuples are shed that would have to."""
+        """Return the misses that are not shed, where only tuples that would have to wait are shed."""
         shedding = self._shedding
         if shedding is None or not shedding.spare_hits:
             return misses
@@ -57,7 +57,7 @@ class Intake:
         return misses[kept]
 
     def _thinned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what is left of a batch where tuples are shed as they come."""
+        """Return the tuples of a batch that are not shed, where tuples are shed before the cache is tried."""
         shedding = self._shedding
         if shedding is None or shedding.spare_hits:
             return batch

@@ -1,4 +1,4 @@
-"""Making the parts of a join: the budget is divided, and each part is given what it works with."""
+"""Construction of the parts of a join, with a share of the budget for each."""
 
 from __future__ import annotations
 

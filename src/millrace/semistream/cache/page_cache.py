@@ -1,8 +1,8 @@
 """Caches of whole pages: SSIJ's and Partitioned Join's.
 
-A page that was loaded stays, and tuples for its rows are answered as they come. Pages have a score, and when there is
-not memory for all, those with the least go: with the fewest uses lately (SSIJ), or whose last use is longest ago
-(Partitioned Join).
+A page that was loaded stays in the cache, and tuples for its rows are answered as they come. Every page has a score,
+and when memory is short, the pages with the lowest are evicted: those with the fewest recent uses (SSIJ), or the least
+recently used (Partitioned Join).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Scores = npt.NDArray[np.float64]
 
 
 class PageCache(Cache):
-    """The pages with the highest scores.
+    """Caches the pages with the highest scores.
 
     Parameters
     ----------
@@ -48,13 +48,13 @@ class PageCache(Cache):
         self.rows = KeyedRows("cache", schema, context.budget, context.space, MARKS)
         self._limit = int(cache_share * context.budget.total)
         self.pages: PageNumbers = np.empty(0, np.int64)
-        """The pages that are here, ascending."""
+        """The cached pages, ascending."""
         self.scores: Scores = np.empty(0, np.float64)
         self._served: Counts = np.empty(0, np.int64)
 
     @abstractmethod
     def scored(self, scores: Scores, uses: Counts) -> Scores:
-        """New scores of pages that have just been used so often; a page that was not here had 0."""
+        """Return the new scores of pages after ``uses`` uses; a page that was not cached had 0."""
 
     # the loop's calls
 
@@ -80,7 +80,7 @@ class PageCache(Cache):
         self._served = self._served[:0]
 
     def _take_in(self, load: PageLoad, fresh: PageNumbers, scores: Scores) -> None:
-        """Keep the best of the pages that are here and those that have just come."""
+        """Keep the best of the cached pages and those just loaded."""
         lengths = np.diff(load.starts)
         most = int(self._limit // max(1.0, self.context.b * self.rows.row_bytes))
         order = np.argsort(-np.concatenate([self.scores, scores]), kind="stable")
@@ -108,7 +108,7 @@ class PageCache(Cache):
         self.context.metrics.admitted_keys += len(slots)
 
     def _forget(self, gone: npt.NDArray[np.bool_]) -> None:
-        """Let pages go."""
+        """Evict pages."""
         if not gone.any():
             return
         live = self.rows.live()
@@ -131,7 +131,7 @@ class PageCache(Cache):
 
 
 class UsefulPages(PageCache):
-    """SSIJ's: uses count, and fade by half whenever a room full of tuples has come."""
+    """SSIJ's cache: the score is the number of uses, halved whenever a room full of tuples has come."""
 
     def scored(self, scores: Scores, uses: Counts) -> Scores:
         return scores + uses
@@ -141,7 +141,7 @@ class UsefulPages(PageCache):
 
 
 class RecentPages(PageCache):
-    """Partitioned Join's: the last use counts."""
+    """Partitioned Join's cache: the score is the time of the last use."""
 
     _now = 0.0
 

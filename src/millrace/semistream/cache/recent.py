@@ -1,4 +1,4 @@
-"""A cache of the keys that were asked for last, with all of their master rows, and of keys that have none.
+"""A cache of the keys used last, with all of their master rows, and of keys that have none.
 
 References
 ----------
@@ -19,12 +19,15 @@ from millrace.semistream.access.access_policy import Access
 from millrace.semistream.cache.frequency import Counts, FrequencyCache
 from millrace.semistream.context import JoinContext
 
-_MOST_NEW = 4  # those who enter together take at most this part of the cache, the most wanted first
-_AT_ONCE = 16  # a full cache lets go of this part of its rows at a time, for finding the oldest takes a sort
+_MOST_NEW = 4  # keys that enter together take at most this part of the cache, those with most tuples first
+_AT_ONCE = 16  # a full cache evicts this part of its rows at a time, because finding the oldest takes a sort
 
 
 class RecentCache(FrequencyCache):
-    """Every key that is looked up enters; the least recently used go. ``hits`` is when a group was last used."""
+    """Caches every key that is looked up and evicts the least recently used.
+
+    The mark ``hits`` holds the time of a group's last use.
+    """
 
     def __init__(self, context: JoinContext, access: Access, *, cache_share: float = 0.3) -> None:
         super().__init__(context, access, cache_share=cache_share, threshold=1)
@@ -38,10 +41,10 @@ class RecentCache(FrequencyCache):
         return found
 
     def begin_cycle(self, cycle: int) -> None:
-        """Old uses fade by themselves."""
+        """Do nothing: times of use do not fade."""
 
     def on_load(self, load: Load) -> None:
-        """Nothing decides who enters."""
+        """Do nothing: there is no threshold to move."""
 
     def on_absent(self, codes: Codes) -> None:
         codes = np.unique(codes)
@@ -64,7 +67,7 @@ class RecentCache(FrequencyCache):
 
     def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         most = int(self._limit / self.row_bytes)
-        order = np.lexsort((self._random.random(len(wanted)), -wanted))  # among equals nobody is preferred
+        order = np.lexsort((self._random.random(len(wanted)), -wanted))  # random among equals
         enter = int(np.searchsorted(np.cumsum(sizes[order]), max(1, most // _MOST_NEW), side="right"))
         surplus = len(self.rows) + int(sizes[order[:enter]].sum()) - most
         if surplus > 0:
@@ -78,4 +81,4 @@ class RecentCache(FrequencyCache):
     def check_invariants(self) -> None:
         self.rows.check_invariants()
         state = self.rows.marks["state"][self.rows.live()]
-        assert ((state == 0) | (state == EMPTY)).all(), "a cached row answers nobody"
+        assert ((state == 0) | (state == EMPTY)).all(), "a cached row does not answer tuples"

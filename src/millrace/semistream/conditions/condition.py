@@ -1,11 +1,11 @@
-"""Conditions a pair of a stream row and a master row has to meet, beside equal keys or instead of them.
+"""Conditions on pairs of a stream row and a master row, besides equal keys or instead of them.
 
-A condition is made by :func:`band`, :func:`between`, :func:`compare` or :func:`predicate`, and ``&`` joins several. It
-is judged for many pairs at a time: row i of one batch with row i of the other. A null in a compared column makes it
-false, as in SQL; floats compare as IEEE says, so nothing but ``!=`` is true of NaN.
+Conditions are made by :func:`band`, :func:`between`, :func:`compare` and :func:`predicate`, and combined by ``&``. A
+condition is tested on many pairs at a time: row i of one batch with row i of the other. A null in a compared column
+makes it false, as in SQL; floats compare as in IEEE 754, so only ``!=`` is true of NaN.
 
-Comparisons are said as *edges*, so that they can also be searched: a master value is a lower or an upper edge of the
-stream values that go with it. :mod:`open_room <millrace.semistream.waiting.condition_room>` makes use of that.
+Comparisons are expressed as *edges*, so that they can also be searched: a master value is a lower or an upper edge of
+the stream values that match it. :mod:`condition_room <millrace.semistream.waiting.condition_room>` searches them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Inclusive = Literal["both", "left", "right", "neither"]
 class Edge:
     """A bound that a master value sets to a stream value x.
 
-    A lower edge says ``master <= x + width``, an upper edge ``x - width <= master``; strict ones say ``<``.
+    A lower edge means ``master <= x + width``, an upper edge ``x - width <= master``; strict edges mean ``<``.
     """
 
     master: str
@@ -40,7 +40,7 @@ class Edge:
     width: Any = 0
 
     def moved(self, numbers: Numbers, measure: Measure) -> Numbers:
-        """Stream values where the master's is compared with them."""
+        """Return stream values plus or minus the width, to be compared with master values."""
         width = measure.width(self.width)
         return measure.moved(numbers, width if self.lower else -width)
 
@@ -53,18 +53,18 @@ class Edge:
 
 
 def ends_meet(edges: Iterable[Edge], measure: Measure, master: pa.Schema) -> bool:
-    """Whether a stream value at the end of 64 bits could be taken for less than it is: moved, or beside another one."""
+    """Return whether clipping stream values to 64 bits could give wrong results, because both sides may be clipped."""
     return any(edge.width or measure.scales(master.field(edge.master).type) for edge in edges)
 
 
 @dataclass(frozen=True)
 class Condition(ABC):
-    """What has to be true of a pair of rows.
+    """A condition on pairs of rows.
 
     Parameters
     ----------
     stream, master
-        Columns of both sides that it looks at.
+        Columns of both sides that it uses.
     """
 
     stream: tuple[str, ...]
@@ -77,11 +77,11 @@ class Condition(ABC):
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """The same condition as edges of its only stream column; none if it cannot be said so."""
+        """The same condition as edges of its only stream column; empty if it cannot be expressed by edges."""
         return ()
 
     def check(self, stream: pa.Schema, master: pa.Schema) -> None:
-        """Both sides have the columns, of types that can be judged."""
+        """Raise an error unless both sides have the columns, with types that can be compared."""
         for side, schema, names in (("stream", stream, self.stream), ("master", master, self.master)):
             missing = [name for name in names if name not in schema.names]
             if missing:
@@ -89,12 +89,12 @@ class Condition(ABC):
                 raise SchemaError(f"{self}: the {side} has no {', '.join(map(repr, missing))}; it has {listed}")
 
     def measure(self, stream: pa.Schema, master: pa.Schema) -> Measure | None:
-        """How the compared values are read as numbers; None if they are not."""
+        """Return how the compared values are converted to numbers; None if they are not."""
         return None
 
     @abstractmethod
     def holds(self, stream: pa.RecordBatch, master: pa.RecordBatch) -> Flags:
-        """Whether it is true of row i of both batches, for every i."""
+        """Return for every i whether the condition holds for row i of both batches."""
 
     def __and__(self, other: Condition) -> Condition:
         if not isinstance(other, Condition):
@@ -272,7 +272,7 @@ class Predicate(Condition):
 
 @dataclass(frozen=True)
 class Together(Condition):
-    """Several conditions that all have to hold, made by ``&``; each is asked only where those before it hold."""
+    """Several conditions that all have to hold, made by ``&``; each is tested only where those before it hold."""
 
     every: tuple[Condition, ...]
 
@@ -301,14 +301,14 @@ class Together(Condition):
 
 
 def band(stream: str, master: str, *, below: Any = 0, above: Any = 0) -> Condition:
-    """``stream - below <= master <= stream + above``.
+    """Return the condition ``stream - below <= master <= stream + above``.
 
     Parameters
     ----------
     stream, master
         Columns of both sides: numbers, dates, times or timestamps.
     below, above
-        How far the master's value may lie below and above: numbers, or a ``timedelta`` for values in time.
+        How far the master's value may be below and above: numbers, or a ``timedelta`` for values in time.
 
     Examples
     --------
@@ -321,9 +321,9 @@ def band(stream: str, master: str, *, below: Any = 0, above: Any = 0) -> Conditi
 
 
 def between(stream: str, first: str, last: str, *, inclusive: str = "both") -> Condition:
-    """The interval from ``first`` to ``last`` of the master contains the stream's value.
+    """Return the condition that the master's interval from ``first`` to ``last`` contains the stream's value.
 
-    ``inclusive`` says which of its ends belong to the interval: ``"both"``, ``"left"``, ``"right"`` or ``"neither"``.
+    ``inclusive`` names the ends that belong to the interval: ``"both"``, ``"left"``, ``"right"`` or ``"neither"``.
 
     Examples
     --------
@@ -336,7 +336,7 @@ def between(stream: str, first: str, last: str, *, inclusive: str = "both") -> C
 
 
 def compare(stream: str, sign: str, master: str) -> Condition:
-    """A stream column and a master column compared by ``<``, ``<=``, ``>``, ``>=``, ``!=`` or ``==``.
+    """Return the comparison of a stream column and a master column by ``<``, ``<=``, ``>``, ``>=``, ``!=`` or ``==``.
 
     Examples
     --------
@@ -348,11 +348,11 @@ def compare(stream: str, sign: str, master: str) -> Condition:
 
 
 def predicate(function: Judge, *, stream: Sequence[str], master: Sequence[str]) -> Condition:
-    """Any condition, said by a function of two record batches of the same length.
+    """Return a condition that is given by a function of two record batches of the same length.
 
     Row i of the first holds the ``stream`` columns of a pair, row i of the second its ``master`` columns; the function
-    returns a boolean array, Arrow's or NumPy's, with one value per pair. It is never asked about no pairs at all. What
-    it takes of memory while it works is its own affair.
+    returns a boolean array, Arrow's or NumPy's, with one value per pair. It is never called without pairs. Memory that
+    it allocates is not part of the budget.
 
     Examples
     --------
@@ -379,6 +379,6 @@ def _valid(array: pa.Array) -> Flags:
 
 
 def _flags(array: pa.Array) -> Flags:
-    """A boolean array with nulls taken for false."""
+    """Return a boolean array with nulls as false."""
     flags: Flags = pc.fill_null(array, False).to_numpy(zero_copy_only=False)
     return flags
