@@ -183,6 +183,6 @@ def _shedding(
     else:
         shedding = Shedding(shed, "auto" if keep is None else keep)
     if shedding is not None and shedding.spare_hits and (ordered or algorithm.at_once):
-        why = "with ordered output a hit may have to wait too" if ordered else f"{algorithm.name} answers every tuple at once"
+        why = "a hit may have to wait too" if ordered else f"{algorithm.name} answers every tuple at once"
         raise ConfigError(f"spare_hits: drops only tuples that would have to wait, but {why}")
     return shedding
