@@ -14,7 +14,7 @@ import pytest
 import millrace as mr
 from millrace.core.errors import ConfigError, SchemaError
 from millrace.semistream.conditions.condition import Together
-from millrace.semistream.waiting.condition_room import Search
+from millrace.semistream.waiting.condition_room import ConditionSearch
 from millrace.testing.strategies import third_of_pairs
 
 MOST, LEAST = 2**63 - 1, -(2**63)
@@ -186,7 +186,7 @@ def test_what_is_searched_is_bounded_on_both_sides_if_anything_is() -> None:
     near, text = mr.band("b", "x", above=1), mr.compare("c", "<", "z")
 
     def searched(condition: mr.Condition) -> tuple[str | None, int, str]:
-        search = Search(condition, stream, master)
+        search = ConditionSearch(condition, stream, master)
         return search.column, len(search.edges), str(search.rest)
 
     assert searched(above) == ("a", 1, "None")

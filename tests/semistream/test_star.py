@@ -391,7 +391,7 @@ def test_errors_name_the_arm(stores: dict[str, mr.MasterStore]) -> None:
 
     customers = mr.Arm(stores["customers"], "custkey")
     with pytest.raises(
-        SchemaError, match=r"arm 'parts': on: neither the stream nor an earlier arm has.* 'nix'; there are custkey.*city"
+        SchemaError, match=r"arm 'parts': on: neither the stream nor an earlier arm has.*'nix'; there are custkey.*city"
     ):
         bound(customers, mr.Arm(stores["parts"], {"nix": "partkey"}))
     with pytest.raises(

@@ -10,7 +10,7 @@ from millrace.rows.keyed_rows import holds_its_code
 from millrace.semistream.arguments import JoinArguments
 from millrace.semistream.conditions.condition import Condition
 from millrace.semistream.stream_keys import StreamKeys
-from millrace.semistream.waiting.condition_room import Search
+from millrace.semistream.waiting.condition_room import ConditionSearch
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Binding:
     keys: StreamKeys
     code_column: int | None
     """The stream's column whose values are the key codes, if there is one."""
-    search: Search | None
+    search: ConditionSearch | None
     """How waiting tuples are found by the condition, where there is no key."""
     residual: Condition | None
     """Condition still to be tested on a pair that has been found; None if there is none."""
@@ -45,7 +45,7 @@ def bind(arguments: JoinArguments, stream: pa.Schema) -> Binding:
         where.check(stream, store.schema)
     output = spec.output_schema(stream, store.schema)
     keys = StreamKeys(spec, stream, store)
-    search = Search(where, stream, store.schema) if where is not None and not spec.stream_key else None
+    search = ConditionSearch(where, stream, store.schema) if where is not None and not spec.stream_key else None
     residual = where if search is None else search.rest
     code_column = None
     if len(keys.columns) == 1 and holds_its_code(stream.field(keys.columns[0]).type, store.coder.exact):

@@ -16,7 +16,7 @@ from millrace.semistream.stream_keys import Flags, StreamKeys
 
 
 @dataclass(frozen=True)
-class Arrived:
+class ArrivedTuples:
     """New tuples with their key codes."""
 
     batch: pa.RecordBatch
@@ -37,14 +37,14 @@ class Intake:
     def __init__(self, keys: StreamKeys, metrics: JoinMetrics, shedding: Shedding | None, auto: Auto | None) -> None:
         self._keys, self._metrics, self._shedding, self._auto = keys, metrics, shedding, auto
 
-    def take(self, batch: pa.RecordBatch) -> Arrived:
+    def take(self, batch: pa.RecordBatch) -> ArrivedTuples:
         """Return the tuples of a batch that are not shed, with their codes."""
         batch = self._thinned(batch)
         codes, valid = self._keys.codes(batch.columns)
         self._metrics.tuples_in += len(batch)
         if self._auto is not None:
             self._auto.observe(codes, valid)
-        return Arrived(batch, codes, valid)
+        return ArrivedTuples(batch, codes, valid)
 
     def spare(self, codes: Codes, misses: Indices) -> Indices:
         """Return the misses that are not shed, where only tuples that would have to wait are shed."""

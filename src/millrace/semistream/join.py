@@ -37,7 +37,7 @@ from millrace.semistream.conditions.condition import Condition
 from millrace.semistream.explain_join import explained
 from millrace.semistream.loop import JoinLoop
 from millrace.semistream.output.cache_hits import PIECE
-from millrace.semistream.output.output_columns import Batches, Output
+from millrace.semistream.output.output_columns import Batches, JoinOutput
 from millrace.semistream.shedding import Shedding
 from millrace.semistream.sizing.least_memory import check_least
 from millrace.semistream.snapshot_format import Progress, WaitingChunk
@@ -200,7 +200,7 @@ class SemiStreamJoin(StreamOperator):
             decision = self.auto.begin(arguments, binding)
             arguments = arguments.running(decision.algorithm, decision.options)
         lanes = arguments.lanes
-        output = Output(arguments.spec, stream, arguments.store.schema, self._metrics, lanes, arguments.output_rows)
+        output = JoinOutput(arguments.spec, stream, arguments.store.schema, self._metrics, lanes, arguments.output_rows)
         self._loop = wire(arguments, binding, self.budget, self._metrics, output, self.auto)
         self.arguments = arguments
         return binding.output
@@ -327,7 +327,7 @@ class SemiStreamJoin(StreamOperator):
         self._check_between_calls("snapshot")
         order = self.loop.order
         waiting = snapshot_format.to_bytes(order.waiting_schema, self.progress(), saved_state.waiting_chunks(self.loop))
-        held = order.held()
+        held = order.held_tuples()
         return waiting if held is None else snapshot_format.ordered_to_bytes(waiting, held.rows, held.head)
 
     def restore(self, state: bytes) -> None:
@@ -336,7 +336,7 @@ class SemiStreamJoin(StreamOperator):
         saved = snapshot_format.read(state, ordered=self.arguments.ordered)
         self.bind(saved.stream)
         self._check_same_join(saved.progress)
-        if saved.held is not None and not self.loop.order.hold_again(saved.held):
+        if saved.held is not None and not self.loop.order.restore_held(saved.held):
             self._broken = saved_state.HALF_WAY
             raise BudgetExceededError(f"restore: the held tuples do not fit in {format_size(self.budget.total)}")
         self.resume(saved.progress, saved.chunks)

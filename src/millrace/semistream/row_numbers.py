@@ -52,12 +52,12 @@ class NumberedRows:
             arrays.append(pa.concat_arrays(pieces).take(pa.array(goes_to)))
         return arrays
 
-    def part(self, columns: Sequence[int], numbers: Indices) -> NumberedPart:
+    def output_rows(self, columns: Sequence[int], numbers: Indices) -> NumberedOutputRows:
         """Return rows as one side of the output."""
-        return NumberedPart(self, self._store, columns, numbers)
+        return NumberedOutputRows(self, self._store, columns, numbers)
 
 
-class NumberedPart:
+class NumberedOutputRows:
     """Master rows given by number, of any shards or none, as one side of the output."""
 
     def __init__(self, rows: NumberedRows, store: MasterStore, columns: Sequence[int], numbers: Indices) -> None:

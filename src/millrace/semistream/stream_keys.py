@@ -50,9 +50,9 @@ class StreamKeys:
         chosen = pa.array(rows)
         return [batch.column(i).take(chosen) for i in self.columns]
 
-    def same(self, ours: list[pa.Array], theirs: list[pa.Array]) -> Flags:
+    def same(self, stream_keys: list[pa.Array], master_keys: list[pa.Array]) -> Flags:
         """Return which pairs of a stream's and a master row's key are equal."""
-        return self._coder.equal(self._widened(ours), theirs)
+        return self._coder.equal(self._widened(stream_keys), master_keys)
 
     def _widened(self, keys: list[pa.Array]) -> list[pa.Array]:
         """Return keys of the stream in the types of the master's keys."""

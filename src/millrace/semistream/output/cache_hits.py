@@ -73,7 +73,7 @@ class CacheHits:
                 same = keys.same(keys.of(batch, left), cached.take(parts.binding.cached_keys, right))
                 left, right = left[same], right[same]
             if parts.residual is not None:
-                held = parts.residual.of_cached(batch, left, cached, right)
-                left, right = left[held], right[held]
+                passed = parts.residual.of_cached(batch, left, cached, right)
+                left, right = left[passed], right[passed]
             if len(left):
                 yield left, right

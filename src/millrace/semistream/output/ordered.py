@@ -28,18 +28,18 @@ from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.intake import Arrived
+from millrace.semistream.intake import ArrivedTuples
 from millrace.semistream.output.cache_hits import PIECE, CacheHits
 from millrace.semistream.output.in_sequence import emit_in_sequence
 from millrace.semistream.output.index_answers import IndexAnswers
-from millrace.semistream.output.output_columns import Batches, Part
+from millrace.semistream.output.output_columns import Batches, OutputRows
 from millrace.semistream.output.output_order import HeldTuples, cut, too_large
 from millrace.semistream.output.parts import JoinParts
 from millrace.semistream.stream_keys import Flags
 from millrace.semistream.waiting.order_buffer import WAITING, OrderBuffer, Sequences
 
 _LEAST_WINDOW = 64
-_NOTHING_CAME = Arrived(pa.RecordBatch.from_pylist([], pa.schema([])), np.empty(0, np.int64), None)
+_NO_TUPLES = ArrivedTuples(pa.RecordBatch.from_pylist([], pa.schema([])), np.empty(0, np.int64), None)
 
 
 class Ordered:
@@ -49,12 +49,12 @@ class Ordered:
         self.parts, self.buffer = parts, buffer
         self._at_once = at_once
         self._hits = CacheHits(parts)
-        self._arrived = _NOTHING_CAME
+        self._arrived = _NO_TUPLES
         self._at = 0
 
     # tuples come
 
-    def begin(self, arrived: Arrived) -> Batches:
+    def begin(self, arrived: ArrivedTuples) -> Batches:
         if self._at_once is None:
             self._arrived, self._at = arrived, 0
             return iter(())
@@ -69,7 +69,7 @@ class Ordered:
         window = slice(self._at, self._at + max(_LEAST_WINDOW, quota))
         nulls = arrived.nulls(window)
         found = self._look_into_cache(arrived.codes[window], nulls)
-        known = 0 if len(self.buffer) else _leading(found != MISS)
+        known = 0 if len(self.buffer) else _leading_true(found != MISS)
         if known:
             yield from self._answer(arrived.batch.slice(self._at, known), found[:known])
             self.parts.metrics.cache_hits += int((~nulls[:known]).sum())
@@ -79,7 +79,7 @@ class Ordered:
         self.parts.metrics.cache_hits += int(((rest != MISS) & ~nulls[known:])[:held].sum())
         self._at += held
         if not self.pending:
-            self._arrived, self._at = _NOTHING_CAME, 0
+            self._arrived, self._at = _NO_TUPLES, 0
         return bool(len(rest)) and not held
 
     def _look_into_cache(self, codes: Codes, nulls: Flags) -> Slots:
@@ -106,7 +106,7 @@ class Ordered:
         """Move pending tuples into the buffer, and those that miss into the waiting room too; return how many."""
         parts, buffer, cache = self.parts, self.buffer, self.parts.cache
         at, arrived = self._at, self._arrived
-        count = _leading(np.cumsum(found == MISS) <= quota)
+        count = _leading_true(np.cumsum(found == MISS) <= quota)
         if not count:
             return 0
         codes = arrived.codes[at : at + len(found)]
@@ -163,14 +163,14 @@ class Ordered:
                 return
         columns = cut(self._arrived.batch, self._at, 1)
         self.parts.metrics.tuples_in -= self.pending
-        self._arrived, self._at = _NOTHING_CAME, 0
+        self._arrived, self._at = _NO_TUPLES, 0
         raise too_large(columns, self.parts.budget, "all after it in the batch")
 
     @property
     def capacity(self) -> int:
         parts, buffer = self.parts, self.buffer
-        held = max(0, len(buffer) - len(parts.room)) * buffer.tuple_bytes
-        free = parts.budget.available + parts.room.rows.nbytes + buffer.nbytes - held - parts.cache.reserve
+        held_bytes = max(0, len(buffer) - len(parts.room)) * buffer.tuple_bytes
+        free = parts.budget.available + parts.room.rows.nbytes + buffer.nbytes - held_bytes - parts.cache.reserve
         return max(0, int(free / (parts.room.tuple_bytes + buffer.tuple_bytes)))
 
     # tuples meet master rows
@@ -181,11 +181,11 @@ class Ordered:
         if not parts.binding.keys.exact:
             same = self._same_keys(slots, parts.numbered.of(load.shard, rows))
             slots, rows = slots[same], rows[same]
-        in_vain = slots[:0]
+        rejected = slots[:0]
         if parts.residual is not None:
-            held = buffer.slots(self._sequences(slots))
-            holds = parts.residual.of_waiting(buffer.tuples, held, parts.store.mapped(load.shard), rows)
-            in_vain, slots, rows = slots[~holds], slots[holds], rows[holds]
+            held_slots = buffer.slots(self._sequences(slots))
+            passed = parts.residual.of_waiting(buffer.tuples, held_slots, parts.store.mapped(load.shard), rows)
+            rejected, slots, rows = slots[~passed], slots[passed], rows[passed]
         fresh = room.mark_matched(slots)
         parts.metrics.waits.record(room.waited(fresh, step))
         if parts.spec.emits_master:
@@ -195,8 +195,8 @@ class Ordered:
         if room.leave_early:
             buffer.settle(self._sequences(fresh))
             parts.metrics.removals += room.dismiss(fresh)
-            if parts.binding.single and len(in_vain):
-                yield from self.leave(in_vain, step)  # they have met their only row
+            if parts.binding.single and len(rejected):
+                yield from self.leave(rejected, step)  # they have met their only row
 
     def _sequences(self, slots: Slots) -> Sequences:
         """Return the sequence numbers of tuples in the waiting room."""
@@ -206,21 +206,21 @@ class Ordered:
     def _same_keys(self, slots: Slots, numbers: Indices) -> Flags:
         """Return which pairs with equal codes have equal keys."""
         keys = self.parts.binding.keys
-        ours = self.buffer.tuples.take(keys.columns, self.buffer.slots(self._sequences(slots)))
-        return keys.same(ours, self.parts.numbered.take(keys.master_columns, numbers))
+        stream_keys = self.buffer.tuples.take(keys.columns, self.buffer.slots(self._sequences(slots)))
+        return keys.same(stream_keys, self.parts.numbered.take(keys.master_columns, numbers))
 
     def _keep(self, sequences: Sequences, numbers: Indices) -> Batches:
         """Keep the rows found for tuples; yield those of the head unless some of its earlier rows were lost."""
         parts, buffer, output = self.parts, self.buffer, self.parts.output
         head = np.array([buffer.head])
-        mine = sequences == buffer.head
-        if buffer.found is not None and mine.any() and not buffer.overrun(head)[0]:
-            for rows in chain((rows for _, rows in buffer.pairs(head, PIECE)), [numbers[mine]]):
+        at_head = sequences == buffer.head
+        if buffer.found is not None and at_head.any() and not buffer.overrun(head)[0]:
+            for rows in chain((rows for _, rows in buffer.pairs(head, PIECE)), [numbers[at_head]]):
                 stream = output.waiting(buffer.tuples, np.repeat(buffer.slots(head), len(rows)))
-                yield from output.emit(len(rows), stream, parts.numbered.part(output.master_columns, rows))
-            buffer.forget_rows(head, int(mine.sum()))
+                yield from output.emit(len(rows), stream, parts.numbered.output_rows(output.master_columns, rows))
+            buffer.forget_rows(head, int(at_head.sum()))
             buffer.match(head)
-            sequences, numbers = sequences[~mine], numbers[~mine]
+            sequences, numbers = sequences[~at_head], numbers[~at_head]
         buffer.add(sequences, numbers)
 
     def leave(self, slots: Slots, step: int) -> Batches:
@@ -228,14 +228,14 @@ class Ordered:
         sequences, codes = self._sequences(slots), room.rows.map.code[slots]
         parts.metrics.waits.record(room.waited(slots[~room.matched(slots)], step))
         absent = codes[room.seen_rows(slots) == 0]
-        again = buffer.overrun(sequences)
-        buffer.settle(sequences[~again])
-        buffer.begin_again(sequences[again])
+        overrun = buffer.overrun(sequences)
+        buffer.settle(sequences[~overrun])
+        buffer.begin_again(sequences[overrun])
         if parts.access.paged:
-            parts.metrics.removals += room.dismiss(slots[~again])  # the others' pages will be chosen again
+            parts.metrics.removals += room.dismiss(slots[~overrun])  # the others' pages will be chosen again
         else:
             parts.metrics.removals += room.dismiss(slots)
-            self._wait_again(codes[again], sequences[again], step)
+            self._wait_again(codes[overrun], sequences[overrun], step)
         parts.cache.on_absent(absent)
         return iter(())
 
@@ -253,10 +253,10 @@ class Ordered:
         while len(run := buffer.settled_run(PIECE)):
             slots = buffer.slots(run)
             matched, pairs = buffer.matched(slots), buffer.pairs(run, PIECE)
-            yield from emit_in_sequence(self.parts, matched, pairs, partial(self._held_part, slots))
+            yield from emit_in_sequence(self.parts, matched, pairs, partial(self._held_rows, slots))
             buffer.release(run)
 
-    def _held_part(self, slots: Slots, places: Indices) -> Part:
+    def _held_rows(self, slots: Slots, places: Indices) -> OutputRows:
         """Return some of the tuples at these slots of the buffer as rows of the output."""
         return self.parts.output.waiting(self.buffer.tuples, slots[places])
 
@@ -277,10 +277,10 @@ class Ordered:
         keys = self.parts.binding.keys
         return keys.of_keys(self.buffer.tuples.take(keys.columns, self.buffer.slots(columns[0].to_numpy())))
 
-    def held(self) -> HeldTuples | None:
+    def held_tuples(self) -> HeldTuples | None:
         return HeldTuples(self.buffer.to_batch(), self.buffer.head)
 
-    def hold_again(self, held: HeldTuples) -> bool:
+    def restore_held(self, held: HeldTuples) -> bool:
         return self.buffer.accept(held.rows, cut(held.rows, 0, len(held.rows))[:-2], held.head)
 
     def check_invariants(self) -> None:
@@ -288,6 +288,6 @@ class Ordered:
         self.buffer.check_invariants(self._sequences(self.parts.room.rows.live()))
 
 
-def _leading(flags: Flags) -> int:
+def _leading_true(flags: Flags) -> int:
     """Return how many flags are true before the first that is false."""
     return len(flags) if flags.all() else int(np.argmin(flags))

@@ -19,7 +19,7 @@ from millrace.rows.columns import Indices, OutputColumn, bytes_pieces, shape_of
 from millrace.rows.keyed_rows import KeyedRows
 
 
-class Part(Protocol):
+class OutputRows(Protocol):
     """Rows of one side of the output, and the source of their values."""
 
     lasts: bool
@@ -43,7 +43,7 @@ Batches = Iterator[pa.RecordBatch]
 _WORTH_A_THREAD = 8192  # rows below which waking a second thread costs more than it saves
 
 
-class Output:
+class JoinOutput:
     """Collects the rows of a join's output and yields them in batches of bounded size."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Output:
         self._lanes = lanes
         self._builder = BatchBuilder(self.schema, rows)
 
-    def emit(self, count: int, stream: Part, master: Part | None) -> Batches:
+    def emit(self, count: int, stream: OutputRows, master: OutputRows | None) -> Batches:
         """Append ``count`` rows; without ``master`` its columns are null.
 
         Stream rows are copied before this returns. Master rows that last are gathered by the second thread.
@@ -70,57 +70,57 @@ class Output:
         builder, split = self._builder, len(self._stream_columns)
         later = master is not None and master.lasts
         if not later:
-            self._settle()
+            self._wait_for_columns()
         done = 0
         while done < count:
             if builder.opaque:
-                self._settle()
-            rows, held = self._next_piece(done, min(builder.room, count - done), stream, master)
+                self._wait_for_columns()
+            rows, nbytes = self._next_piece(done, min(builder.room, count - done), stream, master)
             piece = slice(done, done + rows)
-            ours, theirs = builder.columns[:split], builder.columns[split:]
-            tasks = stream.tasks(piece, ours)
+            stream_columns, master_columns = builder.columns[:split], builder.columns[split:]
+            tasks = stream.tasks(piece, stream_columns)
             if master is None:
-                tasks += [partial(column.nulls, rows) for column in theirs]
+                tasks += [partial(column.nulls, rows) for column in master_columns]
             elif not later:
-                tasks += master.tasks(piece, theirs)
+                tasks += master.tasks(piece, master_columns)
             if rows >= _WORTH_A_THREAD and not later:
                 self._lanes.run(tasks)
             else:
                 for task in tasks:
                     task()
             if later and master is not None:
-                gathering = partial(_gather, master, piece, theirs)
+                gathering = partial(_gather, master, piece, master_columns)
                 if rows >= _WORTH_A_THREAD:
                     self._lanes.submit(gathering)
                 else:
                     self._lanes.wait()  # earlier rows come first
                     gathering()
-            builder.advance(rows, held)
+            builder.advance(rows, nbytes)
             done = piece.stop
             if builder.full:
                 yield from self.flush()
 
-    def _settle(self) -> None:
+    def _wait_for_columns(self) -> None:
         """Wait for the second thread, so that all columns have their rows and their sizes are known."""
         self._lanes.wait()
         self._builder.settle()
 
-    def _next_piece(self, done: int, rows: int, stream: Part, master: Part | None) -> tuple[int, int]:
+    def _next_piece(self, done: int, rows: int, stream: OutputRows, master: OutputRows | None) -> tuple[int, int]:
         """Return how many of the next rows fit into the batch (at least one), and the bytes they hold at most."""
         longest = stream.longest() + (master.longest() if master else 0)
         if rows * longest <= self._builder.bytes_left:
             return rows, rows * longest
-        self._settle()
+        self._wait_for_columns()
         while True:
             piece = slice(done, done + rows)
-            held = stream.bytes_of(piece) + (master.bytes_of(piece) if master else 0)
-            if held <= self._builder.bytes_left or rows == 1:
-                return rows, held
+            nbytes = stream.bytes_of(piece) + (master.bytes_of(piece) if master else 0)
+            if nbytes <= self._builder.bytes_left or rows == 1:
+                return rows, nbytes
             rows //= 2
 
     def flush(self) -> Batches:
         """Yield the collected rows, if any."""
-        self._settle()
+        self._wait_for_columns()
         batch = self._builder.flush()
         if batch is not None:
             self._metrics.rows_out += len(batch)
@@ -129,29 +129,29 @@ class Output:
 
     # where rows come from
 
-    def pushed(self, batch: pa.RecordBatch, rows: Indices) -> Part:
+    def pushed(self, batch: pa.RecordBatch, rows: Indices) -> OutputRows:
         """Return stream rows that have just been pushed, as rows of the output."""
-        return _Pushed(batch, rows)
+        return _PushedRows(batch, rows)
 
-    def waiting(self, rows: KeyedRows, slots: Slots) -> Part:
+    def waiting(self, rows: KeyedRows, slots: Slots) -> OutputRows:
         """Return stream rows in the waiting room, as rows of the output."""
-        return _Kept(rows, self._stream_columns, slots)
+        return _RowsInMemory(rows, self._stream_columns, slots)
 
-    def cached(self, rows: KeyedRows, slots: Slots) -> Part:
+    def cached(self, rows: KeyedRows, slots: Slots) -> OutputRows:
         """Return cached master rows, whose first columns are those of the output, as rows of the output."""
-        return _Kept(rows, range(len(self.master_columns)), slots)
+        return _RowsInMemory(rows, range(len(self.master_columns)), slots)
 
-    def mapped(self, rows: MappedRows, numbers: Indices) -> Part:
+    def mapped(self, rows: MappedRows, numbers: Indices) -> OutputRows:
         """Return master rows on disk, as rows of the output."""
-        return _Mapped(rows, self.master_columns, numbers)
+        return _RowsOnDisk(rows, self.master_columns, numbers)
 
 
-def _gather(part: Part, piece: slice, outputs: Sequence[OutputColumn]) -> None:
+def _gather(part: OutputRows, piece: slice, outputs: Sequence[OutputColumn]) -> None:
     for task in part.tasks(piece, outputs):
         task()
 
 
-class _Pushed:
+class _PushedRows:
     lasts = False
 
     def __init__(self, batch: pa.RecordBatch, rows: Indices) -> None:
@@ -170,7 +170,7 @@ class _Pushed:
         return [partial(output.arrow, column, rows) for column, output in pairs]
 
 
-class _Kept:
+class _RowsInMemory:
     lasts = False
 
     def __init__(self, rows: KeyedRows, columns: Sequence[int], slots: Slots) -> None:
@@ -186,7 +186,7 @@ class _Kept:
         return self._rows.gather(self._columns, self._slots[piece], outputs)
 
 
-class _Mapped:
+class _RowsOnDisk:
     lasts = True
 
     def __init__(self, rows: MappedRows, columns: Sequence[int], numbers: Indices) -> None:

@@ -15,7 +15,7 @@ from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices, shape_of
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.intake import Arrived
+from millrace.semistream.intake import ArrivedTuples
 from millrace.semistream.output.output_columns import Batches
 
 
@@ -37,7 +37,7 @@ class OutputOrder(Protocol):
     end_step  release what can leave after a step
     """
 
-    def begin(self, arrived: Arrived) -> Batches:
+    def begin(self, arrived: ArrivedTuples) -> Batches:
         """Take new tuples; yield the output of those that can leave at once."""
         ...
 
@@ -91,11 +91,11 @@ class OutputOrder(Protocol):
         """Return the key codes of tuples from their columns in the waiting room."""
         ...
 
-    def held(self) -> HeldTuples | None:
+    def held_tuples(self) -> HeldTuples | None:
         """Return the tuples that wait for earlier ones to leave; None if tuples leave in any order."""
         ...
 
-    def hold_again(self, held: HeldTuples) -> bool:
+    def restore_held(self, held: HeldTuples) -> bool:
         """Restore the held tuples of a snapshot into an empty buffer; return False if they do not fit."""
         ...
 

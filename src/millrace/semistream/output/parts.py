@@ -13,7 +13,7 @@ from millrace.semistream.binding import Binding
 from millrace.semistream.cache.cache_policy import Cache
 from millrace.semistream.conditions.residual import Residual
 from millrace.semistream.intake import Intake
-from millrace.semistream.output.output_columns import Output
+from millrace.semistream.output.output_columns import JoinOutput
 from millrace.semistream.row_numbers import NumberedRows
 from millrace.semistream.waiting.waiting_room import WaitingRoom
 
@@ -31,7 +31,7 @@ class JoinParts:
     cache: Cache
     access: Access
     room: WaitingRoom
-    output: Output
+    output: JoinOutput
     residual: Residual | None
     """Condition that a pair still has to meet once it was found; None if there is none."""
     numbered: NumberedRows

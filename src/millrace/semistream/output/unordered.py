@@ -12,7 +12,7 @@ from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.intake import Arrived
+from millrace.semistream.intake import ArrivedTuples
 from millrace.semistream.output.cache_hits import CacheHits
 from millrace.semistream.output.index_answers import IndexAnswers
 from millrace.semistream.output.output_columns import Batches
@@ -33,7 +33,7 @@ class Unordered:
 
     # tuples come
 
-    def begin(self, arrived: Arrived) -> Batches:
+    def begin(self, arrived: ArrivedTuples) -> Batches:
         misses = yield from self._answer_hits(arrived)
         if self._at_once is not None:
             yield from self._at_once.answer(arrived, misses)
@@ -42,7 +42,7 @@ class Unordered:
         if len(misses):
             self._next, self._codes, self._at = arrived.batch.take(pa.array(misses)), arrived.codes[misses], 0
 
-    def _answer_hits(self, arrived: Arrived) -> Generator[pa.RecordBatch, None, Indices]:
+    def _answer_hits(self, arrived: ArrivedTuples) -> Generator[pa.RecordBatch, None, Indices]:
         """Yield the output of tuples that the cache answers; return the places of the others."""
         found = self.parts.cache.look_up(arrived.codes)
         if arrived.valid is not None:
@@ -107,10 +107,10 @@ class Unordered:
         if not parts.binding.keys.exact:
             same = self._same_keys(load, slots, rows)
             slots, rows = slots[same], rows[same]
-        in_vain = slots[:0]
+        rejected = slots[:0]
         if parts.residual is not None:
-            holds = parts.residual.of_waiting(room.rows, slots, mapped, rows)
-            in_vain, slots, rows = slots[~holds], slots[holds], rows[holds]
+            passed = parts.residual.of_waiting(room.rows, slots, mapped, rows)
+            rejected, slots, rows = slots[~passed], slots[passed], rows[passed]
         fresh = room.mark_matched(slots)
         parts.metrics.waits.record(room.waited(fresh, step))
         if parts.spec.emits_master:
@@ -120,14 +120,14 @@ class Unordered:
         if room.leave_early:
             parts.metrics.matched += len(fresh)
             parts.metrics.removals += room.dismiss(fresh)
-            if parts.binding.single and len(in_vain):
-                yield from self.leave(in_vain, step)  # they have met their only row
+            if parts.binding.single and len(rejected):
+                yield from self.leave(rejected, step)  # they have met their only row
 
     def _same_keys(self, load: Load, slots: Slots, rows: Indices) -> Flags:
         """Return which pairs with equal codes have equal keys."""
         keys = self.parts.binding.keys
-        ours = self.parts.room.rows.take(keys.columns, slots)
-        return keys.same(ours, self.parts.store.mapped(load.shard).take(keys.master_columns, rows))
+        stream_keys = self.parts.room.rows.take(keys.columns, slots)
+        return keys.same(stream_keys, self.parts.store.mapped(load.shard).take(keys.master_columns, rows))
 
     def leave(self, slots: Slots, step: int) -> Batches:
         parts, room, output = self.parts, self.parts.room, self.parts.output
@@ -161,10 +161,10 @@ class Unordered:
     def codes_of(self, columns: list[pa.Array]) -> Codes:
         return self.parts.binding.keys.codes(columns)[0]
 
-    def held(self) -> HeldTuples | None:
+    def held_tuples(self) -> HeldTuples | None:
         return None
 
-    def hold_again(self, held: HeldTuples) -> bool:
+    def restore_held(self, held: HeldTuples) -> bool:
         return False
 
     def check_invariants(self) -> None:

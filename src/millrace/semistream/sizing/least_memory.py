@@ -17,7 +17,7 @@ from millrace.rows.columns import plain_schema
 from millrace.semistream.arguments import JOIN_ARGUMENTS, JoinArguments
 from millrace.semistream.binding import Binding, bind
 from millrace.semistream.conditions.residual import Residual
-from millrace.semistream.waiting.condition_room import OpenRoom
+from millrace.semistream.waiting.condition_room import ConditionRoom
 from millrace.semistream.waiting.order_buffer import WAITING, OrderBuffer
 from millrace.semistream.waiting.waiting_room import WaitingRoom
 
@@ -80,7 +80,7 @@ def _room_bytes(arguments: JoinArguments, binding: Binding | None) -> int:
     """Return the bytes of a few tuples, in the waiting room and the order buffer."""
     stream = _NO_COLUMNS if binding is None else binding.stream
     if binding is not None and binding.search is not None:
-        return OpenRoom.least_bytes_of(binding.search, stream)
+        return ConditionRoom.least_bytes_of(binding.search, stream)
     if arguments.ordered:
         return WaitingRoom.least_bytes(WAITING, None) + OrderBuffer.least_bytes(stream)
     return WaitingRoom.least_bytes(stream, None if binding is None else binding.code_column)

@@ -45,12 +45,12 @@ _ROW_SHARE = 1 / 100
 _NO_SLOTS = np.empty(0, np.int32)
 
 
-class Search:
+class ConditionSearch:
     """The part of a condition that is searched, and the rest of it.
 
     >>> from millrace.semistream.conditions.condition import band, compare
     >>> stream, master = pa.schema({"a": pa.int64(), "b": pa.string()}), pa.schema({"x": pa.int64(), "y": pa.string()})
-    >>> search = Search(compare("b", "!=", "y") & band("a", "x", above=3), stream, master)
+    >>> search = ConditionSearch(compare("b", "!=", "y") & band("a", "x", above=3), stream, master)
     >>> search.column, str(search.rest)
     ('a', 'compare(b != y)')
     """
@@ -68,7 +68,7 @@ class Search:
         searched: list[Condition] = []
         if groups:
             # prefer a range that is bounded on both sides, then the first one written
-            (self.column, self.measure), searched = max(groups.items(), key=lambda group: len(_sides(group[1])))
+            (self.column, self.measure), searched = max(groups.items(), key=lambda group: len(_bounded_sides(group[1])))
             self.edges = [edge for part in searched for edge in part.edges]
         rest = [part for part in condition.parts if part not in searched]
         self.rest: Condition | None = reduce(and_, rest) if rest else None
@@ -87,11 +87,11 @@ class Search:
         return f"waiting tuples in the order of {self.column}: a master row is tested against a range of them"
 
 
-def _sides(parts: Sequence[Condition]) -> set[bool]:
+def _bounded_sides(parts: Sequence[Condition]) -> set[bool]:
     return {edge.lower for part in parts for edge in part.edges}
 
 
-class OpenRoom(WaitingRoom):
+class ConditionRoom(WaitingRoom):
     """Stream tuples by value and by age.
 
     Parameters
@@ -106,7 +106,7 @@ class OpenRoom(WaitingRoom):
 
     def __init__(
         self,
-        search: Search,
+        search: ConditionSearch,
         store: MasterStore,
         schema: pa.Schema,
         budget: MemoryBudget,
@@ -129,14 +129,14 @@ class OpenRoom(WaitingRoom):
         self._known = 0  # waiting tuples when the order was last up to date
 
     @staticmethod
-    def least_bytes_of(search: Search, schema: pa.Schema) -> int:
+    def least_bytes_of(search: ConditionSearch, schema: pa.Schema) -> int:
         """Return the bytes of a room for a few tuples."""
         return WaitingRoom.least_bytes(schema, None, search.tuple_bytes) + _LEAST_ROWS * _ROW_BYTES
 
     # entering and leaving
 
     def admit(self, codes: Codes, columns: Sequence[pa.Array], turned: int, step: int) -> Positions:
-        self._forget_who_left()  # before their slots are used again
+        self._drop_departed()  # before their slots are used again
         counts = super().admit(codes, columns, turned, step)
         self._put_in_order(self.chunks[-1].slots[-len(codes) :])
         self._known += len(codes)
@@ -159,17 +159,17 @@ class OpenRoom(WaitingRoom):
         self._values = np.insert(self._values, places, values)
         self._ordered = np.insert(self._ordered, places, slots)
 
-    def _forget_who_left(self) -> None:
+    def _drop_departed(self) -> None:
         if self._known == len(self):
             return
-        here = self._here(self._ordered)
+        here = self._are_waiting(self._ordered)
         self._ordered = self._ordered[here]
         if self._search.measure is not None:
             self._values = self._values[here]
             self._bounds = None
         self._known = len(self)
 
-    def _here(self, slots: Slots) -> Flags:
+    def _are_waiting(self, slots: Slots) -> Flags:
         here: Flags = self.rows.map.slots["count"][slots] != 0
         return here
 
@@ -182,14 +182,14 @@ class OpenRoom(WaitingRoom):
 
     def pairs(self, load: Load, met: Met) -> Iterator[tuple[Slots, Indices]]:
         """Yield pairs of a waiting tuple and a row of the load that may match, in pieces of bounded size."""
-        self._forget_who_left()
+        self._drop_departed()
         starts, stops = self._ranges(self._store.mapped(load.shard), load.rows_at(met.positions))
         cursor = np.array([0, -1], np.int64)
         while cursor[0] < len(starts):
             made = ranges.expand(starts, stops, self._ordered, cursor, self._index, self._slots)
             slots, positions = self._slots[:made], met.positions[self._index[:made]].astype(np.int64)
             if self.leave_early:
-                here = self._here(slots)
+                here = self._are_waiting(slots)
                 slots, positions = slots[here], positions[here]
             if len(slots):
                 yield slots, positions
@@ -219,9 +219,9 @@ class OpenRoom(WaitingRoom):
 
     def check_invariants(self) -> None:
         super().check_invariants()
-        self._forget_who_left()
+        self._drop_departed()
         assert len(np.unique(self._ordered)) == len(self._ordered) <= len(self), "a tuple is twice in the order"
-        assert self._here(self._ordered).all(), "a tuple that left is in the order"
+        assert self._are_waiting(self._ordered).all(), "a tuple that left is in the order"
         if self._search.measure is not None:
             assert (self._values[1:] >= self._values[:-1]).all(), "the values are not in order"
             (array,) = self.rows.take(self._column, self._ordered)

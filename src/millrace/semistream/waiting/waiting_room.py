@@ -42,7 +42,7 @@ _MATCHED = 128
 
 
 @dataclass
-class Chunk:
+class QueuedChunk:
     """Tuples that entered at the same step."""
 
     step: int
@@ -102,7 +102,7 @@ class WaitingRoom:
         beside: int = 0,
     ) -> None:
         self.rows = KeyedRows("waiting", schema, budget, space, MARKS, code_column, QUEUE_BYTES + beside)
-        self.chunks: deque[Chunk] = deque()
+        self.chunks: deque[QueuedChunk] = deque()
         self.leave_early = leave_early
         self.removal_shifts = 0
         self._entries = 0
@@ -151,7 +151,7 @@ class WaitingRoom:
         """Let in tuples for which :meth:`fits` has reserved room; return for each how many wait for the same key."""
         slots, counts = self.rows.insert(codes, columns)
         if not self.chunks or self.chunks[-1].start != turned:
-            self.chunks.append(Chunk(step, turned))
+            self.chunks.append(QueuedChunk(step, turned))
         chunk = self.chunks[-1]
         chunk.add(slots)
         self._entries += len(slots)
@@ -212,7 +212,7 @@ class WaitingRoom:
         self._entries -= chunk.size
         return self._present(chunk)
 
-    def _present(self, chunk: Chunk) -> Slots:
+    def _present(self, chunk: QueuedChunk) -> Slots:
         """Return the tuples of a chunk that still wait."""
         slots = chunk.slots
         present: Slots = slots[self.rows.marks["entered"][slots] == chunk.tag]
@@ -250,7 +250,7 @@ class WaitingRoom:
         skip = min(int(share * len(self)), max(0, len(self) - 1))
         return self._some(reversed(self.chunks), count, skip=skip, newest_first=True)
 
-    def _some(self, chunks: Iterator[Chunk], count: int, skip: int = 0, *, newest_first: bool) -> Slots:
+    def _some(self, chunks: Iterator[QueuedChunk], count: int, skip: int = 0, *, newest_first: bool) -> Slots:
         found: list[Slots] = []
         for chunk in chunks:
             slots = self._present(chunk)
