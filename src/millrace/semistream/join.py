@@ -393,12 +393,12 @@ class SemiStreamJoin(StreamOperator):
 
     def keep_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
         """Write the cache to a file, or into memory; return False if there is none to keep."""
-        return self.loop.cache.keep(path if isinstance(path, io.BytesIO) else Path(path), self._cache_identity)
+        return self.loop.cache.save_to(path if isinstance(path, io.BytesIO) else Path(path), self._cache_identity)
 
     def recall_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
         """Begin with the saved cache of an earlier join of the same kind; return False if there is none to trust."""
         where = path if isinstance(path, io.BytesIO) else Path(path)
-        if self.loop.cache.recall(where, self._cache_identity):
+        if self.loop.cache.load_from(where, self._cache_identity):
             return True
         chosen = self.algorithm.name
         if self.auto is None or chosen != "r-meshjoin" or self.metrics.tuples_in:
@@ -406,7 +406,7 @@ class SemiStreamJoin(StreamOperator):
         self._switch(Decision("ssbj", {}, "its cache was kept"))  # an earlier join chose an algorithm with a cache
         if isinstance(where, io.BytesIO):
             where.seek(0)
-        if self.loop.cache.recall(where, self._cache_identity):
+        if self.loop.cache.load_from(where, self._cache_identity):
             self.auto.explain_choice("its cache was kept")
             return True
         self._switch(Decision(chosen, {}, self.auto.why))

@@ -59,7 +59,7 @@ class JoinLoop:
             if len(self.room):
                 yield from self.step()
             else:
-                order.make_way(self.steps)
+                order.make_room_for_one(self.steps)
 
     def step(self) -> Batches:
         """Run one disk phase and yield its output."""
@@ -76,8 +76,8 @@ class JoinLoop:
                     yield from order.match(load, slots, positions, self.steps)
             cache.on_load(load)
         cache.end_step()
-        for slots in access.leaving():
-            yield from order.leave(slots, self.steps)
+        for slots in access.finished():
+            yield from order.finish(slots, self.steps)
         yield from order.end_step()
 
     def _begin_cycle(self) -> None:

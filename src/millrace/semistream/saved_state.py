@@ -60,9 +60,9 @@ def resume(loop: JoinLoop, metrics: JoinMetrics, progress: Progress, chunks: Ite
             raise BudgetExceededError(f"restore: the waiting tuples do not fit in {total}")
         codes = loop.order.codes_of(columns)
         room.admit(codes, columns, chunk.start, chunk.step)
-        loop.access.admitted(codes)
+        loop.access.on_admit(codes)
         room.rows.marks["tally"][room.chunks[-1].slots] = chunk.tally
-    loop.access.resumed(loop.steps - room.chunks[0].step if room.chunks else 0)
+    loop.access.on_resume(loop.steps - room.chunks[0].step if room.chunks else 0)
 
 
 def cache_identity(loop: JoinLoop, algorithm: str, ordered: bool) -> str:

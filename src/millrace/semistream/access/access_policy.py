@@ -18,10 +18,10 @@ class Access(ABC):
     """Policy of the disk phase. The loop calls, in this order::
 
     quota     how many tuples may enter now
-    admitted  they have
+    on_admit  tuples have entered
     loads     the master rows of one step, which all waiting tuples meet
     on_match  those of them that match waiting tuples
-    leaving   the tuples that have met all of their rows
+    finished  the tuples that have met all of their rows
     """
 
     at_once = False
@@ -47,7 +47,7 @@ class Access(ABC):
     def quota(self, capacity: int) -> int:
         """Return how many tuples may enter before the next step, if the waiting room can hold ``capacity``."""
 
-    def admitted(self, codes: Codes) -> None:
+    def on_admit(self, codes: Codes) -> None:
         """Take note of the codes of tuples that have entered the waiting room."""
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Access(ABC):
         """Take note of the rows of a load that matched waiting tuples."""
 
     @abstractmethod
-    def leaving(self) -> Iterator[Slots]:
+    def finished(self) -> Iterator[Slots]:
         """Yield the waiting tuples that have met every row of their key."""
 
     @property
@@ -80,7 +80,7 @@ class Access(ABC):
     def resume(self, turned: int) -> None:
         """Continue from the progress ``turned``."""
 
-    def resumed(self, waited: int) -> None:
+    def on_resume(self, waited: int) -> None:
         """Adapt to the tuples restored after a restart, of which the oldest has waited ``waited`` steps."""
 
     def retune(self, b: int) -> None:

@@ -68,7 +68,7 @@ class Batched(Access):
                 context.device.read_rows(load.rows, context.store.row_bytes)
             yield load
 
-    def leaving(self) -> Iterator[Slots]:
+    def finished(self) -> Iterator[Slots]:
         slots = self.context.room.rows.slots_of(self._codes)
         if len(slots):
             yield slots

@@ -85,7 +85,7 @@ class Cyclic(Access):
             to_grid = self.b - self._in_shard(turned)[1] % self.b
             yield self.wheel.next_load(min(to_grid, until_expiry))
 
-    def leaving(self) -> Iterator[Slots]:
+    def finished(self) -> Iterator[Slots]:
         while (slots := self.context.room.expired(self.wheel.turned)) is not None:
             yield slots
 
@@ -115,7 +115,7 @@ class Cyclic(Access):
     def resume(self, turned: int) -> None:
         self.wheel.turn_to(turned)
 
-    def resumed(self, waited: int) -> None:
+    def on_resume(self, waited: int) -> None:
         chunks = self.context.room.chunks
         places = (self.wheel.turned, *(chunk.start for chunk in chunks))
         if waited > self.longest_turn or not all(self._on_grid(place) for place in places):

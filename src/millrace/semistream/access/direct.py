@@ -60,7 +60,7 @@ class Direct(Access):
     def loads(self) -> Iterator[Load]:
         return iter(())
 
-    def leaving(self) -> Iterator[Slots]:
+    def finished(self) -> Iterator[Slots]:
         return iter(())
 
     @property

@@ -60,9 +60,9 @@ class Fullest(Oldest):
         """Return the bytes that the counts of all pages take."""
         return _COUNT_BYTES * sum(-(-shard.rows // b) for shard in store.manifest.shards)
 
-    def admitted(self, codes: Codes) -> None:
-        super().admitted(codes)
-        pages = self.pages.with_first_row(codes)
+    def on_admit(self, codes: Codes) -> None:
+        super().on_admit(codes)
+        pages = self.pages.first_pages(codes)
         there = pages >= 0
         np.add.at(self.waiting_for, pages[there], 1)
         if not there.all():
@@ -85,8 +85,8 @@ class Fullest(Oldest):
         slots = slots[room.waited(slots, self._steps) >= self._max_wait]
         return self.pages_of(slots, most)
 
-    def loaded(self, pages: PageNumbers, left: Counts) -> None:
-        super().loaded(pages, left)
+    def note_loads(self, pages: PageNumbers, left: Counts) -> None:
+        super().note_loads(pages, left)
         self.waiting_for[pages] = 0
 
     @property
@@ -95,6 +95,6 @@ class Fullest(Oldest):
 
     def check_invariants(self) -> None:
         room = self.context.room
-        pages = self.pages.with_first_row(room.rows.map.code[room.rows.live()])
+        pages = self.pages.first_pages(room.rows.map.code[room.rows.live()])
         counted = np.bincount(pages[pages >= 0], minlength=len(self.pages))
         assert (counted == self.waiting_for).all(), "tuples are counted for the wrong page"

@@ -56,29 +56,29 @@ class Pages:
     def __len__(self) -> int:
         return int(self._first_page[-1])
 
-    def of(self, shard: int, rows: Indices) -> PageNumbers:
+    def page_numbers(self, shard: int, rows: Indices) -> PageNumbers:
         """Return the pages of these rows of a shard."""
         return int(self._first_page[shard]) + rows // self.rows
 
     # through the index
 
-    def with_first_row(self, codes: Codes) -> PageNumbers:
+    def first_pages(self, codes: Codes) -> PageNumbers:
         """Return the page of the first row of each code, -1 where there is none."""
         found = np.full(len(codes), -1, np.int64)
         left = np.arange(len(codes))
         for shard in range(self._store.shards):
             rows = self._store.index(shard).rows_of(codes[left])
             there = rows >= 0
-            found[left[there]] = self.of(shard, rows[there])
+            found[left[there]] = self.page_numbers(shard, rows[there])
             left = left[~there]
         self._count_index(codes)
         return found
 
-    def with_all_rows(self, codes: Codes) -> tuple[PageNumbers, PageNumbers]:
+    def all_pages(self, codes: Codes) -> tuple[PageNumbers, PageNumbers]:
         """Return every page with a row of a code: places in ``codes``, and pages; a pair may occur more than once."""
         self._count_index(codes)
         pairs = [
-            (places, self.of(shard, rows))
+            (places, self.page_numbers(shard, rows))
             for shard in range(self._store.shards)
             for places, rows in self._store.index(shard).pairs(codes, 1 << 20)
         ]
@@ -99,14 +99,14 @@ class Pages:
         """Yield pages by shard, in the order given; ``swept``: in their order on disk, in as few runs as pays."""
         shards = np.searchsorted(self._first_page, pages, side="right") - 1
         for shard in np.unique(shards):
-            mine = pages[shards == shard]
-            firsts = (mine - self._first_page[shard]) * self.rows
+            of_shard = pages[shards == shard]
+            firsts = (of_shard - self._first_page[shard]) * self.rows
             lengths = np.minimum(self.rows, self._rows_of_shard[shard] - firsts)
             self._count_rows(int(shard), firsts, lengths, swept)
             starts = np.concatenate(([0], np.cumsum(lengths)))
             codes = np.empty(int(starts[-1]), np.int64)
             copy_runs(self._store.codes(int(shard)), firsts, starts, codes)
-            yield PageLoad(int(shard), 0, codes, pages=mine, firsts=firsts, starts=starts)
+            yield PageLoad(int(shard), 0, codes, pages=of_shard, firsts=firsts, starts=starts)
 
     def _count_rows(self, shard: int, firsts: PageNumbers, lengths: PageNumbers, swept: bool) -> None:
         device = self._device

@@ -82,7 +82,7 @@ class Oldest(Access):
             return max(1, min(w, capacity))
         return max(0, min(w - room.newest_chunk_size(self.place), capacity - len(room)))
 
-    def admitted(self, codes: Codes) -> None:
+    def on_admit(self, codes: Codes) -> None:
         self.arrived += len(codes)
         if self._steps:  # before the first step the room was never full, and its size is unknown
             self._cycles += len(codes) / self.most_waiting
@@ -97,7 +97,7 @@ class Oldest(Access):
         else:
             yield from self._groups(pages)
 
-    def leaving(self) -> Iterator[Slots]:
+    def finished(self) -> Iterator[Slots]:
         for codes in self._settled:
             slots = self.context.room.rows.slots_of(codes)
             if len(slots):
@@ -127,11 +127,11 @@ class Oldest(Access):
         codes = self.context.room.rows.map.code[slots]
         codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
         if self.context.single:
-            pages = self.pages.with_first_row(codes)
+            pages = self.pages.first_pages(codes)
             self._settled.append(codes[pages < 0])
             pages = pages[pages >= 0]
             return pages[np.sort(np.unique(pages, return_index=True)[1])]
-        places, pages = self.pages.with_all_rows(codes)
+        places, pages = self.pages.all_pages(codes)
         self._settled.append(codes[np.setdiff1d(np.arange(len(codes)), places)])
         order = np.lexsort((pages, places))
         pages = pages[order]
@@ -143,7 +143,7 @@ class Oldest(Access):
         for load in self.pages.read(pages, self.sweeps):
             self._left = np.zeros(len(load.pages), np.int64)
             yield load
-            self.loaded(load.pages, self._left)
+            self.note_loads(load.pages, self._left)
 
     def _groups(self, pages: PageNumbers) -> Iterator[Load]:
         """Yield the rows of keys whose pages are all in memory, for a master with keys that repeat."""
@@ -153,13 +153,13 @@ class Oldest(Access):
             met = [load.codes[met.positions] for met in room.meet(load)]
             waiting += met
         codes = np.unique(np.concatenate(waiting)) if waiting else np.empty(0, np.int64)
-        places, needed = self.pages.with_all_rows(codes)
+        places, needed = self.pages.all_pages(codes)
         incomplete = np.unique(places[~np.isin(needed, pages)])
         left = self._left_with(codes, places, needed, pages, incomplete)
         codes = np.delete(codes, incomplete)
         yield from self.pages.groups(codes, max(1, self.context.step_rows // 2))
         self._settled.append(codes)
-        self.loaded(pages, left)
+        self.note_loads(pages, left)
 
     def _left_with(
         self, codes: Codes, places: PageNumbers, needed: PageNumbers, pages: PageNumbers, incomplete: PageNumbers
@@ -172,7 +172,7 @@ class Oldest(Access):
         at = order[np.minimum(np.searchsorted(pages, needed[first], sorter=order), max(0, len(pages) - 1))]
         return np.bincount(at, tuples[places[first]], len(pages)).astype(np.int64)
 
-    def loaded(self, pages: PageNumbers, left: Counts) -> None:
+    def note_loads(self, pages: PageNumbers, left: Counts) -> None:
         """Record pages that all waiting tuples have met, and how many tuples left with each."""
         tuples = float(left.sum())
         keep = math.exp(-tuples / self.most_waiting)  # frequent pages come once in a room full of tuples

@@ -63,26 +63,26 @@ class PageQueue(Oldest):
         self._times_average, self._decay, self._guard = times_average, decay, guard
         self._owed = 0
         self.queue = FrequentPages(context.budget)
-        self._called = np.empty(0, np.int64)
+        self._due = np.empty(0, np.int64)
 
     def choose(self, most: int) -> PageNumbers:
         self._owed += most
         for_oldest = min(most, max(1, self._owed // self._guard)) if most > 1 else self._owed // self._guard
-        self._called = self.queue.due(self.arrived, most - for_oldest)
-        for_oldest = most - len(self._called)
+        self._due = self.queue.due(self.arrived, most - for_oldest)
+        for_oldest = most - len(self._due)
         self._owed = max(0, self._owed - for_oldest * self._guard)
-        oldest = self.pages_of(self.context.room.oldest(for_oldest), for_oldest) if for_oldest else self._called[:0]
-        return np.concatenate([self._called, oldest[~np.isin(oldest, self._called)]])
+        oldest = self.pages_of(self.context.room.oldest(for_oldest), for_oldest) if for_oldest else self._due[:0]
+        return np.concatenate([self._due, oldest[~np.isin(oldest, self._due)]])
 
-    def loaded(self, pages: PageNumbers, left: Counts) -> None:
-        super().loaded(pages, left)
+    def note_loads(self, pages: PageNumbers, left: Counts) -> None:
+        super().note_loads(pages, left)
         if not self.threshold:
             if self.arrived < _WARM_ROOMS * self.most_waiting:
                 return
             self.threshold = max(1.0, self._times_average * self.matches_per_load)
         period = PagePeriod(self.threshold, max(1, len(self.context.room)), self.arrived)
         queued = self.queue.note_loads(pages, left, self._decay, period)
-        cold = np.isin(pages, self._called) & (self.queue.frequencies(pages) < self.threshold / 2)
+        cold = np.isin(pages, self._due) & (self.queue.frequencies(pages) < self.threshold / 2)
         fresh = ~queued & (left >= self.threshold)
         self.queue.drop(pages[queued & cold])
         self.queue.add(pages[fresh], left[fresh].astype(np.float32), period)

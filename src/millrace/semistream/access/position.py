@@ -97,8 +97,8 @@ class Position(Oldest):
             chosen.append(room.older_than(self.position, most - for_oldest))
         return self.pages_of(np.concatenate(chosen), most)
 
-    def loaded(self, pages: PageNumbers, left: Counts) -> None:
-        super().loaded(pages, left)
+    def note_loads(self, pages: PageNumbers, left: Counts) -> None:
+        super().note_loads(pages, left)
         if self._search is not None:
             self._search.note_loads(len(pages), float(left.sum()))
 

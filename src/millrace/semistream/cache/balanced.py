@@ -133,8 +133,8 @@ class BalancedCache(Cache):
         group_kernels.look_up(self.rows.map, marks["state"], marks["hits"], codes, self.whole, found)
         return found
 
-    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
-        self._migration.admitted(codes, counts)
+    def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+        self._migration.on_admit(codes, counts)
 
     def begin_cycle(self, cycle: int) -> None:
         self.groups.copy_noted()
@@ -164,11 +164,11 @@ class BalancedCache(Cache):
         if len(codes):
             self._absent.append(codes)
 
-    def give_way(self) -> None:
+    def free_memory(self) -> None:
         self.groups.discard(self.groups.heads)
         self.rows.clear()
 
-    def keep(self, path: Place, identity: str) -> bool:
+    def save_to(self, path: Place, identity: str) -> bool:
         if not self.rows.keepable:
             return False
         self.groups.copy_noted()
@@ -188,13 +188,13 @@ class BalancedCache(Cache):
         )
         return True
 
-    def recall(self, path: Place, identity: str) -> bool:
+    def load_from(self, path: Place, identity: str) -> bool:
         if not self.rows.keepable or self.whole or len(self.rows):
             return False
         facts = keepsake.read(path, self.rows, f"{identity} {self.inequality.factor}")
         if facts is None:
             return False
-        self.groups.recalled(facts["complete_keys"], facts["turned"])
+        self.groups.continue_from(facts["complete_keys"], facts["turned"])
         self._bytes_at_cycle = self.nbytes
         return True
 

@@ -24,7 +24,7 @@ class Cache(ABC):
     """Policy of the cache phase. The loop calls, in this order::
 
     look_up      for every piece of a pushed batch: which tuples can be answered at once
-    admitted     for the other tuples, which now wait
+    on_admit     for the other tuples, which now wait
     begin_cycle  at the first step of every turn of the wheel
     begin_step   at every step, before the load
     on_match     master rows of a load that matched waiting tuples
@@ -44,7 +44,7 @@ class Cache(ABC):
     def look_up(self, codes: Codes) -> Slots:
         """Return for each code the newest slot of its group of master rows, ``ABSENT`` (surely no row) or ``MISS``."""
 
-    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+    def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         """Take note of the codes of tuples that wait now; ``counts`` is how many tuples wait for the same code."""
 
     def begin_cycle(self, cycle: int) -> None:
@@ -65,14 +65,14 @@ class Cache(ABC):
     def on_absent(self, codes: Codes) -> None:
         """Take note of the codes of tuples that left after a whole turn without a row that has their code."""
 
-    def give_way(self) -> None:
+    def free_memory(self) -> None:
         """Free all memory that can be freed, because not one tuple can wait beside the cache."""
 
-    def keep(self, path: Place, identity: str) -> bool:
+    def save_to(self, path: Place, identity: str) -> bool:
         """Write the cache to a file; return False if it cannot be saved."""
         return False
 
-    def recall(self, path: Place, identity: str) -> bool:
+    def load_from(self, path: Place, identity: str) -> bool:
         """Read what an earlier cache with the same identity has written; return False if it cannot be trusted."""
         return False
 

@@ -195,7 +195,7 @@ class CollectedGroups:
         self.whole = True
         return True
 
-    def recalled(self, complete_keys: int, turned: int) -> None:
+    def continue_from(self, complete_keys: int, turned: int) -> None:
         """Continue with saved rows: move the wheel to where it was then, so that their ages are right."""
         if not self.wheel.turned:
             self.wheel.turn_to(turned)

@@ -114,16 +114,16 @@ class FrequencyCache(Cache):
             self._move_threshold()
             self._loads = self._admitted_since = 0
 
-    def give_way(self) -> None:
+    def free_memory(self) -> None:
         self.rows.clear()
 
-    def keep(self, path: Place, identity: str) -> bool:
+    def save_to(self, path: Place, identity: str) -> bool:
         if not self.rows.keepable:
             return False
         keepsake.write(path, self.rows, identity, self._learned())
         return True
 
-    def recall(self, path: Place, identity: str) -> bool:
+    def load_from(self, path: Place, identity: str) -> bool:
         if not self.rows.keepable or len(self.rows):
             return False
         facts = keepsake.read(path, self.rows, identity)

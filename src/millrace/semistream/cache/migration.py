@@ -28,7 +28,7 @@ class Migration(ABC):
         self.groups, self.inequality, self.growth = groups, inequality, growth
         self.context = groups.context
 
-    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+    def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         """Take note of tuples that have entered the waiting room; ``counts`` is how many wait for the same key."""
 
     def begin_cycle(self, cycle: int) -> None:

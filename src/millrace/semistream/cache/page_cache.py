@@ -117,7 +117,7 @@ class PageCache(Cache):
         self.pages, self.scores = self.pages[~gone], self.scores[~gone]
         self.context.metrics.evicted_keys += len(slots)
 
-    def give_way(self) -> None:
+    def free_memory(self) -> None:
         self._forget(np.ones(len(self.pages), np.bool_))
         self.rows.clear()
 

@@ -37,7 +37,7 @@ class Rolling(Migration):
         self._cohorts: deque[tuple[int, int, Codes]] = deque()
         self._next_cohort = 0
 
-    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+    def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         groups, worthwhile, room = self.groups, self.inequality.worthwhile, self.context.room
         if self.context.single:
             return
@@ -45,7 +45,7 @@ class Rolling(Migration):
         if not len(hopeful):
             return
         heads = room.rows.oldest(hopeful)
-        seen = np.maximum(room.seen_rows(heads), 1).astype(np.int32)
+        seen = np.maximum(room.rows_met(heads), 1).astype(np.int32)
         hopeful = hopeful[worthwhile(room.rows.counts(hopeful), seen)]
         opened = groups.open(hopeful, self._next_cohort)
         if len(opened):

@@ -51,7 +51,7 @@ class ThreeCycle(Migration):
         self._counted: dict[int, int] = {}
         self._role = ""
 
-    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+    def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         if self._role == "incrementing":
             watched = self._watch.newest(codes)
             add_one(self._watch.marks["tuples"], watched[watched >= 0])

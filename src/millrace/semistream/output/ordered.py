@@ -148,13 +148,13 @@ class Ordered:
         parts = self.parts
         counts = parts.room.admit(codes, [pa.array(sequences)], parts.access.place, step)
         parts.metrics.most_waiting = max(parts.metrics.most_waiting, len(parts.room))
-        parts.access.admitted(codes)
-        parts.cache.admitted(codes, counts)
+        parts.access.on_admit(codes)
+        parts.cache.on_admit(codes, counts)
 
-    def make_way(self, step: int) -> None:
+    def make_room_for_one(self, step: int) -> None:
         for last_resort in (False, True):
             if last_resort:
-                self.parts.cache.give_way()
+                self.parts.cache.free_memory()
             self.parts.room.rows.trim()
             self.buffer.trim()
             keyless = self._arrived.nulls(slice(self._at, self._at + 1))
@@ -196,7 +196,7 @@ class Ordered:
             buffer.settle(self._sequences(fresh))
             parts.metrics.removals += room.dismiss(fresh)
             if parts.binding.single and len(rejected):
-                yield from self.leave(rejected, step)  # they have met their only row
+                yield from self.finish(rejected, step)  # they have met their only row
 
     def _sequences(self, slots: Slots) -> Sequences:
         """Return the sequence numbers of tuples in the waiting room."""
@@ -223,11 +223,11 @@ class Ordered:
             sequences, numbers = sequences[~at_head], numbers[~at_head]
         buffer.add(sequences, numbers)
 
-    def leave(self, slots: Slots, step: int) -> Batches:
+    def finish(self, slots: Slots, step: int) -> Batches:
         parts, buffer, room = self.parts, self.buffer, self.parts.room
         sequences, codes = self._sequences(slots), room.rows.map.code[slots]
         parts.metrics.waits.record(room.waited(slots[~room.matched(slots)], step))
-        absent = codes[room.seen_rows(slots) == 0]
+        absent = codes[room.rows_met(slots) == 0]
         overrun = buffer.overrun(sequences)
         buffer.settle(sequences[~overrun])
         buffer.begin_again(sequences[overrun])

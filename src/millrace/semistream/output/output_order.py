@@ -29,12 +29,12 @@ class HeldTuples(NamedTuple):
 class OutputOrder(Protocol):
     """Decides when tuples leave. The loop calls, in this order::
 
-    begin     take new tuples: some leave at once, the others are pending
-    admit     let in as many pending tuples as fit; return whether a step has to make room
-    make_way  make room for one tuple when the waiting room is empty
-    match     join waiting tuples with master rows that have their code
-    leave     answer tuples that have met every row of their key
-    end_step  release what can leave after a step
+    begin              take new tuples: some leave at once, the others are pending
+    admit              let in as many pending tuples as fit; return whether a step has to make room
+    make_room_for_one  make room for one tuple when the waiting room is empty
+    match              join waiting tuples with master rows that have their code
+    finish             answer tuples that have met every row of their key
+    end_step           release what can leave after a step
     """
 
     def begin(self, arrived: ArrivedTuples) -> Batches:
@@ -50,7 +50,7 @@ class OutputOrder(Protocol):
         """Let in pending tuples; return whether none fitted, so that a step has to make room."""
         ...
 
-    def make_way(self, step: int) -> None:
+    def make_room_for_one(self, step: int) -> None:
         """Make room for one tuple, if need be by emptying the cache; if that fails, drop pending tuples and raise."""
         ...
 
@@ -58,7 +58,7 @@ class OutputOrder(Protocol):
         """Yield the output of pairs of waiting tuples and master rows that have their code."""
         ...
 
-    def leave(self, slots: Slots, step: int) -> Batches:
+    def finish(self, slots: Slots, step: int) -> Batches:
         """Yield the output of tuples that leave after they have met every master row of their key."""
         ...
 

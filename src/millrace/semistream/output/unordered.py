@@ -71,18 +71,18 @@ class Unordered:
         codes = self._codes[self._at : self._at + count]
         counts = room.admit(codes, columns, parts.access.place, step)
         parts.metrics.most_waiting = max(parts.metrics.most_waiting, len(room))
-        parts.access.admitted(codes)
-        parts.cache.admitted(codes, counts)
+        parts.access.on_admit(codes)
+        parts.cache.on_admit(codes, counts)
         self._at += count
         if not self.pending:
             self._forget_pending()
         return False
 
-    def make_way(self, step: int) -> None:
+    def make_room_for_one(self, step: int) -> None:
         room, columns = self.parts.room, cut(self._next, self._at, 1)
         room.rows.trim()
         if not room.fits(columns):
-            self.parts.cache.give_way()
+            self.parts.cache.free_memory()
         if not room.fits(columns):
             self.parts.metrics.tuples_in -= self.pending
             self._forget_pending()
@@ -121,7 +121,7 @@ class Unordered:
             parts.metrics.matched += len(fresh)
             parts.metrics.removals += room.dismiss(fresh)
             if parts.binding.single and len(rejected):
-                yield from self.leave(rejected, step)  # they have met their only row
+                yield from self.finish(rejected, step)  # they have met their only row
 
     def _same_keys(self, load: Load, slots: Slots, rows: Indices) -> Flags:
         """Return which pairs with equal codes have equal keys."""
@@ -129,7 +129,7 @@ class Unordered:
         stream_keys = self.parts.room.rows.take(keys.columns, slots)
         return keys.same(stream_keys, self.parts.store.mapped(load.shard).take(keys.master_columns, rows))
 
-    def leave(self, slots: Slots, step: int) -> Batches:
+    def finish(self, slots: Slots, step: int) -> Batches:
         parts, room, output = self.parts, self.parts.room, self.parts.output
         matched = room.matched(slots)
         unmatched = slots[~matched]
@@ -138,7 +138,7 @@ class Unordered:
             yield from output.emit(len(unmatched), output.waiting(room.rows, unmatched), None)
         parts.metrics.matched += len(slots) - len(unmatched)
         parts.metrics.unmatched += len(unmatched)
-        absent = room.rows.map.code[slots[room.seen_rows(slots) == 0]]
+        absent = room.rows.map.code[slots[room.rows_met(slots) == 0]]
         parts.metrics.removals += room.dismiss(slots)
         parts.cache.on_absent(absent)
 

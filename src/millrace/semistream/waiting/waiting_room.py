@@ -197,7 +197,7 @@ class WaitingRoom:
         groups.since(self.rows.marks["entered"], slots, step + 1, waited)
         return waited
 
-    def seen_rows(self, slots: Slots) -> npt.NDArray[np.uint8]:
+    def rows_met(self, slots: Slots) -> npt.NDArray[np.uint8]:
         """Return how many master rows with its code each tuple has met so far, up to 127."""
         seen: npt.NDArray[np.uint8] = self.rows.marks["tally"][slots] & np.uint8(127)
         return seen
