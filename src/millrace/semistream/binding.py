@@ -50,9 +50,9 @@ def bind(arguments: JoinArguments, stream: pa.Schema) -> Binding:
     code_column = None
     if len(keys.columns) == 1 and holds_its_code(stream.field(keys.columns[0]).type, store.coder.exact):
         code_column = keys.columns[0]
-    one_match_settles = spec.how in ("semi", "anti") and store.coder.exact and where is None
-    single = search is None and (store.unique or one_match_settles)
-    repeats = spec.emits_master and not (store.unique or one_match_settles)
+    one_match_decides = spec.how in ("semi", "anti") and store.coder.exact and where is None
+    single = search is None and (store.unique or one_match_decides)
+    repeats = spec.emits_master and not (store.unique or one_match_decides)
     cached = list(spec.master_columns(store.schema))
     cached_keys = range(0)
     if not store.coder.exact:

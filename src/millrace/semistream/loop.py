@@ -7,7 +7,7 @@
                                 ▼
                              order.admit ─► waiting room ◄── meet, pairs ── access.loads ◄── master
                                 │full            │
-                                └──► a step ◄────┘ order.match, order.leave ──► output
+                                └──► a step ◄────┘ order.match, order.finish ─► output
 
 A step is one disk phase: master rows pass the waiting room, and tuples that have met all of their rows leave. The cache
 and the access make up the algorithm; the order decides when tuples leave. The loop calls them; they never call it.

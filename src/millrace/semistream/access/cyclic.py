@@ -55,7 +55,7 @@ class Cyclic(Access):
 
     def quota(self, capacity: int) -> int:
         room = self.context.room
-        w = self.w or max(1, int(capacity / room.stay) // (self.longest_turn + 1))
+        w = self.w or max(1, int(capacity / room.mean_stay) // (self.longest_turn + 1))
         if not len(room):
             return max(1, min(w, capacity))
         if not self._on_grid(self.place):

@@ -69,7 +69,7 @@ class Fullest(Oldest):
             self._absent.append(np.unique(codes[~there]))
 
     def choose(self, most: int) -> PageNumbers:
-        self._settled += self._absent
+        self._finished += self._absent
         self._absent = []
         overdue = self._overdue(most)
         wanted = np.flatnonzero(self.waiting_for)

@@ -66,7 +66,7 @@ class Oldest(Access):
         self.arrived = 0
         """Tuples that have entered the waiting room so far."""
         self._recent_left, self._recent_loads = 1.0, 1.0
-        self._settled: list[Codes] = []
+        self._finished: list[Codes] = []
         self._left: Counts = np.zeros(0, np.int64)
 
     # the loop's calls
@@ -89,7 +89,7 @@ class Oldest(Access):
 
     def loads(self) -> Iterator[Load]:
         self._steps += 1
-        self._settled = []
+        self._finished = []
         self.context.room.sweep()
         pages = self.choose(self._loads_now())
         if self.context.single:
@@ -98,14 +98,14 @@ class Oldest(Access):
             yield from self._groups(pages)
 
     def finished(self) -> Iterator[Slots]:
-        for codes in self._settled:
+        for codes in self._finished:
             slots = self.context.room.rows.slots_of(codes)
             if len(slots):
                 yield slots
 
     def on_match(self, load: Load, met: Met) -> None:
         if self.context.single and not self.context.store.coder.exact:
-            self._settled.append(load.codes[met.positions])  # the key may be another one, but the code has no other row
+            self._finished.append(load.codes[met.positions])  # maybe another key, but the code has no other row
         if isinstance(load, PageLoad):
             sizes = self.context.room.rows.map.slots["count"][met.newest]
             self._left += np.bincount(load.page_at(met.positions), sizes, len(load.pages)).astype(np.int64)
@@ -123,16 +123,16 @@ class Oldest(Access):
         return self.pages_of(self.context.room.oldest(most), most)
 
     def pages_of(self, slots: Slots, most: int) -> PageNumbers:
-        """Return the pages that these tuples wait for; tuples without a master row are settled."""
+        """Return the pages that these tuples wait for; tuples without a master row are finished."""
         codes = self.context.room.rows.map.code[slots]
         codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
         if self.context.single:
             pages = self.pages.first_pages(codes)
-            self._settled.append(codes[pages < 0])
+            self._finished.append(codes[pages < 0])
             pages = pages[pages >= 0]
             return pages[np.sort(np.unique(pages, return_index=True)[1])]
         places, pages = self.pages.all_pages(codes)
-        self._settled.append(codes[np.setdiff1d(np.arange(len(codes)), places)])
+        self._finished.append(codes[np.setdiff1d(np.arange(len(codes)), places)])
         order = np.lexsort((pages, places))
         pages = pages[order]
         firsts = np.sort(np.unique(pages, return_index=True)[1])
@@ -158,7 +158,7 @@ class Oldest(Access):
         left = self._left_with(codes, places, needed, pages, incomplete)
         codes = np.delete(codes, incomplete)
         yield from self.pages.groups(codes, max(1, self.context.step_rows // 2))
-        self._settled.append(codes)
+        self._finished.append(codes)
         self.note_loads(pages, left)
 
     def _left_with(

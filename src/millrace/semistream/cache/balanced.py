@@ -174,7 +174,7 @@ class BalancedCache(Cache):
         self.groups.copy_noted()
         if self._absent:
             self._remember_absent()
-        self._migration.settle()
+        self._migration.cancel()
         heads = self.groups.heads
         self.groups.discard(heads[self.rows.marks["state"][heads] & COLLECTING > 0])
         keepsake.write(

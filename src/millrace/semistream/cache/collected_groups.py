@@ -143,9 +143,9 @@ class CollectedGroups:
         if not len(heads):
             return
         state = self.rows.marks["state"]
-        being_made = state[heads] & COLLECTING > 0
-        self.collecting_keys -= int(being_made.sum())
-        self.complete_keys -= int((~being_made & (state[heads] & EMPTY == 0)).sum())
+        collecting = state[heads] & COLLECTING > 0
+        self.collecting_keys -= int(collecting.sum())
+        self.complete_keys -= int((~collecting & (state[heads] & EMPTY == 0)).sum())
         self._notice_whole()
         self.rows.remove(self.rows.slots_of(self.rows.map.code[heads]))
 
@@ -212,9 +212,9 @@ class CollectedGroups:
         self.rows.check_invariants()
         heads = self.heads
         state = self.rows.marks["state"][heads]
-        being_made = state & COLLECTING > 0
-        assert int(being_made.sum()) == self.collecting_keys, "keys being collected are miscounted"
-        complete = heads[~being_made & (state & EMPTY == 0)]
+        collecting = state & COLLECTING > 0
+        assert int(collecting.sum()) == self.collecting_keys, "keys being collected are miscounted"
+        complete = heads[~collecting & (state & EMPTY == 0)]
         assert len(complete) == self.complete_keys, "complete groups are miscounted"
         assert not self.whole or self.complete_keys == self.context.store.manifest.keys
         if not self.context.single:
@@ -222,7 +222,7 @@ class CollectedGroups:
                 [self.context.store.codes(i) for i in range(self.context.store.shards)] or [np.empty(0, np.int64)]
             )
             ordered = np.sort(codes)
-            for group, expected in ((complete, None), (heads[~being_made & (state & EMPTY > 0)], 0)):
+            for group, expected in ((complete, None), (heads[~collecting & (state & EMPTY > 0)], 0)):
                 wanted = self.rows.map.code[group]
                 there = np.searchsorted(ordered, wanted, "right") - np.searchsorted(ordered, wanted, "left")
                 have = self.group_rows(group) if expected is None else np.zeros(len(group), np.int32)

@@ -120,7 +120,7 @@ class FrequencyCache(Cache):
     def save_to(self, path: Place, identity: str) -> bool:
         if not self.rows.keepable:
             return False
-        keepsake.write(path, self.rows, identity, self._learned())
+        keepsake.write(path, self.rows, identity, self._extra_state())
         return True
 
     def load_from(self, path: Place, identity: str) -> bool:
@@ -129,14 +129,14 @@ class FrequencyCache(Cache):
         facts = keepsake.read(path, self.rows, identity)
         if facts is None:
             return False
-        self._learn(facts)
+        self._restore_extra_state(facts)
         return True
 
-    def _learned(self) -> dict[str, int]:
+    def _extra_state(self) -> dict[str, int]:
         """Return what is saved with the rows."""
         return {"threshold": self.threshold}
 
-    def _learn(self, facts: dict[str, int]) -> None:
+    def _restore_extra_state(self, facts: dict[str, int]) -> None:
         """Use what was saved with the rows."""
         self.threshold = int(facts["threshold"]) if self._moves else self.threshold
 
@@ -178,7 +178,7 @@ class FrequencyCache(Cache):
             load.codes[positions], return_index=True, return_inverse=True, return_counts=True
         )
         order = np.argsort(-tuples[first], kind="stable")
-        order = order[self._make_room(tuples[first[order]], sizes[order])]
+        order = order[self._evict_for(tuples[first[order]], sizes[order])]
         ends = np.cumsum(sizes[order])
         if not len(ends):
             return
@@ -199,7 +199,7 @@ class FrequencyCache(Cache):
         self.context.metrics.admitted_keys += len(ends)
         self._admitted_since += len(ends)
 
-    def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _evict_for(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Evict keys for new ones; return the places of new keys that may enter.
 
         ``wanted`` is how many tuples wait for each new key, descending, and ``sizes`` how many rows it has.
@@ -209,7 +209,7 @@ class FrequencyCache(Cache):
         fits = int(np.searchsorted(cost, free, side="right"))
         if fits == len(wanted) or not len(self.rows):
             return np.arange(fits)
-        victims = self._checked(self.victims(wanted[fits:]))
+        victims = self._check_victims(self.victims(wanted[fits:]))
         self._remove(victims)
         return np.arange(fits + len(victims))
 
@@ -223,7 +223,7 @@ class FrequencyCache(Cache):
         """Bytes of removed rows at which the remaining ones are moved together."""
         return int(self.rows.arena.heap.end * _DEAD)
 
-    def _checked(self, victims: Slots) -> Slots:
+    def _check_victims(self, victims: Slots) -> Slots:
         """Return each victim once, or raise an error if a user's policy returned something else than heads."""
         named = np.unique(np.asarray([-1] if victims is None else victims, np.int64))
         used = int(self.rows.map.state[multimap.HIGH])
@@ -312,7 +312,7 @@ class OccupancyCache(LeastFrequentCache):
 
     def least_tuples(self) -> int:
         room = self.context.room
-        return max(2, int(self.row_bytes / (room.tuple_bytes * room.stay)) + 1)
+        return max(2, int(self.row_bytes / (room.tuple_bytes * room.mean_stay)) + 1)
 
     @property
     def reserve(self) -> int:
@@ -322,7 +322,7 @@ class OccupancyCache(LeastFrequentCache):
         heads = self.heads()
         room = self.context.room
         cost = self.rows.counts(self.rows.map.code[heads]) * self.row_bytes
-        gone = self.rows.marks["hits"][heads] * room.tuple_bytes * room.stay < cost
+        gone = self.rows.marks["hits"][heads] * room.tuple_bytes * room.mean_stay < cost
         if cycle > 1:
             self._remove(heads[gone])
         super().begin_cycle(cycle)

@@ -64,7 +64,7 @@ class CacheInequality:
 
     def waiting_cost(self, tuples: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return the bytes that keys with so many tuples per turn take in the waiting room on average."""
-        cost: npt.NDArray[np.float64] = tuples * (self.tuple_bytes * self._context.room.stay)
+        cost: npt.NDArray[np.float64] = tuples * (self.tuple_bytes * self._context.room.mean_stay)
         return cost
 
     def cache_cost(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
@@ -75,7 +75,7 @@ class CacheInequality:
     @property
     def least_tuples_for_one_row(self) -> int:
         """Fewest tuples per turn for which caching one master row pays."""
-        worth = self.factor * self.row_bytes / (self.tuple_bytes * self._context.room.stay)
+        worth = self.factor * self.row_bytes / (self.tuple_bytes * self._context.room.mean_stay)
         return int(count_for(worth, self.margin)) + 1
 
     def worthwhile(self, tuples: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:

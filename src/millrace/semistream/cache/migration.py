@@ -46,7 +46,7 @@ class Migration(ABC):
     def end_step(self) -> None:
         """End a step; tuples that have met all of the master have not left yet."""
 
-    def settle(self) -> None:
+    def cancel(self) -> None:
         """Forget all keys being collected, because their groups are about to be discarded."""
 
     def collecting(self) -> Codes:

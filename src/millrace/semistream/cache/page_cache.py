@@ -53,7 +53,7 @@ class PageCache(Cache):
         self._served: Counts = np.empty(0, np.int64)
 
     @abstractmethod
-    def scored(self, scores: Scores, uses: Counts) -> Scores:
+    def new_scores(self, scores: Scores, uses: Counts) -> Scores:
         """Return the new scores of pages after ``uses`` uses; a page that was not cached had 0."""
 
     # the loop's calls
@@ -64,7 +64,7 @@ class PageCache(Cache):
         groups.look_up(self.rows.map, marks["state"], marks["hits"], codes, False, found)
         used, uses = np.unique(marks["page"][found[found >= 0]], return_counts=True)
         places = np.searchsorted(self.pages, used)
-        self.scores[places] = self.scored(self.scores[places], uses)
+        self.scores[places] = self.new_scores(self.scores[places], uses)
         return found
 
     def on_match(self, load: Load, met: Met) -> None:
@@ -76,27 +76,27 @@ class PageCache(Cache):
     def on_load(self, load: Load) -> None:
         if isinstance(load, PageLoad) and len(self._served):
             fresh = np.flatnonzero((self._served > 0) & ~np.isin(load.pages, self.pages))
-            self._take_in(load, fresh, self.scored(np.zeros(len(fresh)), self._served[fresh]))
+            self._keep_best(load, fresh, self.new_scores(np.zeros(len(fresh)), self._served[fresh]))
         self._served = self._served[:0]
 
-    def _take_in(self, load: PageLoad, fresh: PageNumbers, scores: Scores) -> None:
+    def _keep_best(self, load: PageLoad, fresh: PageNumbers, scores: Scores) -> None:
         """Keep the best of the cached pages and those just loaded."""
         lengths = np.diff(load.starts)
         most = int(self._limit // max(1.0, self.context.b * self.rows.row_bytes))
         order = np.argsort(-np.concatenate([self.scores, scores]), kind="stable")
         kept = np.zeros(len(order), np.bool_)
         kept[order[:most]] = True
-        here, fresh, scores = kept[: len(self.pages)], fresh[kept[len(self.pages) :]], scores[kept[len(self.pages) :]]
-        self._forget(~here)
+        stays, fresh, scores = kept[: len(self.pages)], fresh[kept[len(self.pages) :]], scores[kept[len(self.pages) :]]
+        self._evict(~stays)
         while len(fresh):
             positions = np.concatenate([np.arange(load.starts[i], load.starts[i + 1], dtype=np.int32) for i in fresh])
             columns = self.context.store.mapped(load.shard).take(self.context.columns, load.rows_at(positions))
             if self.rows.make_room(len(positions), Arena.heap_bytes_of(columns)):
-                self._put_in(load.pages[fresh], scores, lengths[fresh], load.codes[positions], columns)
+                self._insert(load.pages[fresh], scores, lengths[fresh], load.codes[positions], columns)
                 return
             fresh, scores = fresh[: len(fresh) // 2], scores[: len(fresh) // 2]
 
-    def _put_in(
+    def _insert(
         self, pages: PageNumbers, scores: Scores, lengths: Counts, codes: Codes, columns: list[pa.Array]
     ) -> None:
         slots, _ = self.rows.insert(codes, columns)
@@ -107,7 +107,7 @@ class PageCache(Cache):
         self.pages, self.scores = together[order], np.concatenate([self.scores, scores])[order]
         self.context.metrics.admitted_keys += len(slots)
 
-    def _forget(self, gone: npt.NDArray[np.bool_]) -> None:
+    def _evict(self, gone: npt.NDArray[np.bool_]) -> None:
         """Evict pages."""
         if not gone.any():
             return
@@ -118,7 +118,7 @@ class PageCache(Cache):
         self.context.metrics.evicted_keys += len(slots)
 
     def free_memory(self) -> None:
-        self._forget(np.ones(len(self.pages), np.bool_))
+        self._evict(np.ones(len(self.pages), np.bool_))
         self.rows.clear()
 
     @property
@@ -133,7 +133,7 @@ class PageCache(Cache):
 class UsefulPages(PageCache):
     """SSIJ's cache: the score is the number of uses, halved whenever a room full of tuples has come."""
 
-    def scored(self, scores: Scores, uses: Counts) -> Scores:
+    def new_scores(self, scores: Scores, uses: Counts) -> Scores:
         return scores + uses
 
     def begin_cycle(self, cycle: int) -> None:
@@ -145,6 +145,6 @@ class RecentPages(PageCache):
 
     _now = 0.0
 
-    def scored(self, scores: Scores, uses: Counts) -> Scores:
+    def new_scores(self, scores: Scores, uses: Counts) -> Scores:
         self._now += 1
         return np.full(len(uses), self._now)

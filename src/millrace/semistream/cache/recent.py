@@ -49,23 +49,23 @@ class RecentCache(FrequencyCache):
     def on_absent(self, codes: Codes) -> None:
         codes = np.unique(codes)
         codes = codes[self.rows.oldest(codes) < 0]
-        codes = codes[self._make_room(np.ones(len(codes), np.int32), np.ones(len(codes), np.int64))]
+        codes = codes[self._evict_for(np.ones(len(codes), np.int32), np.ones(len(codes), np.int64))]
         if len(codes) and self.rows.make_room(len(codes)):
             slots, _ = self.rows.insert_codes(codes)
             self.rows.marks["state"][slots] = EMPTY
             self.rows.marks["hits"][slots] = self._now
             self.context.metrics.admitted_keys += len(codes)
 
-    def _learned(self) -> dict[str, int]:
+    def _extra_state(self) -> dict[str, int]:
         return {"now": self._now}
 
-    def _learn(self, facts: dict[str, int]) -> None:
+    def _restore_extra_state(self, facts: dict[str, int]) -> None:
         self._now = int(facts["now"])
 
     def _first_use(self, tuples: Counts) -> Counts:
         return np.full(len(tuples), self._now, np.int32)
 
-    def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _evict_for(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         most = int(self._limit / self.row_bytes)
         order = np.lexsort((self._random.random(len(wanted)), -wanted))  # random among equals
         enter = int(np.searchsorted(np.cumsum(sizes[order]), max(1, most // _MOST_NEW), side="right"))

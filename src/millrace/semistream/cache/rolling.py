@@ -41,13 +41,13 @@ class Rolling(Migration):
         groups, worthwhile, room = self.groups, self.inequality.worthwhile, self.context.room
         if self.context.single:
             return
-        hopeful = np.unique(codes[worthwhile(counts, np.ones_like(counts))])
-        if not len(hopeful):
+        candidates = np.unique(codes[worthwhile(counts, np.ones_like(counts))])
+        if not len(candidates):
             return
-        heads = room.rows.oldest(hopeful)
-        seen = np.maximum(room.rows_met(heads), 1).astype(np.int32)
-        hopeful = hopeful[worthwhile(room.rows.counts(hopeful), seen)]
-        opened = groups.open(hopeful, self._next_cohort)
+        heads = room.rows.oldest(candidates)
+        met_rows = np.maximum(room.rows_met(heads), 1).astype(np.int32)
+        candidates = candidates[worthwhile(room.rows.counts(candidates), met_rows)]
+        opened = groups.open(candidates, self._next_cohort)
         if len(opened):
             deadline = groups.wheel.turned + groups.wheel.rows
             self._cohorts.append((deadline, self._next_cohort, opened))
@@ -85,7 +85,7 @@ class Rolling(Migration):
             positions = met.positions[found[:made]]
             self.groups.admit_rows(load.shard, load.rows_at(positions), load.codes[positions])
 
-    def settle(self) -> None:
+    def cancel(self) -> None:
         self._cohorts.clear()
 
     def collecting(self) -> Codes:

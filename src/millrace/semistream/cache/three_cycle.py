@@ -114,7 +114,7 @@ class ThreeCycle(Migration):
             for _ in self.groups.collect(load, self.collecting):
                 continue
 
-    def settle(self) -> None:
+    def cancel(self) -> None:
         self._watch.clear()
         self._marked = np.empty(0, np.int64)
         self._counted = {}

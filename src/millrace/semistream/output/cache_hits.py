@@ -25,8 +25,8 @@ class CacheHits:
     def __init__(self, parts: JoinParts) -> None:
         self._parts = parts
         how = parts.spec.how
-        settles = parts.residual is None and (parts.binding.single or how in ("semi", "anti"))
-        self._slot_is_match = settles and parts.store.coder.exact
+        one_row_decides = parts.residual is None and (parts.binding.single or how in ("semi", "anti"))
+        self._slot_is_match = one_row_decides and parts.store.coder.exact
 
     @property
     def rows(self) -> KeyedRows:

@@ -141,8 +141,8 @@ class Ordered:
                 if self.parts.spec.emits_master:
                     buffer.add(sequences[places], rows[slots])
                 else:
-                    buffer.match(sequences[places])
-        buffer.settle(sequences[found != MISS])
+                    buffer.mark_matched(sequences[places])
+        buffer.mark_settled(sequences[found != MISS])
 
     def _let_wait(self, codes: Codes, sequences: Sequences, step: int) -> None:
         parts = self.parts
@@ -191,9 +191,9 @@ class Ordered:
         if parts.spec.emits_master:
             yield from self._keep(self._sequences(slots), parts.numbered.of(load.shard, rows))
         else:
-            buffer.match(self._sequences(fresh))
+            buffer.mark_matched(self._sequences(fresh))
         if room.leave_early:
-            buffer.settle(self._sequences(fresh))
+            buffer.mark_settled(self._sequences(fresh))
             parts.metrics.removals += room.dismiss(fresh)
             if parts.binding.single and len(rejected):
                 yield from self.finish(rejected, step)  # they have met their only row
@@ -214,12 +214,12 @@ class Ordered:
         parts, buffer, output = self.parts, self.buffer, self.parts.output
         head = np.array([buffer.head])
         at_head = sequences == buffer.head
-        if buffer.found is not None and at_head.any() and not buffer.overrun(head)[0]:
+        if buffer.found is not None and at_head.any() and not buffer.is_overrun(head)[0]:
             for rows in chain((rows for _, rows in buffer.pairs(head, PIECE)), [numbers[at_head]]):
                 stream = output.waiting(buffer.tuples, np.repeat(buffer.slots(head), len(rows)))
                 yield from output.emit(len(rows), stream, parts.numbered.output_rows(output.master_columns, rows))
-            buffer.forget_rows(head, int(at_head.sum()))
-            buffer.match(head)
+            buffer.drop_rows(head, int(at_head.sum()))
+            buffer.mark_matched(head)
             sequences, numbers = sequences[~at_head], numbers[~at_head]
         buffer.add(sequences, numbers)
 
@@ -228,8 +228,8 @@ class Ordered:
         sequences, codes = self._sequences(slots), room.rows.map.code[slots]
         parts.metrics.waits.record(room.waited(slots[~room.matched(slots)], step))
         absent = codes[room.rows_met(slots) == 0]
-        overrun = buffer.overrun(sequences)
-        buffer.settle(sequences[~overrun])
+        overrun = buffer.is_overrun(sequences)
+        buffer.mark_settled(sequences[~overrun])
         buffer.begin_again(sequences[overrun])
         if parts.access.paged:
             parts.metrics.removals += room.dismiss(slots[~overrun])  # the others' pages will be chosen again
@@ -281,7 +281,7 @@ class Ordered:
         return HeldTuples(self.buffer.to_batch(), self.buffer.head)
 
     def restore_held(self, held: HeldTuples) -> bool:
-        return self.buffer.accept(held.rows, cut(held.rows, 0, len(held.rows))[:-2], held.head)
+        return self.buffer.fill_from(held.rows, cut(held.rows, 0, len(held.rows))[:-2], held.head)
 
     def check_invariants(self) -> None:
         assert not self.pending, "tuples were neither admitted nor refused"

@@ -75,7 +75,7 @@ class Unordered:
         parts.cache.on_admit(codes, counts)
         self._at += count
         if not self.pending:
-            self._forget_pending()
+            self._clear_pending()
         return False
 
     def make_room_for_one(self, step: int) -> None:
@@ -85,11 +85,11 @@ class Unordered:
             self.parts.cache.free_memory()
         if not room.fits(columns):
             self.parts.metrics.tuples_in -= self.pending
-            self._forget_pending()
+            self._clear_pending()
             others = "all after it in the batch that would have to wait"
             raise too_large(columns, self.parts.budget, others)
 
-    def _forget_pending(self) -> None:
+    def _clear_pending(self) -> None:
         self._next, self._codes, self._at = self._no_rows, self._codes[:0], 0
 
     @property

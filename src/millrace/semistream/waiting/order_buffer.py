@@ -125,25 +125,25 @@ class OrderBuffer:
         sequences, rows = sequences[keeps], rows[keeps]
         while len(sequences) and not self.found.make_room(len(sequences), exact=True):
             finders = np.unique(sequences)
-            self._overrun_by(finders[len(finders) // 2 :])
+            self._mark_overrun(finders[len(finders) // 2 :])
             keeps = sequences < finders[len(finders) // 2]
             sequences, rows = sequences[keeps], rows[keeps]
         places, _ = self.found.insert_codes(sequences)
         self.found.marks["row"][places] = rows
         state[self.slots(sequences)] |= MATCHED
 
-    def _overrun_by(self, sequences: Sequences) -> None:
+    def _mark_overrun(self, sequences: Sequences) -> None:
         """Drop the rows found for tuples and mark the tuples as overrun."""
         assert self.found is not None
         self.found.remove(self.found.slots_of(sequences))
         state, slots = self.tuples.marks["state"], self.slots(sequences)
         state[slots] = (state[slots] | OVERRUN) & ~MATCHED
 
-    def match(self, sequences: Sequences) -> None:
+    def mark_matched(self, sequences: Sequences) -> None:
         """Mark tuples as matched; which row matched does not matter, or is known elsewhere."""
         self.tuples.marks["state"][self.slots(sequences)] |= MATCHED
 
-    def overrun(self, sequences: Sequences) -> Flags:
+    def is_overrun(self, sequences: Sequences) -> Flags:
         """Return which tuples have lost rows that were found for them."""
         lost: Flags = self.tuples.marks["state"][self.slots(sequences)] & OVERRUN > 0
         return lost
@@ -152,7 +152,7 @@ class OrderBuffer:
         """Let overrun tuples find their rows from the start."""
         self.tuples.marks["state"][self.slots(sequences)] = 0
 
-    def settle(self, sequences: Sequences) -> None:
+    def mark_settled(self, sequences: Sequences) -> None:
         """Mark tuples as settled: all of their matches are known."""
         self.tuples.marks["state"][self.slots(sequences)] |= SETTLED
 
@@ -189,7 +189,7 @@ class OrderBuffer:
             made = multimap.expand(self.found.map, newest, cursor, index, slots)
             yield index[:made].astype(np.int64), self.found.marks["row"][slots[:made]]
 
-    def forget_rows(self, sequences: Sequences, more: int = 0) -> None:
+    def drop_rows(self, sequences: Sequences, more: int = 0) -> None:
         """Drop the rows of these tuples after they have come out, and ``more`` that were not kept."""
         if self.found is not None:
             slots = self.found.slots_of(sequences)
@@ -198,7 +198,7 @@ class OrderBuffer:
 
     def release(self, sequences: Sequences) -> None:
         """Remove the tuples at the head, all of them settled, after they have left."""
-        self.forget_rows(sequences)
+        self.drop_rows(sequences)
         self.tuples.remove(self.slots(sequences))
         self.head += len(sequences)
         self._released += len(sequences)
@@ -230,7 +230,7 @@ class OrderBuffer:
         """Return the columns of :meth:`to_batch`."""
         return pa.schema([*stream, pa.field("state", pa.uint8()), pa.field("found", pa.large_list(pa.int64()))])
 
-    def accept(self, saved: pa.RecordBatch, columns: Sequence[pa.Array], head: int) -> bool:
+    def fill_from(self, saved: pa.RecordBatch, columns: Sequence[pa.Array], head: int) -> bool:
         """Fill an empty buffer with the result of :meth:`to_batch`, whose stream columns are ``columns``.
 
         Return False if there is no room.

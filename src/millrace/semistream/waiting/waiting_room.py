@@ -127,7 +127,7 @@ class WaitingRoom:
         return len(self.rows)
 
     @property
-    def stay(self) -> float:
+    def mean_stay(self) -> float:
         """Part of a turn that a tuple with a match waits, on average."""
         return 0.5 if self.leave_early else 1.0
 
@@ -199,8 +199,8 @@ class WaitingRoom:
 
     def rows_met(self, slots: Slots) -> npt.NDArray[np.uint8]:
         """Return how many master rows with its code each tuple has met so far, up to 127."""
-        seen: npt.NDArray[np.uint8] = self.rows.marks["tally"][slots] & np.uint8(127)
-        return seen
+        met: npt.NDArray[np.uint8] = self.rows.marks["tally"][slots] & np.uint8(127)
+        return met
 
     # leaving
 
