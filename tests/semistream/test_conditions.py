@@ -13,7 +13,7 @@ import pytest
 
 import millrace as mr
 from millrace.core.errors import ConfigError, SchemaError
-from millrace.semistream.conditions.condition import Together
+from millrace.semistream.conditions.condition import Conjunction
 from millrace.semistream.waiting.condition_room import ConditionSearch
 from millrace.testing.strategies import third_of_pairs
 
@@ -127,7 +127,7 @@ def test_conditions_are_combined_and_sent_elsewhere() -> None:
     three = mr.band("x", "m", below=1) & (
         mr.compare("x", "!=", "m") & mr.predicate(third_of_pairs, stream=["seq"], master=["row"])
     )
-    assert isinstance(three, Together)
+    assert isinstance(three, Conjunction)
     assert len(three.parts) == 3
     assert (three.stream, three.master) == (("x", "seq"), ("m", "row"))
     assert pickle.loads(pickle.dumps(three)) == three

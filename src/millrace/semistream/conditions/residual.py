@@ -61,7 +61,7 @@ class Residual:
 
     def of_waiting(self, rows: KeyedRows, slots: Slots, mapped: MappedRows, numbers: Indices) -> Flags:
         """Return which pairs of a waiting tuple and a master row on disk meet the condition."""
-        return self._judged(
+        return self._test(
             len(slots),
             rows.longest(self._stream) + mapped.longest(self._master),
             lambda piece: rows.take(self._stream, slots[piece]),
@@ -70,7 +70,7 @@ class Residual:
 
     def of_pushed(self, batch: pa.RecordBatch, rows: Indices, mapped: MappedRows, numbers: Indices) -> Flags:
         """Return which pairs of a pushed tuple and a master row on disk meet the condition."""
-        return self._judged(
+        return self._test(
             len(rows),
             self._longest(batch) + mapped.longest(self._master),
             lambda piece: self._pushed(batch, rows[piece]),
@@ -79,7 +79,7 @@ class Residual:
 
     def of_cached(self, batch: pa.RecordBatch, rows: Indices, cache: KeyedRows, slots: Slots) -> Flags:
         """Return which pairs of a pushed tuple and a cached master row meet the condition."""
-        return self._judged(
+        return self._test(
             len(rows),
             self._longest(batch) + cache.longest(self._cached),
             lambda piece: self._pushed(batch, rows[piece]),
@@ -94,7 +94,7 @@ class Residual:
         columns = (batch.column(i) for i in self._stream)
         return sum(int(bytes_pieces(c)[2].max(initial=0)) for c in columns if shape_of(c.type) == "bytes")
 
-    def _judged(self, count: int, longest: int, ours: Columns, theirs: Columns) -> Flags:
+    def _test(self, count: int, longest: int, stream_columns: Columns, master_columns: Columns) -> Flags:
         """Test ``count`` pairs, as many at a time as surely fit in the reserved memory; return which ones hold."""
         most = max(1, self._bytes // (self._pair_bytes + longest))
         flags = np.empty(count, np.bool_)
@@ -102,7 +102,7 @@ class Residual:
             piece = slice(start, min(start + most, count))
             stream, master = (
                 pa.RecordBatch.from_arrays(arrays, schema=schema)
-                for arrays, schema in zip((ours(piece), theirs(piece)), self._schemas, strict=True)
+                for arrays, schema in zip((stream_columns(piece), master_columns(piece)), self._schemas, strict=True)
             )
             flags[piece] = self.condition.holds(stream, master)
         return flags

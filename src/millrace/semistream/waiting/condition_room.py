@@ -35,7 +35,7 @@ from millrace.rows.arena import Slots
 from millrace.rows.code_filter import Met
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.conditions.condition import Condition, Edge, ends_meet
+from millrace.semistream.conditions.condition import Condition, RangeEdge, may_clip_both
 from millrace.semistream.conditions.measures import Flags, Measure, Numbers
 from millrace.semistream.waiting.waiting_room import Positions, WaitingRoom
 
@@ -64,7 +64,7 @@ class ConditionSearch:
         self.column: str | None = None
         """The stream column that orders the tuples; None if there is none."""
         self.measure: Measure | None = None
-        self.edges: list[Edge] = []
+        self.edges: list[RangeEdge] = []
         searched: list[Condition] = []
         if groups:
             # prefer a range that is bounded on both sides, then the first one written
@@ -150,7 +150,7 @@ class ConditionRoom(WaitingRoom):
             return
         self._bounds = None
         (array,) = self.rows.take(self._column, slots)
-        values = measure.numbers(array, exact=ends_meet(self._search.edges, measure, self._store.schema))
+        values = measure.numbers(array, exact=may_clip_both(self._search.edges, measure, self._store.schema))
         there = array.is_valid().to_numpy(zero_copy_only=False) & (values == values)  # false for NaN
         values, slots = values[there], slots[there]
         order = np.argsort(values, kind="stable")
