@@ -132,9 +132,9 @@ class Algorithm:
 
     def make(self, context: JoinContext, options: Mapping[str, Any]) -> tuple[Access, Cache]:
         """Return its policies for one join."""
-        mine = options_of(self.access)
-        access = self.access(context, **{name: value for name, value in options.items() if name in mine})
-        cache = self.cache(context, access, **{name: value for name, value in options.items() if name not in mine})
+        names = options_of(self.access)
+        access = self.access(context, **{name: value for name, value in options.items() if name in names})
+        cache = self.cache(context, access, **{name: value for name, value in options.items() if name not in names})
         return access, cache
 
 
@@ -265,6 +265,6 @@ ALGORITHMS = {
 """All algorithms by name."""
 
 
-def algorithm(name: str | Algorithm) -> Algorithm:
+def find_algorithm(name: str | Algorithm) -> Algorithm:
     """Return the algorithm of that name, or the given ``Algorithm``; raise an error that lists the names if unknown."""
     return name if isinstance(name, Algorithm) else ALGORITHMS[one_of("algorithm", name, ALGORITHMS)]

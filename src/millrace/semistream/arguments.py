@@ -16,8 +16,7 @@ from millrace.core.spec import JoinSpec, On
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.rows.batch_builder import BATCH_ROWS
-from millrace.semistream.algorithms import Algorithm
-from millrace.semistream.algorithms import algorithm as named
+from millrace.semistream.algorithms import Algorithm, find_algorithm
 from millrace.semistream.conditions.condition import Condition
 from millrace.semistream.shedding import Shedding
 
@@ -84,7 +83,7 @@ class JoinArguments:
         if automatic:
             check_no_options([*options, *(["b"] if b is not None else [])])
         default = "ssbj" if spec.stream_key else "meshjoin"
-        chosen = named(default if algorithm is None or automatic else algorithm)
+        chosen = find_algorithm(default if algorithm is None or automatic else algorithm)
         if not spec.stream_key:
             chosen.check_keyless()
         for name, value in (("b", b), ("w", w), ("threads", threads), ("output_rows", output_rows)):
@@ -122,10 +121,10 @@ class JoinArguments:
             options=options,
         )
 
-    def running(self, algorithm: str, options: Mapping[str, Any]) -> JoinArguments:
+    def with_algorithm(self, algorithm: str, options: Mapping[str, Any]) -> JoinArguments:
         """Return the arguments of the same join with another algorithm and its options, ``b`` among them."""
         rest = {name: value for name, value in options.items() if name != "b"}
-        return replace(self, algorithm=named(algorithm), b=options.get("b"), options=rest)
+        return replace(self, algorithm=find_algorithm(algorithm), b=options.get("b"), options=rest)
 
     @property
     def matching(self) -> str:

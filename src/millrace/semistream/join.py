@@ -198,7 +198,7 @@ class SemiStreamJoin(StreamOperator):
         check_least(arguments, binding)
         if self.auto is not None:
             decision = self.auto.begin(arguments, binding)
-            arguments = arguments.running(decision.algorithm, decision.options)
+            arguments = arguments.with_algorithm(decision.algorithm, decision.options)
         lanes = arguments.lanes
         output = JoinOutput(arguments.spec, stream, arguments.store.schema, self._metrics, lanes, arguments.output_rows)
         self._loop = wire(arguments, binding, self.budget, self._metrics, output, self.auto)
@@ -212,7 +212,7 @@ class SemiStreamJoin(StreamOperator):
             raise StateError("the join has not seen a stream yet: push a batch or call bind(schema) first")
         return self._loop
 
-    def _reconsidered(self, auto: Auto) -> Batches:
+    def _reconsider(self, auto: Auto) -> Batches:
         """Choose again; if another algorithm is predicted to be better, drain this one and switch; yield the output."""
         decision = auto.reconsider(self.arguments, self.loop.parts.binding)
         if decision is not None:
@@ -228,7 +228,7 @@ class SemiStreamJoin(StreamOperator):
         m.evicted_keys += m.cached_keys
         self._earlier = EarlierCounts(m.cycles, self.k, m.removal_shifts)
         budget = MemoryBudget(self.budget.total)
-        arguments = self.arguments.running(decision.algorithm, decision.options)
+        arguments = self.arguments.with_algorithm(decision.algorithm, decision.options)
         self._loop = wire(arguments, before.parts.binding, budget, self._metrics, before.parts.output, self.auto)
         self._loop.resume(before.steps)
         budget.peak = max(self.budget.peak, budget.peak)
@@ -246,14 +246,14 @@ class SemiStreamJoin(StreamOperator):
         pieces = (plain_batch(cut, self.stream_schema) for cut in cuts)
         if self.auto is None:
             return self._call(chain.from_iterable(map(self.loop.push, pieces)))
-        return self._call(self._pushed(pieces, self.auto))
+        return self._call(self._push_pieces(pieces, self.auto))
 
-    def _pushed(self, pieces: Iterable[pa.RecordBatch], auto: Auto) -> Batches:
+    def _push_pieces(self, pieces: Iterable[pa.RecordBatch], auto: Auto) -> Batches:
         """Yield the output of the pieces of a batch; choose the algorithm again between them whenever that is due."""
         for piece in pieces:
             yield from self.loop.push(piece)
             if auto.due:
-                yield from self._reconsidered(auto)
+                yield from self._reconsider(auto)
 
     def step(self) -> Batches:
         return self._call(self.loop.step())
@@ -272,10 +272,10 @@ class SemiStreamJoin(StreamOperator):
     def _call(self, work: Batches) -> Batches:
         """Return the batches of one call of the life cycle, followed by the rows collected at its end."""
         shedding = self.arguments.shedding
-        work = work if shedding is None else self._measured(shedding, work)
+        work = work if shedding is None else self._timed(shedding, work)
         return self._guarded(chain(work, self.loop.parts.output.flush()))
 
-    def _measured(self, shedding: Shedding, work: Batches) -> Batches:
+    def _timed(self, shedding: Shedding, work: Batches) -> Batches:
         """Yield the batches of a call; count for shedding how many tuples it finishes and how long it takes."""
         m = self._metrics
         before = m.matched + m.unmatched
@@ -302,13 +302,13 @@ class SemiStreamJoin(StreamOperator):
         if not isinstance(b, Unchanged):
             if algorithm.paged:
                 raise ConfigError(f"b: {algorithm.name} has pages of b rows, which cannot change; w can")
-            self._load_at_a_time(b)
+            self._set_b(b)
         if not isinstance(w, Unchanged):
             self.arguments = replace(self.arguments, w=w)
             if self._loop is not None:
                 self._loop.access.limit_admission(w)
 
-    def _load_at_a_time(self, b: int | None) -> None:
+    def _set_b(self, b: int | None) -> None:
         store = self.arguments.store
         b = None if b is None else most_rows(store, b)
         arguments = replace(self.arguments, b=b)
@@ -337,7 +337,7 @@ class SemiStreamJoin(StreamOperator):
         self.bind(saved.stream)
         self._check_same_join(saved.progress)
         if saved.held is not None and not self.loop.order.restore_held(saved.held):
-            self._broken = saved_state.HALF_WAY
+            self._broken = saved_state.RESTORE_FAILED
             raise BudgetExceededError(f"restore: the held tuples do not fit in {format_size(self.budget.total)}")
         self.resume(saved.progress, saved.chunks)
 
@@ -351,7 +351,7 @@ class SemiStreamJoin(StreamOperator):
         try:
             saved_state.resume(self.loop, self._metrics, progress, chunks)
         except BudgetExceededError:
-            self._broken = saved_state.HALF_WAY
+            self._broken = saved_state.RESTORE_FAILED
             raise
 
     def rows_at(self, slots: Slots) -> tuple[pa.RecordBatch, snapshot_format.Tally]:
@@ -368,28 +368,30 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def _kind(self) -> str:
-        return f"{self.arguments.algorithm.name}, {self._question}"
+        return f"{self.arguments.algorithm.name}, {self._kind_without_algorithm}"
 
     @property
-    def _question(self) -> str:
+    def _kind_without_algorithm(self) -> str:
         """Kind of join and condition, without the algorithm."""
         return f"{self.spec.how} {self.matching}"
 
     def _check_same_join(self, progress: Progress) -> None:
         if progress.store != self.store.manifest.snapshot:
             raise StateError("restore: the snapshot is of a join with another master")
-        theirs, _, rest = progress.join.partition(", ")
-        if progress.join != self._kind and not (self.auto and theirs in ALGORITHMS and rest == self._question):
-            theirs = progress.join
-            raise StateError(f"restore: the snapshot is of another kind of join: {theirs}; this one is {self._kind}")
-        if self.auto is not None and theirs != self.algorithm.name:
-            if ALGORITHMS[theirs].at_once and self.shedding is not None and self.shedding.spare_hits:
+        algorithm, _, rest = progress.join.partition(", ")
+        same = self.auto is not None and algorithm in ALGORITHMS and rest == self._kind_without_algorithm
+        if progress.join != self._kind and not same:
+            raise StateError(
+                f"restore: the snapshot is of another kind of join: {progress.join}; this one is {self._kind}"
+            )
+        if self.auto is not None and algorithm != self.algorithm.name:
+            if ALGORITHMS[algorithm].at_once and self.shedding is not None and self.shedding.spare_hits:
                 raise StateError(
-                    f"restore: the snapshot is of {theirs}, which answers every tuple at once; "
+                    f"restore: the snapshot is of {algorithm}, which answers every tuple at once; "
                     "spare_hits needs an algorithm in which tuples wait"
                 )
             self.auto.explain_choice("the snapshot was taken of it")
-            self._switch(Decision(theirs, {}, self.auto.why))
+            self._switch(Decision(algorithm, {}, self.auto.why))
 
     def keep_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
         """Write the cache to a file, or into memory; return False if there is none to keep."""
@@ -571,15 +573,15 @@ def batches_of(stream: Any) -> Iterable[pa.RecordBatch]:
     return stream
 
 
-def _difference(bound: pa.Schema, came: pa.Schema) -> str:
+def _difference(bound: pa.Schema, later: pa.Schema) -> str:
     """Return how the schema of a batch differs from that of the first."""
     for field in bound:
-        at = came.get_field_index(field.name)
+        at = later.get_field_index(field.name)
         if at < 0:
             return f"stream: column {field.name!r} ({field.type}) is missing from a later batch"
-        if came.field(at).type != field.type:
-            return f"stream: column {field.name!r} was {field.type} and is {came.field(at).type} in a later batch"
-    if sorted(came.names) == sorted(bound.names):
-        return f"stream: a later batch has its columns in another order: {', '.join(came.names)}"
-    extra = [name for name in came.names if name not in bound.names]
-    return f"stream: a later batch has other columns: {', '.join(extra) or ', '.join(came.names)}"
+        if later.field(at).type != field.type:
+            return f"stream: column {field.name!r} was {field.type} and is {later.field(at).type} in a later batch"
+    if sorted(later.names) == sorted(bound.names):
+        return f"stream: a later batch has its columns in another order: {', '.join(later.names)}"
+    extra = [name for name in later.names if name not in bound.names]
+    return f"stream: a later batch has other columns: {', '.join(extra) or ', '.join(later.names)}"

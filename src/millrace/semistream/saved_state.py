@@ -18,7 +18,7 @@ from millrace.semistream.loop import JoinLoop
 from millrace.semistream.output.output_order import cut
 from millrace.semistream.snapshot_format import Progress, Tally, WaitingChunk
 
-HALF_WAY = "restore failed half-way"
+RESTORE_FAILED = "restore failed half-way"
 """Reason why a join cannot continue after its tuples did not fit."""
 
 

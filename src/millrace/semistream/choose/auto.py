@@ -38,11 +38,11 @@ _STATISTICS = 65_536
 _SHARE = 25  # at most this part of the budget is for statistics
 _ENOUGH = 50_000  # tuples from which frequencies of keys are estimated
 _LONGER, _SELDOM = 1.5, 1_000_000  # on a modelled disk
-_LONGER_AS_IT_IS, _SELDOM_AS_IT_IS = 4, 20_000_000  # choosing takes a tenth of a second: as much as many tuples
-_WORTHWHILE, _WORTHWHILE_AS_IT_IS = 1.25, 1.1  # a turn is short where no disk is modelled, and so is a drain
+_LONGER_REAL, _SELDOM_REAL = 4, 20_000_000  # choosing takes a tenth of a second: as much as many tuples
+_WORTHWHILE, _WORTHWHILE_REAL = 1.25, 1.1  # a turn is short where no disk is modelled, and so is a drain
 _WHEEL = ("r-meshjoin", "ssbj")
 _BATCH = 10_000  # tuples per batch, assumed before the first batch
-_SPARES = "spare_hits sheds tuples that would have to wait, so it needs an algorithm in which tuples wait"
+_WHY_SPARE_HITS = "spare_hits sheds tuples that would have to wait, so it needs an algorithm in which tuples wait"
 
 
 class Decision(NamedTuple):
@@ -53,7 +53,7 @@ class Decision(NamedTuple):
     why: str
 
 
-def as_it_is(store: MasterStore, *, keyed: bool = True, wheel: str = "") -> Decision:
+def best_without_disk_model(store: MasterStore, *, keyed: bool = True, wheel: str = "") -> Decision:
     """Return the algorithm that measured best where no disk is modelled.
 
     It depends on nothing but the store, so that a join and the driver of a cluster with many joins get the same result.
@@ -95,7 +95,7 @@ class Auto:
         return self._statistics is not None and self._statistics.tuples >= self._next
 
     @property
-    def seen(self) -> Frequencies | None:
+    def observed(self) -> Frequencies | None:
         """Frequencies of keys; None before enough tuples have come."""
         if self._statistics is None or self._statistics.tuples < _ENOUGH:
             return None
@@ -103,7 +103,7 @@ class Auto:
 
     def begin(self, arguments: JoinArguments, binding: Binding) -> Decision:
         """Return the first choice, made when only the columns of the stream are known."""
-        decision = self._measured(arguments)
+        decision = self._best_without_prediction(arguments)
         if decision is None:
             assumed = Frequencies.zipf(ASSUMED_SKEW, max(1, arguments.store.manifest.keys))
             decision = _best_of(self._predictions(arguments, binding, assumed), arguments)
@@ -113,12 +113,12 @@ class Auto:
     def reconsider(self, arguments: JoinArguments, binding: Binding) -> Decision | None:
         """Return another choice if it is predicted to be better for the observed stream, else None."""
         assert self._statistics is not None
-        on_a_disk = arguments.device.disk is not None
-        longer, seldom = (_LONGER, _SELDOM) if on_a_disk else (_LONGER_AS_IT_IS, _SELDOM_AS_IT_IS)
-        worthwhile = _WORTHWHILE if on_a_disk else _WORTHWHILE_AS_IT_IS
+        modelled = arguments.device.disk is not None
+        longer, seldom = (_LONGER, _SELDOM) if modelled else (_LONGER_REAL, _SELDOM_REAL)
+        worthwhile = _WORTHWHILE if modelled else _WORTHWHILE_REAL
         self._pause = min(int(self._pause * longer), seldom)
         self._next = self._statistics.tuples + self._pause
-        if self._measured(arguments) is not None:
+        if self._best_without_prediction(arguments) is not None:
             return None
         predictions = self._predictions(arguments, binding, Frequencies(*self._statistics.frequencies()))
         self._statistics.decay()
@@ -135,14 +135,14 @@ class Auto:
         """Set the reason for an algorithm that was not chosen here."""
         self.why = why
 
-    def _measured(self, arguments: JoinArguments) -> Decision | None:
+    def _best_without_prediction(self, arguments: JoinArguments) -> Decision | None:
         """Return what measured best without a modelled disk; None where the cost model has to decide."""
         keyed = bool(arguments.spec.stream_key)
         spares = arguments.shedding is not None and arguments.shedding.spare_hits
         as_modelled = arguments.device.disk is not None or not (arguments.store.indexed or spares)
         if keyed and arguments.store.rows and as_modelled:
             return None
-        return as_it_is(arguments.store, keyed=keyed, wheel=_SPARES if spares else "")
+        return best_without_disk_model(arguments.store, keyed=keyed, wheel=_WHY_SPARE_HITS if spares else "")
 
     def _predictions(
         self, arguments: JoinArguments, binding: Binding, frequencies: Frequencies
@@ -151,7 +151,7 @@ class Auto:
         memory = arguments.memory - self.nbytes
         batch = self._tuples // self._batches if self._tuples else _BATCH
         if arguments.device.disk is None:
-            return _on_the_wheel(arguments, binding, frequencies, memory, batch)
+            return _scan_predictions(arguments, binding, frequencies, memory, batch)
         spec = arguments.spec
         choice = choose(
             arguments.store,
@@ -168,14 +168,14 @@ class Auto:
         return {c.algorithm: c.prediction for c in choice.candidates if c.prediction is not None}
 
 
-def _on_the_wheel(
+def _scan_predictions(
     arguments: JoinArguments, binding: Binding, frequencies: Frequencies, memory: int, batch: int
 ) -> dict[str, Prediction]:
     """Return predictions for algorithms that scan in turns, without a modelled disk and with the default load size.
 
     There are none if memory is too small for a prediction.
     """
-    cached = arguments.running("ssbj", {})
+    cached = arguments.with_algorithm("ssbj", {})
     if arguments.memory < least_bytes(cached, binding):
         return {}
     disk, costs, _ = assumed(arguments.store, arguments.device)
@@ -188,7 +188,7 @@ def _on_the_wheel(
 
 def _best_of(predictions: dict[str, Prediction], arguments: JoinArguments) -> Decision:
     if not predictions:
-        return as_it_is(arguments.store)
+        return best_without_disk_model(arguments.store)
     first, *others = sorted(predictions.values(), key=lambda p: -p.rate)
     why = f"{first.rate:,.0f} tuples/s predicted"
     if others:

@@ -74,9 +74,9 @@ def _memory(join: Running) -> int:
 
 
 def _stream(join: Running) -> tuple[Frequencies, str]:
-    seen = join.auto.seen if join.auto else None
-    if seen is not None:
-        return seen, f"a stream as it came, in {seen.keys:,.0f} keys"
+    observed = join.auto.observed if join.auto else None
+    if observed is not None:
+        return observed, f"a stream as it came, in {observed.keys:,.0f} keys"
     keys = max(1, join.arguments.store.manifest.keys)
     return Frequencies.zipf(ASSUMED_SKEW, keys), f"a moderately skewed stream (Zipf {ASSUMED_SKEW:g}, {keys:,} keys)"
 

@@ -111,7 +111,7 @@ class Arm:
         return JoinSpec.of(self.on, self.how, self.columns, self.suffix).in_order_of(self.store.key)
 
     @property
-    def brings(self) -> list[str]:
+    def added_columns(self) -> list[str]:
         """Names of the master columns that come out, before any suffix."""
         return [self.store.schema.field(place).name for place in self.spec.master_columns(self.store.schema)]
 
@@ -148,7 +148,7 @@ class Arm:
 
     def check_names(self, taken: Mapping[str, str]) -> None:
         """Raise an error if a column has a name that is taken; ``taken`` maps names to the side that has them."""
-        for column in self.brings:
+        for column in self.added_columns:
             name = column + (self.suffix or "") if column in taken else column
             if name in taken and column in self.spec.master_key:
                 raise SchemaError(f"columns: the key {column!r} comes out already; leave it out of columns")
@@ -197,7 +197,7 @@ def output_names(arms: Sequence[Arm], stream: Sequence[str]) -> list[str]:
         with naming(arm.name):
             _check_known(arm, taken, arms[place + 1 :])
             arm.check_names(taken)
-        for column in arm.brings:
+        for column in arm.added_columns:
             taken[column + (arm.suffix or "") if column in taken else column] = f"arm {arm.name!r}"
     return list(taken)
 
@@ -207,10 +207,10 @@ def _check_known(arm: Arm, known: Mapping[str, str], later: Sequence[Arm]) -> No
         what = "on" if key in arm.spec.stream_key else "where"
         if key in known:
             continue
-        bringer = next((other for other in later if key in other.brings), None)
-        if bringer is not None:
+        later_arm = next((other for other in later if key in other.added_columns), None)
+        if later_arm is not None:
             raise SchemaError(
-                f"{what}: {key!r} is a column of arm {bringer.name!r}, which comes later; put that arm first"
+                f"{what}: {key!r} is a column of arm {later_arm.name!r}, which comes later; put that arm first"
             )
         raise SchemaError(
             f"{what}: neither the stream nor an earlier arm has a column {key!r}; there are {', '.join(known)}"
@@ -225,7 +225,7 @@ def run_order(arms: Sequence[Arm], stream: Sequence[str]) -> list[int]:
     equals the given order is kept. An arm on another's column comes after that one. Where a suffix makes names unique,
     which depends on the order, the given order is kept.
     """
-    names = [*stream, *(name for arm in arms for name in arm.brings)]
+    names = [*stream, *(name for arm in arms for name in arm.added_columns)]
     if len(set(names)) < len(names):
         return list(range(len(arms)))
     known, left, order = set(stream), list(range(len(arms))), []
@@ -234,7 +234,7 @@ def run_order(arms: Sequence[Arm], stream: Sequence[str]) -> list[int]:
         chosen = min(ready, key=lambda place: (_rank(arms[place]), place))
         left.remove(chosen)
         order.append(chosen)
-        known.update(arms[chosen].brings)
+        known.update(arms[chosen].added_columns)
     return order
 
 

@@ -82,7 +82,7 @@ class Chain:
     # the life cycle
 
     def push(self, batch: pa.RecordBatch) -> Batches:
-        return self._onwards(0, iter([batch]))
+        return self._pass_on(0, iter([batch]))
 
     def step(self) -> Batches:
         """Run one disk phase of every join and yield its output."""
@@ -101,17 +101,17 @@ class Chain:
     def _each(self, call: Callable[[SemiStreamJoin], Batches]) -> Batches:
         """Call one join after the other and pass their output through the joins behind them."""
         for place, join in enumerate(self.joins):
-            yield from self._onwards(place + 1, self._of(place, call, join))
+            yield from self._pass_on(place + 1, self._call(place, call, join))
 
-    def _onwards(self, place: int, batches: Iterator[pa.RecordBatch]) -> Batches:
+    def _pass_on(self, place: int, batches: Iterator[pa.RecordBatch]) -> Batches:
         """Pass batches through the joins from ``place`` on; yield the output of the last."""
         if place == len(self.joins):
             yield from batches
             return
         for batch in batches:
-            yield from self._onwards(place + 1, self._of(place, SemiStreamJoin.push, self.joins[place], batch))
+            yield from self._pass_on(place + 1, self._call(place, SemiStreamJoin.push, self.joins[place], batch))
 
-    def _of(self, place: int, call: Callable[..., Batches], *arguments: Any) -> Batches:
+    def _call(self, place: int, call: Callable[..., Batches], *arguments: Any) -> Batches:
         """Yield the output of a call of one join; errors name its arm."""
         try:
             with naming(self.names[place]):
@@ -167,10 +167,10 @@ class Chain:
         return _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
 
     def restore(self, names: list[str], steps: int, parts: list[bytes]) -> None:
-        """Continue from the parts of a snapshot that :func:`taken_apart` returns."""
+        """Continue from the parts of a snapshot that :func:`split_snapshot` returns."""
         if names != self.names:
-            theirs, ours = ", ".join(names), ", ".join(self.names)
-            raise StateError(f"restore: the snapshot is of other arms: {theirs}; this star runs {ours}")
+            saved, running = ", ".join(names), ", ".join(self.names)
+            raise StateError(f"restore: the snapshot is of other arms: {saved}; this star runs {running}")
         self.broken = "restore failed half-way"
         for name, join, part in zip(self.names, self.joins, parts, strict=True):
             with naming(name):
@@ -178,7 +178,7 @@ class Chain:
         self.steps, self.broken = steps, ""
 
 
-def taken_apart(state: bytes) -> tuple[list[str], int, list[bytes]]:
+def split_snapshot(state: bytes) -> tuple[list[str], int, list[bytes]]:
     """Return the names, steps and snapshots of the joins in the snapshot of a chain."""
     if not isinstance(state, bytes) or state[: len(_MAGIC)] != _MAGIC:
         raise StateError("restore: not a snapshot of a star, or one of another version")

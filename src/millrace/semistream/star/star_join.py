@@ -19,7 +19,7 @@ from millrace.semistream.output.output_columns import Batches
 from millrace.semistream.sizing.arm_shares import Need, need_of, split
 from millrace.semistream.star import arms as arms_of
 from millrace.semistream.star.arms import Arm, naming
-from millrace.semistream.star.chain import Chain, StarMetrics, taken_apart
+from millrace.semistream.star.chain import Chain, StarMetrics, split_snapshot
 
 
 class StarJoin(StreamOperator):
@@ -210,7 +210,7 @@ class StarJoin(StreamOperator):
 
     # snapshots
 
-    def _go_on_with(self, algorithms: dict[str, str]) -> None:
+    def _fix_algorithms(self, algorithms: dict[str, str]) -> None:
         """Fix the algorithms of arms with ``"auto"`` to those of a snapshot, so that they get the same memory again."""
         now = [arm.with_algorithm(algorithms[str(arm.name)]) if arm.algorithm == AUTO else arm for arm in self.arms]
         self.arms, self._chain = now, None
@@ -224,10 +224,10 @@ class StarJoin(StreamOperator):
     def restore(self, state: bytes) -> None:
         if self._chain is not None and (self._chain.steps or self.metrics.tuples_in):
             raise StateError("restore: this star has already begun; restore into a fresh one")
-        names, steps, parts = taken_apart(state)
+        names, steps, parts = split_snapshot(state)
         if sorted(names) != sorted(str(arm.name) for arm in self.arms):
-            ours = ", ".join(str(arm.name) for arm in self.arms)
-            raise StateError(f"restore: the snapshot is of other arms: {', '.join(names)}; this star has {ours}")
-        self._go_on_with(dict(zip(names, map(snapshots.algorithm_of, parts), strict=True)))
+            own = ", ".join(str(arm.name) for arm in self.arms)
+            raise StateError(f"restore: the snapshot is of other arms: {', '.join(names)}; this star has {own}")
+        self._fix_algorithms(dict(zip(names, map(snapshots.algorithm_of, parts), strict=True)))
         self.bind(snapshots.stream_schema(parts[0]))
         self._bound_chain.restore(names, steps, parts)

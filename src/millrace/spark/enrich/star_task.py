@@ -55,8 +55,8 @@ class MeteredChain(Chain):
             numbers += meter.numbers()
         return numbers
 
-    def _of(self, place: int, call: Callable[..., Batches], *arguments: Any) -> Batches:
-        work = super()._of(place, call, *arguments)
+    def _call(self, place: int, call: Callable[..., Batches], *arguments: Any) -> Batches:
+        work = super()._call(place, call, *arguments)
         while True:
             began = time.perf_counter()
             batch = next(work, None)
