@@ -59,8 +59,8 @@ def bind(arguments: JoinArguments, stream: pa.Schema) -> Binding:
         cached_keys = range(len(cached), len(cached) + len(keys.master_columns))
         cached += keys.master_columns
     if residual is not None:
-        judged = [store.schema.get_field_index(name) for name in residual.master]
-        cached += [column for column in judged if column not in cached]
+        tested = [store.schema.get_field_index(name) for name in residual.master]
+        cached += [column for column in tested if column not in cached]
     return Binding(
         stream=stream,
         output=output,

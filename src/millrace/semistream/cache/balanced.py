@@ -224,18 +224,18 @@ class BalancedCache(Cache):
         heads, sizes = self.rows.groups()
         marks = self.rows.marks
         turns = (groups.now - marks["since"][heads]) / TICKS
-        judged = (marks["state"][heads] & COLLECTING == 0) & (turns >= 1)
-        heads, sizes, turns = heads[judged], sizes[judged], turns[judged]
+        old_enough = (marks["state"][heads] & COLLECTING == 0) & (turns >= 1)
+        heads, sizes, turns = heads[old_enough], sizes[old_enough], turns[old_enough]
         sizes[marks["state"][heads] & EMPTY > 0] = 0
         rate = at_most(marks["hits"][heads], inequality.margin) / turns
         cost = np.where(sizes > 0, sizes * inequality.row_bytes, inequality.empty_bytes)
         waiting = np.where(sizes > 0, inequality.waiting_cost(rate), rate * inequality.tuple_bytes)
-        gone = cost >= inequality.factor * waiting
-        stay = heads[~gone]
+        evicted = cost >= inequality.factor * waiting
+        stay = heads[~evicted]
         marks["hits"][stay] >>= 1  # a moving average: every turn counts half as much as the next one
-        marks["since"][stay] = groups.now - (turns[~gone] * TICKS / 2).astype(marks["since"].dtype)
-        self.context.metrics.evicted_keys += int(gone.sum())
-        groups.discard(heads[gone])
+        marks["since"][stay] = groups.now - (turns[~evicted] * TICKS / 2).astype(marks["since"].dtype)
+        self.context.metrics.evicted_keys += int(evicted.sum())
+        groups.discard(heads[evicted])
         if groups.collecting_keys == 0 and len(self.rows) < 0.9 * int(self.rows.map.state[multimap.HIGH]):
             self.rows.pack()
 

@@ -322,7 +322,7 @@ class OccupancyCache(LeastFrequentCache):
         heads = self.heads()
         room = self.context.room
         cost = self.rows.counts(self.rows.map.code[heads]) * self.row_bytes
-        gone = self.rows.marks["hits"][heads] * room.tuple_bytes * room.mean_stay < cost
+        evicted = self.rows.marks["hits"][heads] * room.tuple_bytes * room.mean_stay < cost
         if cycle > 1:
-            self._remove(heads[gone])
+            self._remove(heads[evicted])
         super().begin_cycle(cycle)

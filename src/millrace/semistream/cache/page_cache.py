@@ -50,7 +50,7 @@ class PageCache(Cache):
         self.pages: PageNumbers = np.empty(0, np.int64)
         """The cached pages, ascending."""
         self.scores: Scores = np.empty(0, np.float64)
-        self._served: Counts = np.empty(0, np.int64)
+        self._matches: Counts = np.empty(0, np.int64)
 
     @abstractmethod
     def new_scores(self, scores: Scores, uses: Counts) -> Scores:
@@ -70,14 +70,14 @@ class PageCache(Cache):
     def on_match(self, load: Load, met: Met) -> None:
         if isinstance(load, PageLoad):
             tuples = self.context.room.rows.map.slots["count"][met.newest]
-            served = np.bincount(load.page_at(met.positions), tuples, len(load.pages)).astype(np.int64)
-            self._served = served if not len(self._served) else self._served + served
+            matches = np.bincount(load.page_at(met.positions), tuples, len(load.pages)).astype(np.int64)
+            self._matches = matches if not len(self._matches) else self._matches + matches
 
     def on_load(self, load: Load) -> None:
-        if isinstance(load, PageLoad) and len(self._served):
-            fresh = np.flatnonzero((self._served > 0) & ~np.isin(load.pages, self.pages))
-            self._keep_best(load, fresh, self.new_scores(np.zeros(len(fresh)), self._served[fresh]))
-        self._served = self._served[:0]
+        if isinstance(load, PageLoad) and len(self._matches):
+            fresh = np.flatnonzero((self._matches > 0) & ~np.isin(load.pages, self.pages))
+            self._keep_best(load, fresh, self.new_scores(np.zeros(len(fresh)), self._matches[fresh]))
+        self._matches = self._matches[:0]
 
     def _keep_best(self, load: PageLoad, fresh: PageNumbers, scores: Scores) -> None:
         """Keep the best of the cached pages and those just loaded."""
@@ -107,14 +107,14 @@ class PageCache(Cache):
         self.pages, self.scores = together[order], np.concatenate([self.scores, scores])[order]
         self.context.metrics.admitted_keys += len(slots)
 
-    def _evict(self, gone: npt.NDArray[np.bool_]) -> None:
+    def _evict(self, evicted: npt.NDArray[np.bool_]) -> None:
         """Evict pages."""
-        if not gone.any():
+        if not evicted.any():
             return
         live = self.rows.live()
-        slots = live[np.isin(self.rows.marks["page"][live], self.pages[gone])]
+        slots = live[np.isin(self.rows.marks["page"][live], self.pages[evicted])]
         self.rows.remove(slots)
-        self.pages, self.scores = self.pages[~gone], self.scores[~gone]
+        self.pages, self.scores = self.pages[~evicted], self.scores[~evicted]
         self.context.metrics.evicted_keys += len(slots)
 
     def free_memory(self) -> None:

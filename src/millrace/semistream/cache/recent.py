@@ -74,8 +74,8 @@ class RecentCache(FrequencyCache):
             surplus = max(surplus, most // _AT_ONCE)
             heads, rows = self.rows.groups()
             oldest = np.argsort(self.rows.marks["hits"][heads], kind="stable")
-            gone = int(np.searchsorted(np.cumsum(rows[oldest]), surplus)) + 1
-            self._remove(heads[oldest[:gone]])
+            evicted = int(np.searchsorted(np.cumsum(rows[oldest]), surplus)) + 1
+            self._remove(heads[oldest[:evicted]])
         return order[:enter]
 
     def check_invariants(self) -> None:

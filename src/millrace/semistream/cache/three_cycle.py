@@ -44,8 +44,8 @@ class ThreeCycle(Migration):
     def __init__(self, groups: CollectedGroups, inequality: CacheInequality, growth: Callable[[], int]) -> None:
         super().__init__(groups, inequality, growth)
         context = self.context
-        nothing = pa.schema([])
-        self._watch = KeyedRows("switching", nothing, context.budget, context.space, _MARKS)
+        no_columns = pa.schema([])
+        self._watch = KeyedRows("switching", no_columns, context.budget, context.space, _MARKS)
         self._sieve = Sieve("switching", self._watch, context.budget, context.lanes, context.matches)
         self._marked: Codes = np.empty(0, np.int64)
         self._counted: dict[int, int] = {}
