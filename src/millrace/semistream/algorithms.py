@@ -103,7 +103,7 @@ class Algorithm:
         return 0 if reserved is None else int(reserved(store, b))
 
     def check_options(self, options: Iterable[str]) -> None:
-        """Raise an error that lists its options and sizes if one of these is not among them."""
+        """Raise an error that lists the options and sizes of the algorithm if one of these is unknown."""
         check_known(self.name, options, [*self.sizes, *self.options])
 
     def check_store(self, store: MasterStore) -> None:

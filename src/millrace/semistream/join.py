@@ -209,7 +209,7 @@ class SemiStreamJoin(StreamOperator):
     def loop(self) -> JoinLoop:
         """The loop and its parts, or an error if the stream's columns are not known yet."""
         if self._loop is None:
-            raise StateError("the join has not seen a stream yet: push a batch or call bind(schema) first")
+            raise StateError("the join has no stream yet: push a batch or call bind(schema) first")
         return self._loop
 
     def _reconsider(self, auto: Auto) -> Batches:

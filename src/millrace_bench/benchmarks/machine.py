@@ -65,7 +65,7 @@ def run(
             progress.advance(task)
         for number in range(rounds):
             progress.update(task, description=f"looking at all of them, round {number + 1} of {rounds}")
-            bench.look()
+            bench.measure()
             for join in watched:
                 join.look()
             progress.advance(task)

@@ -1,4 +1,4 @@
-"""What an access policy is: it decides which master rows waiting tuples meet next, and which tuples have met enough."""
+"""The interface of access policies: they choose the master rows that waiting tuples meet next, and end their waits."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Access(ABC):
 
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
         """Yield the master rows of codes at once: shard, places in ``codes``, rows. Only where :attr:`at_once`."""
-        raise StateError(f"{type(self).__name__} answers no tuple at once")
+        raise StateError(f"{type(self).__name__}: finds no rows as tuples come; tuples wait")
 
     @abstractmethod
     def explain(self) -> str:

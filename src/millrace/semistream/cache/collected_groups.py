@@ -65,7 +65,7 @@ class CollectedGroups:
         return codes
 
     def collect(self, load: Load, collecting: Callable[[], Codes]) -> Iterator[Slots]:
-        """Copy the rows of a load whose groups are collecting; yield the heads of groups that got some.
+        """Copy the rows of a load whose groups are being collected; yield the heads of groups that got some.
 
         ``collecting`` returns the keys of these groups.
         """
@@ -81,7 +81,7 @@ class CollectedGroups:
                 yield self._copy_rows(load, met.positions[wanted], heads[wanted])
 
     def _copy_rows(self, load: Load, positions: npt.NDArray[np.int32], heads: Slots) -> Slots:
-        """Copy rows into their collecting groups; return the heads of the groups."""
+        """Copy rows into the groups that are being collected; return the heads of these groups."""
         state = self.rows.marks["state"]
         touched, first = np.unique(heads, return_index=True)
         first = first[(state[touched] & EMPTY) > 0]  # these rows go into the head's own slot

@@ -94,7 +94,7 @@ def calibrate(master: MasterStore, *, seconds: float = 16.0, seed: int = 0) -> C
     began = time.perf_counter()
     bench = CalibrationBench(master, seconds, seed)
     while bench.rounds < _LEAST_ROUNDS or time.perf_counter() - began < seconds:
-        bench.look()
+        bench.measure()
     return bench.found()
 
 
@@ -102,7 +102,7 @@ _Solved = dict[str, list[float]]
 """Unit costs by budget."""
 
 
-class _Look(NamedTuple):
+class _Measurement(NamedTuple):
     """One measurement of a join: its time, its tuples, and for each unit cost how often it was incurred."""
 
     seconds: float
@@ -119,10 +119,10 @@ class _Look(NamedTuple):
         return self.seconds / math.sqrt(max(1, self.tuples) * max(1.0, self.counts["c_step"]))
 
     @classmethod
-    def all_of(cls, looks: Sequence[_Look]) -> _Look:
+    def all_of(cls, measurements: Sequence[_Measurement]) -> _Measurement:
         """Return several measurements added up."""
-        counts = {name: sum(look.counts[name] for look in looks) for name in looks[0].counts}
-        return cls(sum(look.seconds for look in looks), sum(look.tuples for look in looks), counts)
+        counts = {name: sum(m.counts[name] for m in measurements) for name in measurements[0].counts}
+        return cls(sum(m.seconds for m in measurements), sum(m.tuples for m in measurements), counts)
 
 
 class _Run:
@@ -139,7 +139,7 @@ class _Run:
             _run(join.push(next(self._feed)))
         waiting = stream if join.cache.rows is None else [_part(join, batch, hits=False) for batch in stream]
         self._met = _different(waiting, join.capacity) * join.store.rows / max(1, join.store.manifest.keys)
-        self.looks: list[_Look] = []
+        self.measurements: list[_Measurement] = []
 
     def hits(self) -> _Run:
         """Return a run of the same join with only those tuples that its cache answers."""
@@ -148,7 +148,7 @@ class _Run:
         run._seconds, run._least_steps = self._seconds, 0
         return run
 
-    def look(self) -> _Look:
+    def measure(self) -> _Measurement:
         """Measure the join for a while, after a run that brings its data back into the processor's caches."""
         self._go_on(self._seconds / _LOOK / 4)
         before = self._marks()
@@ -162,14 +162,15 @@ class _Run:
             "c_B": did["admitted"], "c_J": counts["c_R"],
             "c_I": did["steps"], "page": did["rows"] / self.join.b, "c_Q": misses, "c_F": did["rows"],
         }  # fmt: skip
-        self.looks.append(_Look(taken, did["tuples"], counts | {name: more[name] for name in self._extra}))
-        return self.looks[-1]
+        counts |= {name: more[name] for name in self._extra}
+        self.measurements.append(_Measurement(taken, did["tuples"], counts))
+        return self.measurements[-1]
 
     @property
-    def quicker(self) -> _Look:
+    def quicker(self) -> _Measurement:
         """The quicker measurements, added up."""
-        looks = sorted(self.looks, key=lambda look: look.pace)
-        return _Look.all_of(looks[: max(1, round(QUICKER * len(looks)))])
+        measurements = sorted(self.measurements, key=lambda measurement: measurement.pace)
+        return _Measurement.all_of(measurements[: max(1, round(QUICKER * len(measurements)))])
 
     def _go_on(self, seconds: float) -> float:
         """Join for at least ``seconds`` and some steps, up to the end of a step; return the seconds it took."""
@@ -236,10 +237,10 @@ class CalibrationBench:
             ]
         return runs
 
-    def look(self) -> None:
+    def measure(self) -> None:
         """Measure every join once."""
         for run in self._every:
-            run.look()
+            run.measure()
         self.rounds += 1
 
     def found(self) -> Calibration:
@@ -250,9 +251,9 @@ class CalibrationBench:
         solved = self._by_symbol(quick, shares, each)
         rounds = [
             self._by_symbol(
-                self._solved([[run.looks[number] for run in runs] for runs in self._runs]),
+                self._solved([[run.measurements[number] for run in runs] for runs in self._runs]),
                 shares,
-                self._lookup.looks[number].each if self._lookup else 0.0,
+                self._lookup.measurements[number].each if self._lookup else 0.0,
             )
             for number in range(self.rounds)
         ]
@@ -263,10 +264,11 @@ class CalibrationBench:
         ]
         return Calibration(MeasuredCosts(tuple(self._budgets), tuple(costs)), Disk(page, float("inf")), spread)
 
-    def _solved(self, looks: list[list[_Look]]) -> _Solved:
+    def _solved(self, measurements: list[list[_Measurement]]) -> _Solved:
         """Return the unit costs, by budget, that fit one measurement of each join."""
-        alike = _explaining([(0, look) for runs in looks for look in runs], 1, None)
-        return _explaining([(place, look) for place, runs in enumerate(looks) for look in runs], len(looks), alike)
+        alike = _fit([(0, measurement) for runs in measurements for measurement in runs], 1, None)
+        by_budget = [(place, measurement) for place, runs in enumerate(measurements) for measurement in runs]
+        return _fit(by_budget, len(measurements), alike)
 
     def _by_symbol(self, solved: _Solved, shares: Mapping[str, float], lookup: float) -> _Solved:
         """Return the costs with that of a waiting tuple split by ``shares``, and c_L from the time of ``lookup``."""
@@ -344,15 +346,15 @@ class CalibrationBench:
         return int(1_000 * join.tuple_bytes)
 
 
-def _explaining(looks: list[tuple[int, _Look]], budgets: int, near: _Solved | None) -> _Solved:
+def _fit(measurements: list[tuple[int, _Measurement]], budgets: int, near: _Solved | None) -> _Solved:
     """Return the unit costs that fit these measurements best, each with the number of its budget."""
     names = [(name, 0) for name in _FOR_ALL] + [(name, place) for name in _BY_BUDGET for place in range(budgets)]
     places = {name: at for at, name in enumerate(names)}
     rows, wanted = [], []
-    for place, look in looks:
+    for place, measurement in measurements:
         row = np.zeros(len(names))
-        for name, count in look.counts.items():
-            row[places[name, 0 if name in _FOR_ALL else place]] = count / look.seconds
+        for name, count in measurement.counts.items():
+            row[places[name, 0 if name in _FOR_ALL else place]] = count / measurement.seconds
         rows.append(row)
         wanted.append(1.0)
     for name, place in names if near else ():

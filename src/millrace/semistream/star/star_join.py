@@ -114,7 +114,7 @@ class StarJoin(StreamOperator):
     @property
     def _bound_chain(self) -> Chain:
         if self._chain is None:
-            raise StateError("the star has not seen a stream yet: push a batch or call bind(schema) first")
+            raise StateError("the star has no stream yet: push a batch or call bind(schema) first")
         return self._chain
 
     @property
