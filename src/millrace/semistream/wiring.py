@@ -82,9 +82,7 @@ def wire(
     return JoinLoop(parts, order, load, sizes.pair_bytes)
 
 
-def _room(
-    arguments: JoinArguments, binding: Binding, budget: MemoryBudget, space: Space, sizes: Plan
-) -> WaitingRoom:
+def _room(arguments: JoinArguments, binding: Binding, budget: MemoryBudget, space: Space, sizes: Plan) -> WaitingRoom:
     store = arguments.store
     schema = WAITING if arguments.ordered else binding.stream
     sized = (schema, budget, space, arguments.lanes, store.rows, sizes.matches, sizes.pairs)
