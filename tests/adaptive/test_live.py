@@ -213,7 +213,7 @@ def test_bad_options_are_named(make: Callable[[], Any], message: str) -> None:
 
 
 def test_a_buffer_that_the_budget_cannot_give() -> None:
-    with pytest.raises(BudgetExceededError, match="input buffer: asked for"):
+    with pytest.raises(BudgetExceededError, match="input buffer: needs"):
         LiveArrivals({"a": []}, buffer=2000, budget=MemoryBudget(1000))
 
 

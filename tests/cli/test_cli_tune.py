@@ -121,24 +121,24 @@ def test_the_unit_costs_are_those_that_explain_the_times(
 ) -> None:
     """Joins that take exactly what these costs say: the costs are found again, those of no join are 0."""
     master = mr.MasterStore.build(synthetic_master(5_000), tmp_path / "s", "key", index=indexed)
-    look = calibration._Run.look
+    measure = calibration._Run.measure
     counted: set[str] = set()
 
-    def took(run: calibration._Run) -> calibration._Look:
-        seen = run.looks[0] if run.looks else look(run)
+    def took(run: calibration._Run) -> calibration._Measurement:
+        seen = run.measurements[0] if run.measurements else measure(run)
         counted.update(name for name, count in seen.counts.items() if count)
         assert seen.counts.get("page", 0) in (0, pytest.approx(seen.counts["c_H"] / run.join.b)), "pages have b rows"
         seconds = sum(count * (_TRUE | _TRUE_FOR_ALL)[name] for name, count in seen.counts.items())
         seconds *= 0.9 if run.join.spec.how == "anti" else 1.0  # what it gives out is what the others do beside
-        alike = calibration._Look(seconds, seen.tuples, seen.counts)
-        run.looks[:] = [alike] * 3
+        alike = calibration._Measurement(seconds, seen.tuples, seen.counts)
+        run.measurements[:] = [alike] * 3
         return alike
 
-    monkeypatch.setattr(calibration._Run, "look", took)
+    monkeypatch.setattr(calibration._Run, "measure", took)
     bench = CalibrationBench(master, seconds=0.01)
     for _ in range(3):
-        bench.look()
-    assert all(len(run.looks) == bench.rounds for run in bench._every)
+        bench.measure()
+    assert all(len(run.measurements) == bench.rounds for run in bench._every)
     found = bench.found()
     assert counted >= {"c_step", "c_H", "waiting", "c_R", "c_C"}
     assert ({"c_I", "page", "c_Q", "c_F"} <= counted) == indexed

@@ -462,7 +462,7 @@ def test_verify_finds_text_that_is_none(target: Path) -> None:
     rows = target / "shard-0000" / "rows.arrow"
     rows.write_bytes(rows.read_bytes().replace(b"text 77", b"t\xffxt 77"))
     sealed(target)
-    with pytest.raises(CorruptStoreError, match=r"page 0 is damaged.*UTF8"):
+    with pytest.raises(CorruptStoreError, match=r"page 4 is damaged.*UTF8"):
         MasterStore.open(target).verify()
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import millrace as mr
 from millrace.core.errors import ConfigError, SchemaError
-from millrace.semistream.conditions.condition import Together
-from millrace.semistream.waiting.condition_room import Search
+from millrace.semistream.conditions.condition import Conjunction
+from millrace.semistream.waiting.condition_room import ConditionSearch
 from millrace.testing.strategies import third_of_pairs
 
 MOST, LEAST = 2**63 - 1, -(2**63)
@@ -127,7 +127,7 @@ def test_conditions_are_combined_and_sent_elsewhere() -> None:
     three = mr.band("x", "m", below=1) & (
         mr.compare("x", "!=", "m") & mr.predicate(third_of_pairs, stream=["seq"], master=["row"])
     )
-    assert isinstance(three, Together)
+    assert isinstance(three, Conjunction)
     assert len(three.parts) == 3
     assert (three.stream, three.master) == (("x", "seq"), ("m", "row"))
     assert pickle.loads(pickle.dumps(three)) == three
@@ -186,7 +186,7 @@ def test_what_is_searched_is_bounded_on_both_sides_if_anything_is() -> None:
     near, text = mr.band("b", "x", above=1), mr.compare("c", "<", "z")
 
     def searched(condition: mr.Condition) -> tuple[str | None, int, str]:
-        search = Search(condition, stream, master)
+        search = ConditionSearch(condition, stream, master)
         return search.column, len(search.edges), str(search.rest)
 
     assert searched(above) == ("a", 1, "None")
@@ -198,6 +198,6 @@ def test_what_is_searched_is_bounded_on_both_sides_if_anything_is() -> None:
 
 def test_what_is_too_much_for_64_bits_is_never_taken_for_less() -> None:
     ours, theirs = pa.array([50_000]), pa.array([Decimal(50)], pa.decimal128(18, 16))
-    with pytest.raises(SchemaError, match=r"50000 \(int64\) is too much"):
+    with pytest.raises(SchemaError, match=r"50000 \(int64\) is too large"):
         judged(mr.band("x", "m", below=4960), ours, theirs)
     assert judged(mr.compare("x", ">", "m"), ours, theirs) == [True]

@@ -112,7 +112,7 @@ def test_auto_tells_of_the_stream_as_it_came(store: mr.MasterStore, monkeypatch:
 def test_where_there_is_nothing_to_predict(store: mr.MasterStore, tmp_path: Path) -> None:
     near = mr.band("sid", "a1", below=1, above=1)
     _, text = told(store, on=None, where=near, columns=["label"])
-    assert "no prediction: the model is of joins by a key" in text
+    assert "no prediction: the cost model covers only joins with a key" in text
     empty = mr.MasterStore.build(store.to_table().slice(0, 0), tmp_path / "empty", "key")
     _, text = told(empty, algorithm="ssbj")
     assert "no prediction: the master is empty" in text
@@ -126,7 +126,7 @@ def test_what_the_model_leaves_out_and_who_cannot_join(store: mr.MasterStore, tm
     left_out = "that keys repeat unevenly and the condition and the order of rows and load shedding"
     assert f"(the model leaves out {left_out})" in text
     others = rows_of(text, "instead")
-    assert others["sscj"].split("  ")[-1] == "needs an index, which the master has not"
+    assert others["sscj"].split("  ")[-1] == "needs an index, which the master does not have"
     assert "tuples/s" in others["meshjoin"]
 
 

@@ -221,7 +221,7 @@ def test_an_arm_waits_for_the_column_its_condition_needs(stores: dict[str, mr.Ma
     assert sorted(row["seq"] for part in rows for row in part) == sorted(
         row["seq"] for part in straight for row in part
     )
-    with pytest.raises(SchemaError, match="where: 'nation' is brought by arm 'customers', which comes later"):
+    with pytest.raises(SchemaError, match="where: 'nation' is a column of arm 'customers', which comes later"):
         mr.StarJoin(arms[::-1], memory="64kB").bind(stream.schema)
 
 
@@ -391,11 +391,11 @@ def test_errors_name_the_arm(stores: dict[str, mr.MasterStore]) -> None:
 
     customers = mr.Arm(stores["customers"], "custkey")
     with pytest.raises(
-        SchemaError, match=r"arm 'parts': on: neither the stream nor an arm before has.* 'nix'; there are custkey.*city"
+        SchemaError, match=r"arm 'parts': on: neither the stream nor an earlier arm has.*'nix'; there are custkey.*city"
     ):
         bound(customers, mr.Arm(stores["parts"], {"nix": "partkey"}))
     with pytest.raises(
-        SchemaError, match="arm 'nations': on: 'nation' is brought by arm 'customers', which comes later"
+        SchemaError, match="arm 'nations': on: 'nation' is a column of arm 'customers', which comes later"
     ):
         bound(mr.Arm(stores["nations"], "nation"), customers)
     with pytest.raises(
@@ -512,7 +512,7 @@ def test_a_tuple_too_wide_for_a_later_arm_is_not_lost_in_silence(tmp_path: Path)
     small, large = star("40kB"), star("400kB")
     list(small.push(pa.record_batch({"k": [1], "j": [5]})))
     state = small.snapshot()
-    with pytest.raises(BudgetExceededError, match=r"arm 'other': stream: a tuple of .* Go on from a snapshot"):
+    with pytest.raises(BudgetExceededError, match=r"arm 'other': stream: a tuple of .* Continue from a snapshot"):
         list(small.push(pa.record_batch({"k": [2], "j": [6]})))
     with pytest.raises(StateError, match="cannot go on: a tuple did not fit in arm 'other'"):
         small.finish()

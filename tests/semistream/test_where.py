@@ -19,7 +19,7 @@ import millrace as mr
 from millrace.core.errors import ConfigError, SchemaError, StateError
 from millrace.core.spec import How, JoinSpec
 from millrace.master.read.wheel import Load
-from millrace.semistream.waiting.condition_room import OpenRoom
+from millrace.semistream.waiting.condition_room import ConditionRoom
 from millrace.testing import conformance
 from millrace.testing.cases import HOWS, JoinCase, KeyKind
 from millrace.testing.conformance import Subject, refused, subjects
@@ -260,15 +260,15 @@ def test_times_of_different_units_are_compared_in_the_finer(tmp_path: Path) -> N
 def _pairs_judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts the candidates of every load from now on, and checks that no piece is too big."""
     judged: list[int] = []
-    pairs = OpenRoom.pairs
+    pairs = ConditionRoom.pairs
 
-    def counted(self: OpenRoom, load: Load, met: Any) -> Iterator[Any]:
+    def counted(self: ConditionRoom, load: Load, met: Any) -> Iterator[Any]:
         for slots, positions in pairs(self, load, met):
             assert len(slots) <= len(self._slots)
             judged.append(len(slots))
             yield slots, positions
 
-    monkeypatch.setattr(OpenRoom, "pairs", counted)
+    monkeypatch.setattr(ConditionRoom, "pairs", counted)
     return judged
 
 

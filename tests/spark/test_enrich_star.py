@@ -220,7 +220,7 @@ def test_what_is_refused(spark: SparkSession, place: Path) -> None:
 
     with pytest.raises(SchemaError, match="arm 'again': output: arm 'customers on cust' has a column 'name' already"):
         refused(customers, Arm(place / "1" / "customers", {"cust": "custkey"}, name="again"))
-    with pytest.raises(SchemaError, match="arm 'parts': on: neither the stream nor an arm before has a column 'nix'"):
+    with pytest.raises(SchemaError, match="arm 'parts': on: neither the stream nor an earlier arm has a column 'nix'"):
         refused(customers, (place / "1" / "parts", {"nix": "partkey"}))
     with pytest.raises(SchemaError, match="arm 'parts': stream: key column 'supplier' is string"):
         refused(customers, (place / "1" / "parts", {"supplier": "partkey"}))

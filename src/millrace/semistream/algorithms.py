@@ -30,7 +30,7 @@ from millrace.semistream.context import JoinContext
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One row of the table."""
+    """A named algorithm: a cache policy and an access policy."""
 
     name: str
     cache: Callable[..., Cache]
@@ -40,12 +40,12 @@ class Algorithm:
     many: bool = True
     """Whether keys may repeat in the master."""
     ordered: bool = False
-    """Whether output is ordered unless the user says otherwise."""
+    """Whether output is ordered by default."""
 
     def __post_init__(self) -> None:
         for part, policy in (("cache", self.cache), ("access", self.access)):
             if not callable(policy):
-                raise ConfigError(f"{self.name}: {part}: expected a policy's class; got {policy!r}")
+                raise ConfigError(f"{self.name}: {part}: expected the class of a policy; got {policy!r}")
 
     @property
     def paged(self) -> bool:
@@ -54,12 +54,12 @@ class Algorithm:
 
     @property
     def at_once(self) -> bool:
-        """Whether nobody waits."""
+        """Whether tuples are answered as they come, without waiting."""
         return bool(getattr(self.access, "at_once", False))
 
     @property
     def turns(self) -> bool:
-        """Whether the master passes by in turns, and a tuple waits for one of them."""
+        """Whether the master passes by in turns, and every tuple waits for one turn."""
         return not (self.paged or self.at_once)
 
     @property
@@ -68,13 +68,13 @@ class Algorithm:
         return self.cache is not NoCache
 
     def cached_marks(self, *, numbered: bool) -> Mapping[str, npt.DTypeLike] | None:
-        """Return what its cache notes of every row, with its number if ``numbered``; None if it caches no rows."""
+        """Return the marks of its cached rows, with the row's number if ``numbered``; None if it caches no rows."""
         marks: Mapping[str, npt.DTypeLike] | None = getattr(self.cache, "marks", None)
         return None if marks is None else {**marks, **(ROW_MARK if numbered else {})}
 
     @property
     def dead_share(self) -> float:
-        """Bytes of rows that are gone from its cache, for every byte of strings and binary of those that are there."""
+        """Bytes of removed rows in its cache for every byte of strings and binary of cached ones."""
         return float(getattr(self.cache, "dead_share", 0.0))
 
     @property
@@ -94,7 +94,7 @@ class Algorithm:
 
     @property
     def sizes(self) -> list[str]:
-        """What of a step can be set: the size of loads, and how many are let in. Where nobody waits there are none."""
+        """Sizes of a step that can be set: the rows of a load, and the tuples let in. None where no tuple waits."""
         return [] if self.at_once else ["b", "w"]
 
     def start_bytes(self, store: MasterStore, b: int) -> int:
@@ -103,38 +103,38 @@ class Algorithm:
         return 0 if reserved is None else int(reserved(store, b))
 
     def check_options(self, options: Iterable[str]) -> None:
-        """Whether it has these options and sizes, or an error that names those it has."""
+        """Raise an error that lists the options and sizes of the algorithm if one of these is unknown."""
         check_known(self.name, options, [*self.sizes, *self.options])
 
     def check_store(self, store: MasterStore) -> None:
-        """Whether it can join with this master, or an error that names those that can."""
+        """Raise an error that lists the algorithms that can join this master if this one cannot."""
         if self.needs_index and not store.indexed:
             able = [other.name for other in ALGORITHMS.values() if not other.needs_index]
             raise ConfigError(
-                f"{self.name}: needs an index and {store.path} has none; MasterStore.add_index or "
-                f"`millrace master index` makes one. Without an index there are {', '.join(able)}"
+                f"{self.name}: needs an index, but {store.path} has none; MasterStore.add_index or "
+                f"`millrace master index` adds one. Without an index you can use {', '.join(able)}"
             )
         if not self.many and not store.unique:
             able = [other.name for other in ALGORITHMS.values() if other.many]
             raise ConfigError(
-                f"{self.name}: needs a master whose keys do not repeat; in {store.path} one has "
-                f"{store.manifest.largest_group:,} rows. Repeated keys can be joined by {', '.join(able)}"
+                f"{self.name}: needs a master whose keys do not repeat, but in {store.path} one has "
+                f"{store.manifest.largest_group:,} rows. For repeated keys you can use {', '.join(able)}"
             )
 
     def check_keyless(self) -> None:
-        """Whether it can join without a key, or an error that names those that can."""
+        """Raise an error that lists the algorithms that can join without a key if this one cannot."""
         if not self.keyless:
             able = [other.name for other in ALGORITHMS.values() if other.keyless]
             raise ConfigError(
                 f"{self.name}: finds master rows by their key, so it needs on=; "
-                f"where= alone can be joined by {', '.join(able)}"
+                f"with where= alone you can use {', '.join(able)}"
             )
 
     def make(self, context: JoinContext, options: Mapping[str, Any]) -> tuple[Access, Cache]:
-        """Its policies for one join."""
-        mine = options_of(self.access)
-        access = self.access(context, **{name: value for name, value in options.items() if name in mine})
-        cache = self.cache(context, access, **{name: value for name, value in options.items() if name not in mine})
+        """Return its policies for one join."""
+        names = options_of(self.access)
+        access = self.access(context, **{name: value for name, value in options.items() if name in names})
+        cache = self.cache(context, access, **{name: value for name, value in options.items() if name not in names})
         return access, cache
 
 
@@ -145,7 +145,7 @@ ALGORITHMS = {
             "meshjoin",
             NoCache,
             Cyclic,
-            "every tuple waits one turn of the wheel and shares each read with all who wait",
+            "every tuple waits one turn of the wheel; all waiting tuples share each read",
         ),
         Algorithm(
             "ssbj",
@@ -157,7 +157,7 @@ ALGORITHMS = {
             "r-meshjoin",
             NoCache,
             Repeated,
-            "as meshjoin, with several loads to a step: the load's size is free to suit the disk",
+            "as meshjoin, with several loads per step, so that their size can suit the disk",
         ),
         Algorithm(
             "cmeshjoin",
@@ -170,14 +170,14 @@ ALGORITHMS = {
             "hybridjoin",
             NoCache,
             Oldest,
-            "the page of the tuple that has waited longest is loaded and serves all who wait for it",
+            "the page of the tuple that has waited longest is loaded, and all tuples that wait for it leave",
             needs_index=True,
         ),
         Algorithm(
             "hybridjoin-l",
             NoCache,
             Position,
-            "as hybridjoin, with pages of younger tuples, which more are waiting for",
+            "as hybridjoin, with pages of younger tuples, which more tuples wait for",
             needs_index=True,
         ),
         Algorithm(
@@ -191,7 +191,7 @@ ALGORITHMS = {
             "cachejoin",
             FrequencyCache,
             Oldest,
-            "as hybridjoin behind a cache of frequent keys, random ones making room",
+            "as hybridjoin behind a cache of frequent keys, of which random ones are evicted",
             needs_index=True,
         ),
         Algorithm(
@@ -212,7 +212,7 @@ ALGORITHMS = {
             "sscj",
             LeastFrequentCache,
             Oldest,
-            "as cachejoin, with the least used key making room",
+            "as cachejoin, but the least used keys are evicted",
             needs_index=True,
         ),
         Algorithm(
@@ -257,7 +257,7 @@ ALGORITHMS = {
             "lookup",
             NoCache,
             Direct,
-            "every tuple's master rows are found through the index, a batch at a time; nobody waits",
+            "every tuple's master rows are found through the index, a batch at a time; no tuple waits",
             needs_index=True,
         ),
     )
@@ -265,6 +265,6 @@ ALGORITHMS = {
 """All algorithms by name."""
 
 
-def algorithm(name: str | Algorithm) -> Algorithm:
-    """The algorithm of that name, or an error that lists them; one of your own is taken as it is."""
+def find_algorithm(name: str | Algorithm) -> Algorithm:
+    """Return the algorithm of that name, or the given ``Algorithm``; raise an error that lists the names if unknown."""
     return name if isinstance(name, Algorithm) else ALGORITHMS[one_of("algorithm", name, ALGORITHMS)]

@@ -1,4 +1,4 @@
-"""What a semi-stream join is given, checked: the same for every algorithm, and before any stream is known."""
+"""The arguments of a semi-stream join, checked before its stream is known."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from millrace.core.spec import JoinSpec, On
 from millrace.master.device import Device
 from millrace.master.store import MasterStore
 from millrace.rows.batch_builder import BATCH_ROWS
-from millrace.semistream.algorithms import Algorithm
-from millrace.semistream.algorithms import algorithm as named
+from millrace.semistream.algorithms import Algorithm, find_algorithm
 from millrace.semistream.conditions.condition import Condition
 from millrace.semistream.shedding import Shedding
 
 AUTO = "auto"
-"""The name with which the user leaves the choice of the algorithm to the join."""
+"""Name of the algorithm with which the join chooses one."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +33,19 @@ class JoinArguments:
     where: Condition | None
     algorithm: Algorithm
     automatic: bool
-    """Whether the join chooses the algorithm by itself."""
+    """Whether the join chooses the algorithm."""
     memory: int
     b: int | None
-    """Master rows per load, if the user has fixed them."""
+    """Master rows per load, if fixed by the user."""
     w: int | None
-    """Tuples let in per step, if the user has fixed them."""
+    """Tuples let in per step, if fixed by the user."""
     device: Device
     space: Space | None
     leave_early: bool
     lanes: Lanes
     output_rows: int
     ordered: bool
-    """Whether rows come out in the order their stream tuples came."""
+    """Whether rows come out in the order in which their stream tuples came."""
     shedding: Shedding | None
     options: Mapping[str, Any]
     """Options of the algorithm."""
@@ -75,7 +74,7 @@ class JoinArguments:
         keep: float | str | None = None,
         options: Mapping[str, Any],
     ) -> JoinArguments:
-        """Return the arguments of a join as a user gives them, or raise an error that names the wrong one."""
+        """Return the arguments that a user passes, resolved, or raise an error that names the wrong one."""
         store = master if isinstance(master, MasterStore) else MasterStore.open(master)
         if where is not None and not isinstance(where, Condition):
             raise ConfigError(f"where: expected a condition, such as band(…) or compare(…); got {where!r}")
@@ -84,7 +83,7 @@ class JoinArguments:
         if automatic:
             check_no_options([*options, *(["b"] if b is not None else [])])
         default = "ssbj" if spec.stream_key else "meshjoin"
-        chosen = named(default if algorithm is None or automatic else algorithm)
+        chosen = find_algorithm(default if algorithm is None or automatic else algorithm)
         if not spec.stream_key:
             chosen.check_keyless()
         for name, value in (("b", b), ("w", w), ("threads", threads), ("output_rows", output_rows)):
@@ -102,7 +101,7 @@ class JoinArguments:
         shedding = _shedding(shed, keep, chosen, ordered)
         if not spec.stream_key and (ordered or (shedding is not None and shedding.by == "key")):
             what = "ordered" if ordered else "shed"
-            raise ConfigError(f"{what}: tuples are told apart by their keys, so on= has to name one")
+            raise ConfigError(f"{what}: needs a key; name one with on=")
         return cls(
             store=store,
             spec=spec,
@@ -122,29 +121,29 @@ class JoinArguments:
             options=options,
         )
 
-    def running(self, algorithm: str, options: Mapping[str, Any]) -> JoinArguments:
+    def with_algorithm(self, algorithm: str, options: Mapping[str, Any]) -> JoinArguments:
         """Return the arguments of the same join with another algorithm and its options, ``b`` among them."""
         rest = {name: value for name, value in options.items() if name != "b"}
-        return replace(self, algorithm=named(algorithm), b=options.get("b"), options=rest)
+        return replace(self, algorithm=find_algorithm(algorithm), b=options.get("b"), options=rest)
 
     @property
     def matching(self) -> str:
-        """What makes a match, in words."""
+        """Keys and condition, in words."""
         words = [f"on {', '.join(self.spec.stream_key)}"] if self.spec.stream_key else []
         return " ".join([*words, *([f"where {self.where}"] if self.where is not None else [])])
 
     @property
     def given_options(self) -> dict[str, Any]:
-        """Options that the algorithm runs with, where they are not its own defaults."""
+        """Options of the algorithm other than its defaults."""
         return {**({} if self.b is None else {"b": self.b}), **self.options}
 
 
 JOIN_ARGUMENTS = frozenset(inspect.signature(JoinArguments.checked).parameters) - {"options"}
-"""Arguments that every algorithm takes; whatever else is given is an option of the algorithm."""
+"""Arguments that every algorithm takes; any other one is an option of the algorithm."""
 
 
 def most_rows(store: MasterStore, b: int) -> int:
-    """Return ``b``, or the rows of the master where it has fewer: no load has more."""
+    """Return ``b``, or the number of master rows if that is less."""
     return min(b, max(1, store.rows))
 
 
@@ -167,7 +166,7 @@ def _spec(
 
 
 def check_no_options(options: Iterable[str]) -> None:
-    """Raise an error if options are given although the join chooses the algorithm, and so its options, itself."""
+    """Raise an error if options are given although the join chooses the algorithm, and with it the options."""
     given = ", ".join(options)
     if given:
         raise ConfigError(f"{given}: algorithm='auto' chooses options itself; name an algorithm to set them")
@@ -177,12 +176,12 @@ def _shedding(
     shed: str | Shedding | None, keep: float | str | None, algorithm: Algorithm, ordered: bool
 ) -> Shedding | None:
     if keep is not None and not isinstance(shed, str):
-        raise ConfigError(f"keep: goes with shed='random' or 'key'; got keep={keep!r} with shed={shed!r}")
+        raise ConfigError(f"keep: needs shed='random' or shed='key'; got keep={keep!r} with shed={shed!r}")
     if shed is None or isinstance(shed, Shedding):
         shedding = shed
     else:
         shedding = Shedding(shed, "auto" if keep is None else keep)
     if shedding is not None and shedding.spare_hits and (ordered or algorithm.at_once):
         why = "a hit may have to wait too" if ordered else f"{algorithm.name} answers every tuple at once"
-        raise ConfigError(f"spare_hits: no way to say which tuples would have to wait: {why}")
+        raise ConfigError(f"spare_hits: drops only tuples that would have to wait, but {why}")
     return shedding

@@ -10,7 +10,7 @@ from millrace.rows.keyed_rows import holds_its_code
 from millrace.semistream.arguments import JoinArguments
 from millrace.semistream.conditions.condition import Condition
 from millrace.semistream.stream_keys import StreamKeys
-from millrace.semistream.waiting.condition_room import Search
+from millrace.semistream.waiting.condition_room import ConditionSearch
 
 
 @dataclass(frozen=True)
@@ -19,22 +19,22 @@ class Binding:
 
     stream: pa.Schema
     output: pa.Schema
-    """Columns that come out."""
+    """Columns of the output."""
     keys: StreamKeys
     code_column: int | None
-    """The stream's column whose values are the key codes themselves, if there is one."""
-    search: Search | None
+    """The stream's column whose values are the key codes, if there is one."""
+    search: ConditionSearch | None
     """How waiting tuples are found by the condition, where there is no key."""
     residual: Condition | None
-    """What is left to be judged of a pair that has been found."""
+    """Condition still to be tested on a pair that has been found; None if there is none."""
     single: bool
-    """Whether the first master row of a key settles all there is to know about the key."""
+    """Whether the first master row of a key decides the result of its tuples."""
     cached_columns: list[int]
-    """Master columns that a cached row needs: those that come out, then those that matches are verified by."""
+    """Master columns of a cached row: those of the output, then those that verify a match."""
     cached_keys: range
-    """Places of the key among the cached columns; empty where codes need no verifying."""
+    """Places of the key among the cached columns; empty where equal codes mean equal keys."""
     rows_per_key: float | None
-    """Master rows that a tuple finds on average; None: one at most."""
+    """Master rows that a tuple matches on average; None: one at most."""
 
 
 def bind(arguments: JoinArguments, stream: pa.Schema) -> Binding:
@@ -45,22 +45,22 @@ def bind(arguments: JoinArguments, stream: pa.Schema) -> Binding:
         where.check(stream, store.schema)
     output = spec.output_schema(stream, store.schema)
     keys = StreamKeys(spec, stream, store)
-    search = Search(where, stream, store.schema) if where is not None and not spec.stream_key else None
+    search = ConditionSearch(where, stream, store.schema) if where is not None and not spec.stream_key else None
     residual = where if search is None else search.rest
     code_column = None
     if len(keys.columns) == 1 and holds_its_code(stream.field(keys.columns[0]).type, store.coder.exact):
         code_column = keys.columns[0]
-    one_match_settles = spec.how in ("semi", "anti") and store.coder.exact and where is None
-    single = search is None and (store.unique or one_match_settles)
-    repeats = spec.emits_master and not (store.unique or one_match_settles)
+    one_match_decides = spec.how in ("semi", "anti") and store.coder.exact and where is None
+    single = search is None and (store.unique or one_match_decides)
+    repeats = spec.emits_master and not (store.unique or one_match_decides)
     cached = list(spec.master_columns(store.schema))
     cached_keys = range(0)
     if not store.coder.exact:
         cached_keys = range(len(cached), len(cached) + len(keys.master_columns))
         cached += keys.master_columns
     if residual is not None:
-        judged = [store.schema.get_field_index(name) for name in residual.master]
-        cached += [column for column in judged if column not in cached]
+        tested = [store.schema.get_field_index(name) for name in residual.master]
+        cached += [column for column in tested if column not in cached]
     return Binding(
         stream=stream,
         output=output,

@@ -1,4 +1,4 @@
-"""What the policies of a join have to work with."""
+"""The context in which the policies of a join work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace.semistream.waiting.waiting_room import WaitingRoom
 
 @dataclass(frozen=True)
 class JoinContext:
-    """What the policies of a join are given. Nothing in it changes while the join runs."""
+    """Parts and settings of a join that its policies work with. Nothing in it changes while the join runs."""
 
     store: MasterStore
     device: Device
@@ -27,15 +27,15 @@ class JoinContext:
     columns: list[int]
     """Master columns a cached row needs."""
     single: bool
-    """Whether the first master row of a key settles all there is to know about the key."""
+    """Whether the first master row of a key decides the result of its tuples."""
     matches: int
-    """Matching master rows that are handled at a time."""
+    """Matching master rows processed at a time."""
     b: int
-    """Master rows per load, to begin with."""
+    """Master rows per load at the start."""
     w: int | None
-    """Tuples let in per step, if the user has fixed it; to begin with."""
+    """Tuples let in per step at the start, if fixed by the user."""
     metrics: JoinMetrics
     step_rows: int
     """Master rows that may be in memory in one step."""
     numbered: NumberedRows | None = None
-    """Numbers of master rows, which caches note where output is ordered."""
+    """Numbers of master rows, which caches note where output is ordered; None elsewhere."""

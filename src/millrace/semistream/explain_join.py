@@ -1,4 +1,4 @@
-"""What a join is going to do, how it splits its budget, what to expect of it, and what else there is; in words."""
+"""The text of ``explain()``: plan of a join, split of its budget, predicted rate and wait, and alternatives."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from millrace.semistream.choose.forecast import Forecast, Running, forecast
 from millrace.semistream.loop import JoinLoop
 
 _NAME = 12
-"""Columns of the first word of a line in a table."""
+"""Width of the first column of a table."""
 _UNLIMITED = 1e12
-"""Tuples per second that only a model reaches in which computing takes no time."""
+"""Tuples per second that are reached only in a model in which computing takes no time."""
 
 
 def explained(
     arguments: JoinArguments, budget: MemoryBudget, auto: Auto | None, shed: int, loop: JoinLoop | None
 ) -> str:
-    """Return the plan, the split of the budget, the predicted rate and wait, and the alternatives, to read.
+    """Return the plan, the split of the budget, the predicted rate and wait, and the alternatives, as text.
 
-    ``loop`` is None as long as the stream's schema is not known; ``shed`` tuples have been shed so far.
+    ``loop`` is None as long as the stream's schema is not known; ``shed`` is the number of tuples shed so far.
     """
     lines = _plan(arguments, auto, shed, bound=loop is not None)
     if loop is None:
-        return "\n".join([*lines, "  (the split and what to expect follow once the stream's schema is known)"])
+        return "\n".join([*lines, "  (split and predictions follow once the stream's schema is known)"])
     binding, access = loop.parts.binding, loop.access
     lines.append(f"  {access.explain()}")
     if binding.search is not None:
@@ -35,7 +35,7 @@ def explained(
     if not access.at_once:
         lines.append(f"  waiting room for {loop.order.capacity:,} tuples of {loop.room.tuple_bytes:.0f} bytes")
     if arguments.ordered:
-        lines.append("  rows come out in the order of the stream; what is found early is held back")
+        lines.append("  rows come out in the order of the stream; matches found early are held back")
     found = forecast(Running(arguments, binding, access.b, loop.room.tuple_bytes, auto))
     if isinstance(found, str):
         return "\n".join([*lines, *_budget(budget, auto, None), f"  no prediction: {found}"])
@@ -60,7 +60,7 @@ def _plan(arguments: JoinArguments, auto: Auto | None, shed: int, *, bound: bool
 
 
 def _budget(budget: MemoryBudget, auto: Auto | None, expected: Prediction | None) -> list[str]:
-    """Return a line for every part: what it takes now, and what it is going to take."""
+    """Return a line for every part of the budget: bytes now, and predicted bytes."""
     parts, total = budget.parts(), budget.total
     then = {} if expected is None else dict(expected.parts)
     if auto is not None and auto.nbytes and then:
@@ -86,16 +86,16 @@ def _expected(found: Forecast) -> list[str]:
     own = found.own
     if own is None:
         return [*lines, f"  {'rate':<{_NAME}}unknown: {found.why_none}"]
-    wait = f"{in_seconds(own.mean_wait)} on average for who has to wait, {in_seconds(own.worst_wait)} at most"
+    wait = f"{in_seconds(own.mean_wait)} on average for tuples that wait, {in_seconds(own.worst_wait)} at most"
     return [
         *lines,
         f"  {'rate':<{_NAME}}{per_second(own.rate)}, {own.hit_share:.0%} of the tuples answered by the cache",
-        f"  {'wait':<{_NAME}}{wait if own.worst_wait else 'nobody waits'}",
+        f"  {'wait':<{_NAME}}{wait if own.worst_wait else 'no tuple waits'}",
     ]
 
 
 def _instead(arguments: JoinArguments, found: Forecast) -> list[str]:
-    """The alternatives, the best first, and why not them."""
+    """Return the alternatives, the best first, and why they were not chosen."""
     able = [other for other in found.others if other.prediction is not None]
     able.sort(key=lambda other: -_rate(other))
     unable = [other for other in found.others if other.prediction is None]
@@ -115,7 +115,7 @@ def _tuples(other: Candidate) -> str:
 
 
 def _compared(other: Candidate, own: Prediction | None) -> str:
-    """How much worse it is, or that it is not."""
+    """Return how an alternative compares with this join."""
     wait = "" if other.prediction is None else _waits(other.prediction)
     if own is None:
         return wait
@@ -127,13 +127,13 @@ def _compared(other: Candidate, own: Prediction | None) -> str:
 
 
 def _waits(prediction: Prediction) -> str:
-    return f"waits up to {in_seconds(prediction.worst_wait)}" if prediction.worst_wait else "nobody waits"
+    return f"waits up to {in_seconds(prediction.worst_wait)}" if prediction.worst_wait else "no tuple waits"
 
 
 def _why_unable(arguments: JoinArguments, other: Candidate) -> str:
     algorithm = ALGORITHMS[other.algorithm]
     if algorithm.needs_index and not arguments.store.indexed:
-        return "needs an index, which the master has not"
+        return "needs an index, which the master does not have"
     if not algorithm.many and not arguments.store.unique:
         return "needs a master whose keys do not repeat"
     return other.why_not

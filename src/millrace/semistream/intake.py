@@ -1,4 +1,4 @@
-"""Where stream tuples come in: their keys are coded, they are counted, and some are shed."""
+"""Intake of stream tuples: they are counted, some are shed, and their keys are coded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from millrace.semistream.stream_keys import Flags, StreamKeys
 
 
 @dataclass(frozen=True)
-class Arrived:
-    """Tuples that have come, with their key codes."""
+class ArrivedTuples:
+    """New tuples with their key codes."""
 
     batch: pa.RecordBatch
     codes: Codes
@@ -32,22 +32,22 @@ class Arrived:
 
 
 class Intake:
-    """Counts arriving tuples, sheds some if the user wants that, and shows the keys to the choice of the algorithm."""
+    """Counts new tuples, sheds some of them, and passes their keys to the choice of the algorithm."""
 
     def __init__(self, keys: StreamKeys, metrics: JoinMetrics, shedding: Shedding | None, auto: Auto | None) -> None:
         self._keys, self._metrics, self._shedding, self._auto = keys, metrics, shedding, auto
 
-    def take(self, batch: pa.RecordBatch) -> Arrived:
+    def take(self, batch: pa.RecordBatch) -> ArrivedTuples:
         """Return the tuples of a batch that are not shed, with their codes."""
         batch = self._thinned(batch)
         codes, valid = self._keys.codes(batch.columns)
         self._metrics.tuples_in += len(batch)
         if self._auto is not None:
             self._auto.observe(codes, valid)
-        return Arrived(batch, codes, valid)
+        return ArrivedTuples(batch, codes, valid)
 
     def spare(self, codes: Codes, misses: Indices) -> Indices:
-        """Return the misses that may wait, where only tuples are shed that would have to."""
+        """Return the misses that are not shed, where only tuples that would have to wait are shed."""
         shedding = self._shedding
         if shedding is None or not shedding.spare_hits:
             return misses
@@ -57,7 +57,7 @@ class Intake:
         return misses[kept]
 
     def _thinned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what is left of a batch where tuples are shed as they come."""
+        """Return the tuples of a batch that are not shed, where tuples are shed before the cache is tried."""
         shedding = self._shedding
         if shedding is None or shedding.spare_hits:
             return batch

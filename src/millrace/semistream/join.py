@@ -37,7 +37,7 @@ from millrace.semistream.conditions.condition import Condition
 from millrace.semistream.explain_join import explained
 from millrace.semistream.loop import JoinLoop
 from millrace.semistream.output.cache_hits import PIECE
-from millrace.semistream.output.output_columns import Batches, Output
+from millrace.semistream.output.output_columns import Batches, JoinOutput
 from millrace.semistream.shedding import Shedding
 from millrace.semistream.sizing.least_memory import check_least
 from millrace.semistream.snapshot_format import Progress, WaitingChunk
@@ -75,44 +75,44 @@ class SemiStreamJoin(StreamOperator):
     how
         ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``.
     where
-        A condition that a pair has to meet beside having the same key: see :func:`band <millrace.band>`, ``between``,
+        A condition that a pair has to meet besides equal keys: see :func:`band <millrace.band>`, ``between``,
         ``compare`` and ``predicate``.
     algorithm
         A name from the table of algorithms, or an ``Algorithm`` of your own; by default ``"ssbj"``, or ``"meshjoin"``
-        without ``on``. ``"auto"``: the join chooses, and chooses again when the stream turns out to be different; see
+        without ``on``. With ``"auto"`` the join chooses, and chooses again when the stream changes; see
         :mod:`millrace.semistream.choose.auto`.
     memory
         The budget: bytes, ``"64MB"``, or ``"1%"`` of the master. It covers the cache, the waiting tuples, their index
-        and queue, and the buffer of a load. Batches on their way in and out (at most about 8 MB each) are not in it.
+        and queue, and the load buffer. Input and output batches (at most about 8 MB each) are not part of it.
     columns
         Master columns that come out; all but the key by default. Only these are cached.
     suffix
-        Appended to master columns whose name the stream has too; without it that is an error.
+        Appended to master columns whose name the stream has too; without it such a name is an error.
     b
-        Master rows per load (the papers' b), or of a page that is found through the index (their d); all of the master
-        if it has no more. By default an eighth of the budget goes to the load buffer, and a page has 256 rows.
+        Master rows per load (the papers' b), or per page that is found through the index (their d); at most the rows
+        of the master. By default an eighth of the budget goes to the load buffer, and a page has 256 rows.
     w
-        Stream tuples let in per step (the papers' w). By default what keeps the waiting room evenly full. Where nobody
-        waits (``lookup``, ``inl``) there is neither b nor w.
+        Stream tuples let in per step (the papers' w); by default as many as keep the waiting room evenly full. Where
+        no tuple waits (``lookup``, ``inl``) there is neither b nor w.
     device
-        What reads are charged to; by default they are only counted.
+        The device that reads are charged to; by default they are only counted.
     space
-        Where arrays live; by default in this process's memory.
+        Where arrays are allocated; by default in this process's memory.
     leave_early
-        Let a tuple leave with its match when there can be only one that matters (a unique master, a semi or anti join).
-        MESHJOIN and SSBJ keep every tuple for a whole turn; False is for comparing with them, and changes nothing where
-        pages are found through the index.
+        Let a tuple leave with its match when only one match matters (a unique master, a semi or anti join). MESHJOIN
+        and SSBJ, as published, keep every tuple for a whole turn; use False to compare with them. It has no effect
+        where pages are found through the index.
     threads
         1 or 2; by default 2 where there are two cores.
     output_rows
         Most rows of an output batch.
     ordered
-        Put rows out in the order their stream tuples came. What is found early is held back, inside the budget. By
-        default only the algorithm of that name does.
+        Emit rows in the order in which their stream tuples came. Matches found early are held back, within the budget.
+        By default only the algorithm of that name does so.
     shed, keep
-        Drop tuples when more come than can be joined: ``"random"`` ones or all of some ``"key"``, keeping this share of
-        them. Without ``keep`` it is ``"auto"``: as many as can be served, once :meth:`Shedding.observe` was told what
-        arrives. Or a :class:`Shedding`. Nothing is dropped by default.
+        Drop tuples when more come than can be joined: ``"random"`` tuples, or all tuples of some keys with ``"key"``;
+        ``keep`` is the share that is kept. Its default ``"auto"`` keeps as many as can be joined, given the arrivals
+        passed to :meth:`Shedding.observe`. Or a :class:`Shedding`. Nothing is dropped by default.
     **options
         Options of the algorithm, such as ``migration="three-cycle"`` for ``ssbj``.
 
@@ -173,7 +173,7 @@ class SemiStreamJoin(StreamOperator):
         )
         self.budget = MemoryBudget(self.arguments.memory)
         self.auto = Auto(self.budget.total) if self.arguments.automatic else None
-        """Chooses the algorithm, if the user does not."""
+        """The choice of the algorithm; None if the user names one."""
         self._metrics = JoinMetrics(budget_bytes=self.budget.total)
         self._loop: JoinLoop | None = None
         self._earlier = EarlierCounts()
@@ -185,7 +185,7 @@ class SemiStreamJoin(StreamOperator):
     def bind(self, stream: pa.Schema) -> pa.Schema:
         """Fix the stream's schema, check that everything fits, and return the output's schema.
 
-        The first :meth:`push` does this by itself.
+        The first :meth:`push` calls it.
         """
         stream = plain_schema(stream)
         if self._loop is not None:
@@ -198,9 +198,9 @@ class SemiStreamJoin(StreamOperator):
         check_least(arguments, binding)
         if self.auto is not None:
             decision = self.auto.begin(arguments, binding)
-            arguments = arguments.running(decision.algorithm, decision.options)
+            arguments = arguments.with_algorithm(decision.algorithm, decision.options)
         lanes = arguments.lanes
-        output = Output(arguments.spec, stream, arguments.store.schema, self._metrics, lanes, arguments.output_rows)
+        output = JoinOutput(arguments.spec, stream, arguments.store.schema, self._metrics, lanes, arguments.output_rows)
         self._loop = wire(arguments, binding, self.budget, self._metrics, output, self.auto)
         self.arguments = arguments
         return binding.output
@@ -209,11 +209,11 @@ class SemiStreamJoin(StreamOperator):
     def loop(self) -> JoinLoop:
         """The loop and its parts, or an error if the stream's columns are not known yet."""
         if self._loop is None:
-            raise StateError("the join has not seen a stream yet: push a batch or call bind(schema) first")
+            raise StateError("the join has no stream yet: push a batch or call bind(schema) first")
         return self._loop
 
-    def _reconsidered(self, auto: Auto) -> Batches:
-        """Choose again; if another algorithm promises more, answer the waiting tuples with this one and switch."""
+    def _reconsider(self, auto: Auto) -> Batches:
+        """Choose again; if another algorithm is predicted to be better, drain this one and switch; yield the output."""
         decision = auto.reconsider(self.arguments, self.loop.parts.binding)
         if decision is not None:
             yield from self.loop.drain()
@@ -221,14 +221,14 @@ class SemiStreamJoin(StreamOperator):
             self._switch(decision)
 
     def _switch(self, decision: Decision) -> None:
-        """Begin with another algorithm, an empty cache and the whole budget; no tuple waits."""
+        """Replace the algorithm: begin with an empty cache and the whole budget, when no tuple waits."""
         before = self.loop
         assert not len(before.room)
         m = self.metrics
         m.evicted_keys += m.cached_keys
         self._earlier = EarlierCounts(m.cycles, self.k, m.removal_shifts)
         budget = MemoryBudget(self.budget.total)
-        arguments = self.arguments.running(decision.algorithm, decision.options)
+        arguments = self.arguments.with_algorithm(decision.algorithm, decision.options)
         self._loop = wire(arguments, before.parts.binding, budget, self._metrics, before.parts.output, self.auto)
         self._loop.resume(before.steps)
         budget.peak = max(self.budget.peak, budget.peak)
@@ -246,14 +246,14 @@ class SemiStreamJoin(StreamOperator):
         pieces = (plain_batch(cut, self.stream_schema) for cut in cuts)
         if self.auto is None:
             return self._call(chain.from_iterable(map(self.loop.push, pieces)))
-        return self._call(self._pushed(pieces, self.auto))
+        return self._call(self._push_pieces(pieces, self.auto))
 
-    def _pushed(self, pieces: Iterable[pa.RecordBatch], auto: Auto) -> Batches:
-        """Take in pieces of a batch, and choose again between them whenever that is due."""
+    def _push_pieces(self, pieces: Iterable[pa.RecordBatch], auto: Auto) -> Batches:
+        """Yield the output of the pieces of a batch; choose the algorithm again between them whenever that is due."""
         for piece in pieces:
             yield from self.loop.push(piece)
             if auto.due:
-                yield from self._reconsidered(auto)
+                yield from self._reconsider(auto)
 
     def step(self) -> Batches:
         return self._call(self.loop.step())
@@ -270,24 +270,25 @@ class SemiStreamJoin(StreamOperator):
         yield from super().run(batches_of(stream))
 
     def _call(self, work: Batches) -> Batches:
-        """Begin one call of the life cycle: its batches are followed by those that are collected at its end."""
+        """Return the batches of one call of the life cycle, followed by the rows collected at its end."""
         shedding = self.arguments.shedding
-        work = work if shedding is None else self._measured(shedding, work)
+        work = work if shedding is None else self._timed(shedding, work)
         return self._guarded(chain(work, self.loop.parts.output.flush()))
 
-    def _measured(self, shedding: Shedding, work: Batches) -> Batches:
-        """Yield the batches of a call, and count for shedding how many tuples are done with and how long it takes."""
+    def _timed(self, shedding: Shedding, work: Batches) -> Batches:
+        """Yield the batches of a call; count for shedding how many tuples it finishes and how long it takes."""
         m = self._metrics
         before = m.matched + m.unmatched
         yield from shedding.timed(work)
         shedding.count_done(m.matched + m.unmatched - before)
 
     def retune(self, *, b: int | Unchanged | None = UNCHANGED, w: int | Unchanged | None = UNCHANGED) -> None:
-        """Change ``b`` or ``w`` between two calls; None gives the choice back to the join.
+        """Change ``b`` or ``w`` between two calls; with None the join chooses again.
 
-        No tuple misses a master row or meets one twice. With another ``b`` the load's buffer grows or shrinks; if it
-        does not fit beside the waiting tuples, that is an error and nothing has changed. A tuple that is here when
-        ``b`` changes, or comes within a turn of that, may wait for the steps of a turn with either; :attr:`k` says so.
+        No tuple misses a master row or meets one twice. With another ``b`` the load buffer grows or shrinks; if it does
+        not fit beside the waiting tuples, an error is raised and nothing changes. A tuple that waits when ``b``
+        changes, or comes within a turn after it, may wait longer, up to the steps of a turn with each; :attr:`k`
+        includes that.
         """
         self._check_between_calls("retune")
         for name, value in (("b", b), ("w", w)):
@@ -301,13 +302,13 @@ class SemiStreamJoin(StreamOperator):
         if not isinstance(b, Unchanged):
             if algorithm.paged:
                 raise ConfigError(f"b: {algorithm.name} has pages of b rows, which cannot change; w can")
-            self._load_at_a_time(b)
+            self._set_b(b)
         if not isinstance(w, Unchanged):
             self.arguments = replace(self.arguments, w=w)
             if self._loop is not None:
                 self._loop.access.limit_admission(w)
 
-    def _load_at_a_time(self, b: int | None) -> None:
+    def _set_b(self, b: int | None) -> None:
         store = self.arguments.store
         b = None if b is None else most_rows(store, b)
         arguments = replace(self.arguments, b=b)
@@ -322,11 +323,11 @@ class SemiStreamJoin(StreamOperator):
     # snapshots and kept caches
 
     def snapshot(self) -> bytes:
-        """Return the waiting tuples, how far each has come, and the counts. The cache is not in it: it refills."""
+        """Return the waiting tuples, their progress, and the counts. The cache is not part of it: it refills."""
         self._check_between_calls("snapshot")
         order = self.loop.order
         waiting = snapshot_format.to_bytes(order.waiting_schema, self.progress(), saved_state.waiting_chunks(self.loop))
-        held = order.held()
+        held = order.held_tuples()
         return waiting if held is None else snapshot_format.ordered_to_bytes(waiting, held.rows, held.head)
 
     def restore(self, state: bytes) -> None:
@@ -335,74 +336,79 @@ class SemiStreamJoin(StreamOperator):
         saved = snapshot_format.read(state, ordered=self.arguments.ordered)
         self.bind(saved.stream)
         self._check_same_join(saved.progress)
-        if saved.held is not None and not self.loop.order.hold_again(saved.held):
-            self._broken = saved_state.HALF_WAY
+        if saved.held is not None and not self.loop.order.restore_held(saved.held):
+            self._broken = saved_state.RESTORE_FAILED
             raise BudgetExceededError(f"restore: the held tuples do not fit in {format_size(self.budget.total)}")
         self.resume(saved.progress, saved.chunks)
 
     def progress(self) -> Progress:
-        """Return how far the join has come: everything that has to survive beside the waiting tuples."""
+        """Return the progress of the join: everything to save besides the waiting tuples."""
         return saved_state.progress(self.loop, self._kind, self.metrics)
 
     def resume(self, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
-        """Go on from there with these tuples waiting, oldest chunk first."""
+        """Continue from saved progress with these waiting tuples, oldest chunk first."""
         self._check_same_join(progress)
         try:
             saved_state.resume(self.loop, self._metrics, progress, chunks)
         except BudgetExceededError:
-            self._broken = saved_state.HALF_WAY
+            self._broken = saved_state.RESTORE_FAILED
             raise
 
     def rows_at(self, slots: Slots) -> tuple[pa.RecordBatch, snapshot_format.Tally]:
-        """Return waiting tuples (their numbers, if output is ordered), and what each has met so far."""
+        """Return waiting tuples (their numbers, if output is ordered) and their tallies of master rows met so far."""
         return saved_state.rows_at(self.loop, slots)
 
     def tally_at(self, slots: Slots) -> snapshot_format.Tally:
-        """Return what waiting tuples have met so far."""
+        """Return the tallies of waiting tuples: master rows met so far, and whether one matched."""
         return saved_state.tally_at(self.loop, slots)
 
     def queue(self) -> list[tuple[int, int, Slots]]:
-        """Return the waiting tuples, oldest first: where the wheel was when they came, the step, and their slots."""
+        """Return the waiting tuples, oldest chunk first: position of the wheel when they came, step, and slots."""
         return self.loop.room.queue()
 
     @property
     def _kind(self) -> str:
-        return f"{self.arguments.algorithm.name}, {self._question}"
+        return f"{self.arguments.algorithm.name}, {self._kind_without_algorithm}"
 
     @property
-    def _question(self) -> str:
-        """What is joined, whatever the algorithm."""
+    def _kind_without_algorithm(self) -> str:
+        """Kind of join and condition, without the algorithm."""
         return f"{self.spec.how} {self.matching}"
 
     def _check_same_join(self, progress: Progress) -> None:
         if progress.store != self.store.manifest.snapshot:
-            raise StateError("restore: the snapshot was taken of a join with another master")
-        theirs, _, rest = progress.join.partition(", ")
-        if progress.join != self._kind and not (self.auto and theirs in ALGORITHMS and rest == self._question):
-            theirs = progress.join
-            raise StateError(f"restore: the snapshot is of another kind of join: {theirs}; this one is {self._kind}")
-        if self.auto is not None and theirs != self.algorithm.name:
-            if ALGORITHMS[theirs].at_once and self.shedding is not None and self.shedding.spare_hits:
-                raise StateError(f"restore: the snapshot is of {theirs}, which answers every tuple at once: spare_hits")
+            raise StateError("restore: the snapshot is of a join with another master")
+        algorithm, _, rest = progress.join.partition(", ")
+        same = self.auto is not None and algorithm in ALGORITHMS and rest == self._kind_without_algorithm
+        if progress.join != self._kind and not same:
+            raise StateError(
+                f"restore: the snapshot is of another kind of join: {progress.join}; this one is {self._kind}"
+            )
+        if self.auto is not None and algorithm != self.algorithm.name:
+            if ALGORITHMS[algorithm].at_once and self.shedding is not None and self.shedding.spare_hits:
+                raise StateError(
+                    f"restore: the snapshot is of {algorithm}, which answers every tuple at once; "
+                    "spare_hits needs an algorithm in which tuples wait"
+                )
             self.auto.explain_choice("the snapshot was taken of it")
-            self._switch(Decision(theirs, {}, self.auto.why))
+            self._switch(Decision(algorithm, {}, self.auto.why))
 
     def keep_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
-        """Write what the cache has learned to a file, or into memory; return False where there is nothing to keep."""
-        return self.loop.cache.keep(path if isinstance(path, io.BytesIO) else Path(path), self._cache_identity)
+        """Write the cache to a file, or into memory; return False if there is none to keep."""
+        return self.loop.cache.save_to(path if isinstance(path, io.BytesIO) else Path(path), self._cache_identity)
 
     def recall_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
-        """Begin with the cache of an earlier join of the same kind; return False if there is none to be trusted."""
+        """Begin with the saved cache of an earlier join of the same kind; return False if there is none to trust."""
         where = path if isinstance(path, io.BytesIO) else Path(path)
-        if self.loop.cache.recall(where, self._cache_identity):
+        if self.loop.cache.load_from(where, self._cache_identity):
             return True
         chosen = self.algorithm.name
         if self.auto is None or chosen != "r-meshjoin" or self.metrics.tuples_in:
             return False
-        self._switch(Decision("ssbj", {}, "its cache was kept"))  # an earlier join had reason to have one
+        self._switch(Decision("ssbj", {}, "its cache was kept"))  # an earlier join chose an algorithm with a cache
         if isinstance(where, io.BytesIO):
             where.seek(0)
-        if self.loop.cache.recall(where, self._cache_identity):
+        if self.loop.cache.load_from(where, self._cache_identity):
             self.auto.explain_choice("its cache was kept")
             return True
         self._switch(Decision(chosen, {}, self.auto.why))
@@ -410,10 +416,10 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def _cache_identity(self) -> str:
-        """What a cache is good for: rows of this master, these columns, this reading of a match."""
+        """What has to be equal for a saved cache to be valid: master, algorithm, columns, and kind of match."""
         return saved_state.cache_identity(self.loop, self.algorithm.name, self.ordered)
 
-    # what the join is
+    # properties
 
     @property
     def store(self) -> MasterStore:
@@ -422,12 +428,12 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def spec(self) -> JoinSpec:
-        """What is joined: keys, kind of join, and columns."""
+        """Keys, kind of join, and columns."""
         return self.arguments.spec
 
     @property
     def where(self) -> Condition | None:
-        """What has to hold of a pair beside equal keys."""
+        """Condition that a pair has to meet besides equal keys."""
         return self.arguments.where
 
     @property
@@ -437,27 +443,27 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def device(self) -> Device:
-        """What reads are charged to."""
+        """Device that reads are charged to."""
         return self.arguments.device
 
     @property
     def ordered(self) -> bool:
-        """Whether rows come out in the order their stream tuples came."""
+        """Whether rows come out in the order in which their stream tuples came."""
         return self.arguments.ordered
 
     @property
     def shedding(self) -> Shedding | None:
-        """Which tuples are dropped; None if none are."""
+        """Load shedding; None if no tuples are dropped."""
         return self.arguments.shedding
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options that the algorithm runs with, where they are not its own defaults."""
+        """Options of the algorithm other than its defaults."""
         return self.arguments.given_options
 
     @property
     def matching(self) -> str:
-        """What makes a match, in words."""
+        """Keys and condition, in words."""
         return self.arguments.matching
 
     @property
@@ -482,22 +488,22 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def k(self) -> int:
-        """Steps that no tuple waits longer than: the loads of one turn, where the master passes by in turns."""
+        """Most steps that a tuple waits: the loads of one turn, where the master passes by in turns."""
         return max(self.loop.access.longest_wait, self._earlier.longest_wait)
 
     @property
     def capacity(self) -> int:
-        """Tuples that the waiting room may hold, beside what the cache has and wants to grow into."""
+        """Number of tuples that the waiting room may hold, beside the cache and what is reserved for its growth."""
         return self.loop.order.capacity
 
     @property
     def tuple_bytes(self) -> float:
-        """What a waiting tuple costs on average."""
+        """Bytes per waiting tuple on average."""
         return self.loop.room.tuple_bytes
 
     @property
     def whole_bytes(self) -> float | None:
-        """What it takes to have all of the master in memory, where that ends all waiting; None where it does not."""
+        """Bytes with which the whole master is cached, so that no tuple waits; None if that never happens."""
         return self.loop.cache.whole_bytes
 
     @property
@@ -512,7 +518,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def output_schema(self) -> pa.Schema:
-        """Columns of the output, known once the stream's schema is."""
+        """Columns of the output; an error if the stream's are not known yet."""
         return self.loop.parts.binding.output
 
     @property
@@ -536,10 +542,10 @@ class SemiStreamJoin(StreamOperator):
         return m
 
     def explain(self) -> str:
-        """Return the plan, the split of the budget, the predicted rate and wait, and the alternatives; to read.
+        """Return the plan, the split of the budget, the predicted rate and wait, and the alternatives, as text.
 
-        Nothing is measured for it: predictions are for a modelled disk, or for unit costs that were measured before, or
-        for a typical machine, and say so.
+        Nothing is measured for it. The text says whether predictions are for a modelled disk, for unit costs that were
+        measured before, or for a typical machine.
         """
         return explained(self.arguments, self.budget, self.auto, self._metrics.shed, self._loop)
 
@@ -557,7 +563,7 @@ class SemiStreamJoin(StreamOperator):
 
 
 def batches_of(stream: Any) -> Iterable[pa.RecordBatch]:
-    """The record batches of whatever a caller may have as a stream."""
+    """Return the record batches of a stream, given as a batch, a table, a reader, a dataset, or an iterable."""
     if isinstance(stream, pa.RecordBatch):
         return [stream]
     if hasattr(stream, "to_batches"):
@@ -567,15 +573,15 @@ def batches_of(stream: Any) -> Iterable[pa.RecordBatch]:
     return stream
 
 
-def _difference(bound: pa.Schema, came: pa.Schema) -> str:
-    """What is wrong with a batch whose schema is not that of the first."""
+def _difference(bound: pa.Schema, later: pa.Schema) -> str:
+    """Return how the schema of a batch differs from that of the first."""
     for field in bound:
-        at = came.get_field_index(field.name)
+        at = later.get_field_index(field.name)
         if at < 0:
             return f"stream: column {field.name!r} ({field.type}) is missing from a later batch"
-        if came.field(at).type != field.type:
-            return f"stream: column {field.name!r} was {field.type} and is {came.field(at).type} in a later batch"
-    if sorted(came.names) == sorted(bound.names):
-        return f"stream: a later batch has its columns in another order: {', '.join(came.names)}"
-    extra = [name for name in came.names if name not in bound.names]
-    return f"stream: a later batch has other columns: {', '.join(extra) or ', '.join(came.names)}"
+        if later.field(at).type != field.type:
+            return f"stream: column {field.name!r} was {field.type} and is {later.field(at).type} in a later batch"
+    if sorted(later.names) == sorted(bound.names):
+        return f"stream: a later batch has its columns in another order: {', '.join(later.names)}"
+    extra = [name for name in later.names if name not in bound.names]
+    return f"stream: a later batch has other columns: {', '.join(extra) or ', '.join(later.names)}"

@@ -7,10 +7,10 @@
                                 ▼
                              order.admit ─► waiting room ◄── meet, pairs ── access.loads ◄── master
                                 │full            │
-                                └──► a step ◄────┘ order.match, order.leave ──► output
+                                └──► a step ◄────┘ order.match, order.finish ─► output
 
-A step is one disk phase: master rows pass the waiting room, and tuples that have met all there are for them leave. The
-algorithm is in the cache and the access; when tuples leave is in the order. The loop calls them, never they it.
+A step is one disk phase: master rows pass the waiting room, and tuples that have met all of their rows leave. The cache
+and the access make up the algorithm; the order decides when tuples leave. The loop calls them; they never call it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class JoinLoop:
     Parameters
     ----------
     parts
-        The cache, the access, the waiting room and what else the join is put together from.
+        The cache, the access, the waiting room and the other parts of the join.
     order
-        When tuples leave.
+        Decides when tuples leave.
     load
         The reservation of the load buffer.
     pair_bytes
-        How much of it is for index pairs.
+        Bytes of it that are for index pairs.
     """
 
     def __init__(self, parts: JoinParts, order: OutputOrder, load: Reservation, pair_bytes: int) -> None:
@@ -50,7 +50,7 @@ class JoinLoop:
         self._load, self._pair_bytes = load, pair_bytes
 
     def push(self, batch: pa.RecordBatch) -> Batches:
-        """Yield what comes out as tuples come; take steps whenever the waiting room has to make room."""
+        """Take a batch and yield output; take steps whenever new tuples do not fit."""
         order = self.order
         yield from order.begin(self.parts.intake.take(batch))
         while order.pending:
@@ -59,10 +59,10 @@ class JoinLoop:
             if len(self.room):
                 yield from self.step()
             else:
-                order.make_way(self.steps)
+                order.make_room_for_one(self.steps)
 
     def step(self) -> Batches:
-        """Yield what comes out in one disk phase."""
+        """Run one disk phase and yield its output."""
         parts, order, cache, access = self.parts, self.order, self.cache, self.access
         self.steps += 1
         self._begin_cycle()
@@ -76,8 +76,8 @@ class JoinLoop:
                     yield from order.match(load, slots, positions, self.steps)
             cache.on_load(load)
         cache.end_step()
-        for slots in access.leaving():
-            yield from order.leave(slots, self.steps)
+        for slots in access.finished():
+            yield from order.finish(slots, self.steps)
         yield from order.end_step()
 
     def _begin_cycle(self) -> None:
@@ -89,20 +89,20 @@ class JoinLoop:
             self.order.trim()
 
     def drain(self) -> Batches:
-        """Take steps until no tuple waits; yield what comes out."""
+        """Take steps until no tuple waits and yield their output."""
         while len(self.room):
             yield from self.step()
         self.room.rows.trim()
         self.order.trim()
 
     def resume(self, steps: int) -> None:
-        """Go on behind so many steps; the access is where it was then."""
+        """Continue after ``steps`` steps; the access has resumed already."""
         self.steps = steps
         if self.access.cycles % 1:
             self._cycle = int(self.access.cycles) + 1  # this turn has begun already
 
     def retune(self, b: int) -> None:
-        """Load ``b`` rows at a time from now on, or raise an error if there is no memory for them now."""
+        """Load ``b`` rows at a time from now on, or raise an error if there is no memory for them."""
         nbytes, budget = b * LOAD_ROW_BYTES + self._pair_bytes, self.parts.budget
         if not self._load.try_resize(nbytes):
             self.room.rows.trim()
@@ -111,7 +111,7 @@ class JoinLoop:
                 raise BudgetExceededError(
                     f"b: loads of {b:,} rows need {format_size(nbytes - self._load.nbytes)} more, but only "
                     f"{format_size(budget.available)} of {format_size(budget.total)} are left. "
-                    "step() lets tuples leave that take it"
+                    "Call step() so that waiting tuples leave"
                 )
         self.access.retune(b)
 

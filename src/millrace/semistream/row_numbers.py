@@ -1,4 +1,4 @@
-"""Master rows by one number through all shards, so that rows of several shards can be kept and put out in any order."""
+"""Numbers of master rows across all shards, so that rows of several shards can be kept and emitted in any order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.master.store import MasterStore
 from millrace.rows.columns import Indices, OutputColumn
 
 NO_ROW = -1
-"""Stands for a row of nulls."""
+"""Number of no row: its columns are null."""
 
 _WORTH_A_THREAD = 8192  # rows below which handing them to a second thread costs more than it saves
 
@@ -26,18 +26,18 @@ class NumberedRows:
         self._first = np.cumsum([0] + [shard.rows for shard in store.manifest.shards])
 
     def of(self, shard: int, rows: Indices) -> Indices:
-        """The numbers of a shard's rows."""
+        """Return the numbers of a shard's rows."""
         return rows + int(self._first[shard])
 
     def by_shard(self, numbers: Indices) -> Iterator[tuple[int, Indices, Indices]]:
-        """For each shard among them: its number, places in ``numbers``, and the rows there."""
+        """Yield each shard among them: its number, places in ``numbers``, and the rows there."""
         shards = np.searchsorted(self._first, numbers, side="right") - 1
         for shard in np.unique(shards[numbers >= 0]).tolist():
             places = np.flatnonzero((shards == shard) & (numbers >= 0))
             yield shard, places, numbers[places] - int(self._first[shard])
 
     def take(self, columns: Sequence[int], numbers: Indices) -> list[pa.Array]:
-        """The given columns of rows as Arrow arrays; :data:`NO_ROW` gives nulls."""
+        """Return columns of rows as Arrow arrays; :data:`NO_ROW` gives nulls."""
         found = list(self.by_shard(numbers))
         goes_to = np.full(len(numbers), sum(len(places) for _, places, _ in found), np.int64)
         at = 0
@@ -52,13 +52,13 @@ class NumberedRows:
             arrays.append(pa.concat_arrays(pieces).take(pa.array(goes_to)))
         return arrays
 
-    def part(self, columns: Sequence[int], numbers: Indices) -> NumberedPart:
-        """Rows as one side of an output."""
-        return NumberedPart(self, self._store, columns, numbers)
+    def output_rows(self, columns: Sequence[int], numbers: Indices) -> NumberedOutputRows:
+        """Return rows as one side of the output."""
+        return NumberedOutputRows(self, self._store, columns, numbers)
 
 
-class NumberedPart:
-    """Master rows of any shards, or of none, as a part of the output."""
+class NumberedOutputRows:
+    """Master rows given by number, of any shards or none, as one side of the output."""
 
     def __init__(self, rows: NumberedRows, store: MasterStore, columns: Sequence[int], numbers: Indices) -> None:
         self._rows, self._store, self._columns, self._numbers = rows, store, columns, numbers

@@ -1,7 +1,7 @@
-"""What of a join has to survive, taken from its loop and given back to one: waiting tuples and how far each has come.
+"""State of a join that is saved and restored: its waiting tuples and their progress.
 
-That is hard state, of which nothing may be lost: a snapshot. The cache is soft: it refills, and what is kept of it is
-only taken where it can be trusted.
+That is hard state: a snapshot must hold all of it. The cache is soft state: it refills, and a saved one is used only if
+it can be trusted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from millrace.semistream.loop import JoinLoop
 from millrace.semistream.output.output_order import cut
 from millrace.semistream.snapshot_format import Progress, Tally, WaitingChunk
 
-HALF_WAY = "restore failed half-way"
-"""Why a join cannot go on whose tuples did not fit."""
+RESTORE_FAILED = "restore failed half-way"
+"""Reason why a join cannot continue after its tuples did not fit."""
 
 
 def progress(loop: JoinLoop, kind: str, metrics: JoinMetrics) -> Progress:
-    """Return how far a join of this kind has come."""
+    """Return the progress of a join of this kind."""
     return Progress(loop.parts.store.manifest.snapshot, kind, loop.access.turned, loop.steps, metrics.lasting())
 
 
@@ -33,20 +33,20 @@ def waiting_chunks(loop: JoinLoop) -> list[WaitingChunk]:
 
 
 def rows_at(loop: JoinLoop, slots: Slots) -> tuple[pa.RecordBatch, Tally]:
-    """Return what the waiting room keeps of tuples, and what each has met so far."""
+    """Return the columns of waiting tuples, and their tallies."""
     schema = loop.order.waiting_schema
     arrays = loop.room.rows.take(range(len(schema)), slots)
     return pa.RecordBatch.from_arrays(arrays, schema=schema), tally_at(loop, slots)
 
 
 def tally_at(loop: JoinLoop, slots: Slots) -> Tally:
-    """Return what waiting tuples have met so far."""
+    """Return the tallies of waiting tuples: master rows met so far, and whether one matched."""
     tally: Tally = loop.room.rows.marks["tally"][slots]
     return tally
 
 
 def resume(loop: JoinLoop, metrics: JoinMetrics, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
-    """Go on from there with these tuples waiting, oldest chunk first; an error if they do not fit."""
+    """Continue from saved progress with these waiting tuples, oldest chunk first; raise an error if they do not fit."""
     loop.access.resume(progress.turned)
     loop.resume(progress.step)
     metrics.go_on_from(progress.counts)
@@ -60,13 +60,13 @@ def resume(loop: JoinLoop, metrics: JoinMetrics, progress: Progress, chunks: Ite
             raise BudgetExceededError(f"restore: the waiting tuples do not fit in {total}")
         codes = loop.order.codes_of(columns)
         room.admit(codes, columns, chunk.start, chunk.step)
-        loop.access.admitted(codes)
+        loop.access.on_admit(codes)
         room.rows.marks["tally"][room.chunks[-1].slots] = chunk.tally
-    loop.access.resumed(loop.steps - room.chunks[0].step if room.chunks else 0)
+    loop.access.on_resume(loop.steps - room.chunks[0].step if room.chunks else 0)
 
 
 def cache_identity(loop: JoinLoop, algorithm: str, ordered: bool) -> str:
-    """Return what a cache is good for: rows of this master, these columns, this reading of a match."""
+    """Return what has to be equal for a saved cache to be valid: master, algorithm, columns, and kind of match."""
     manifest, binding = loop.parts.store.manifest, loop.parts.binding
     shards = ",".join(shard.data.path for shard in manifest.shards)
     rows = " numbered" if ordered else ""

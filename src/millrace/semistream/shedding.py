@@ -1,9 +1,9 @@
-"""Load shedding: some stream tuples are dropped because more come than can be joined. Off unless asked for.
+"""Load shedding: drops some stream tuples because more come than can be joined. Off by default.
 
 ::
 
     arrived ──► kept ──► joined exactly
-       └──────► shed: counted, never silent
+       └──────► shed: counted
 
 ``"random"`` keeps each tuple with the same probability: counts and sums over the output, divided by it, estimate those
 of the whole join. ``"key"`` keeps all tuples of some keys, whose part of the join is exact.
@@ -34,21 +34,21 @@ _CATCH_UP = 10.0  # seconds in which a backlog should be gone
 
 
 class Shedding:
-    """Which tuples of a stream are kept.
+    """Decides which tuples of a stream are kept.
 
     Parameters
     ----------
     by
-        ``"random"``: each tuple by itself. ``"key"``: all tuples of a key or none; tuples without a key count as one.
+        ``"random"``: each tuple on its own. ``"key"``: all tuples of a key or none; null keys count as one key.
     keep
-        Share of the tuples, or of the keys, that is kept. ``"auto"``: as many as can be served, from what
-        :meth:`observe` is told and what the join is seen to do; all of them until both are known.
+        Share of the tuples, or of the keys, that is kept. ``"auto"``: as many as can be joined, from the arrivals
+        passed to :meth:`observe` and the measured rate of the join; all of them until both are known.
     spare_hits
         Drop only tuples that would have to wait, not those that the cache answers at once.
     seed
-        The same seed keeps the same tuples of the same stream, however it is cut into batches.
+        The same seed keeps the same tuples of the same stream, whatever its batches.
     clock
-        What service is measured with.
+        Clock that measures the time of the join.
 
     Examples
     --------
@@ -79,16 +79,16 @@ class Shedding:
         self._busy = 0.0
         self._seen_busy, self._seen_done = 0.0, 0
         self.done = 0
-        """Tuples that the join has been done with."""
+        """Tuples that the join has finished."""
         self.service_rate = 0.0
-        """Tuples a second that the join is done with while it works, when last observed; 0 is unknown."""
+        """Tuples that the join finished per second of work, as of the last :meth:`observe`; 0: unknown."""
         self.keep = keep
 
     # how many
 
     @property
     def keep(self) -> float:
-        """Share that is kept now. Set a share, or ``"auto"``, at any time."""
+        """Share that is kept now. It can be set at any time, to a share or ``"auto"``."""
         return self._keep
 
     @keep.setter
@@ -101,11 +101,11 @@ class Shedding:
         self._keep = 1.0 if isinstance(keep, str) else float(keep)
 
     def count_done(self, tuples: int) -> None:
-        """Count tuples that the join is done with."""
+        """Count tuples that the join has finished."""
         self.done += tuples
 
     def observe(self, arrived_per_second: float, backlog: int = 0) -> float:
-        """Tell how many tuples arrive, and how many have arrived and were not pushed yet; return the share kept.
+        """Adapt the share to the arrival rate, and to a backlog of tuples not pushed yet; return the share kept.
 
         The share becomes service rate / arrival rate, at most 1. A backlog counts as arriving within ten seconds.
         """
@@ -122,7 +122,7 @@ class Shedding:
         return self._keep
 
     def timed(self, work: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches of a call, with the time it takes to make them counted; what the reader does is not."""
+        """Yield the batches of a call and count the time it takes to make them, without the consumer's."""
         while True:
             began = self._clock.now()
             try:
@@ -136,7 +136,7 @@ class Shedding:
     # which ones
 
     def kept(self, arrived: npt.NDArray[np.int64], codes: Codes, nulls: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Which tuples are kept, given by their number in the stream and their key code."""
+        """Return which tuples are kept, given their numbers in the stream and their key codes."""
         keeps = np.ones(len(codes), np.bool_)
         threshold = int(self._keep * _ALL)
         if threshold >= _ALL:
@@ -147,6 +147,6 @@ class Shedding:
 
     def __str__(self) -> str:
         what = "of the tuples" if self.by == "random" else "of the keys"
-        spared = ", and whoever the cache answers" if self.spare_hits else ""
+        spared = ", and all that the cache answers" if self.spare_hits else ""
         follows = ", following the load" if self.adapts else ""
         return f"sheds load: keeps {self._keep:.1%} {what}{spared}{follows}"

@@ -1,4 +1,4 @@
-"""A join put into bytes: how far it has come, and the tuples that wait."""
+"""The binary format of a join's snapshot: its progress and its waiting tuples."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from millrace.semistream.output.output_order import HeldTuples
 _MAGIC = b"MILLSNAP\x01"
 _ORDERED = b"MILLORDR\x01"
 Tally = npt.NDArray[np.uint8]
+"""Per tuple: how many master rows with its code it has met (7 bits), and whether one matched (the highest bit)."""
+
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a join has come. ``store`` and ``join`` (its kind and keys) say which one it is."""
+    """Progress of a join, which ``store`` and ``join`` (its kind and keys) identify."""
 
     store: str
     join: str
@@ -33,7 +35,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class WaitingChunk:
-    """Tuples that entered together: where the wheel stood, at which step, and what each has met since."""
+    """Tuples that entered together: the position of the wheel, the step, the tuples, and their tallies."""
 
     start: int
     step: int
@@ -43,17 +45,17 @@ class WaitingChunk:
 
 @dataclass(frozen=True)
 class SavedJoin:
-    """What a snapshot holds."""
+    """Content of a snapshot."""
 
     stream: pa.Schema
     progress: Progress
     chunks: Iterator[WaitingChunk]
     held: HeldTuples | None
-    """Where output is ordered: the tuples that have not left."""
+    """The tuples that have not left, if output is ordered."""
 
 
 def read(state: bytes, *, ordered: bool) -> SavedJoin:
-    """Return what a snapshot holds, or raise an error if it is not of a join with output that is so ordered."""
+    """Return the content of a snapshot, or raise an error unless its join had ordered output just like this one."""
     if not ordered:
         schema, progress, chunks = from_bytes(state)
         return SavedJoin(schema, progress, chunks, None)
@@ -63,7 +65,7 @@ def read(state: bytes, *, ordered: bool) -> SavedJoin:
 
 
 def to_bytes(schema: pa.Schema, progress: Progress, chunks: Sequence[WaitingChunk]) -> bytes:
-    """An Arrow stream with one batch per chunk; everything else is in its schema's metadata."""
+    """Return a snapshot: an Arrow stream with a batch per chunk, and the rest in the metadata of its schema."""
     head = asdict(progress) | {"chunks": [[chunk.start, chunk.step] for chunk in chunks]}
     schema = pa.schema([*schema, pa.field("tally", pa.uint8())], {b"millrace": json.dumps(head).encode()})
     sink = io.BytesIO()
@@ -76,9 +78,9 @@ def to_bytes(schema: pa.Schema, progress: Progress, chunks: Sequence[WaitingChun
 
 
 def from_bytes(state: bytes) -> tuple[pa.Schema, Progress, Iterator[WaitingChunk]]:
-    """The stream's schema, how far the join had come, and the chunks."""
+    """Return the stream's schema, the progress of the join, and the chunks of a snapshot."""
     if isinstance(state, bytes) and state[: len(_ORDERED)] == _ORDERED:
-        raise StateError("restore: the snapshot is of a join with ordered output; this one has none: ordered=True")
+        raise StateError("restore: the snapshot is of a join with ordered output; make this one with ordered=True")
     if not isinstance(state, bytes) or state[: len(_MAGIC)] != _MAGIC:
         raise StateError("restore: not a snapshot of a join, or one of another version")
     crc, body = state[len(_MAGIC) : len(_MAGIC) + 4], state[len(_MAGIC) + 4 :]
@@ -105,7 +107,7 @@ def from_bytes(state: bytes) -> tuple[pa.Schema, Progress, Iterator[WaitingChunk
 
 
 def ordered_to_bytes(waiting: bytes, held: pa.RecordBatch, head: int) -> bytes:
-    """The snapshot of a join with ordered output: that of its waiting room, and its order buffer as an Arrow stream."""
+    """Return a snapshot with ordered output: that of the waiting room, and the order buffer as an Arrow stream."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, held.schema.with_metadata({b"head": str(head).encode()})) as writer:
         writer.write_batch(held)
@@ -114,9 +116,9 @@ def ordered_to_bytes(waiting: bytes, held: pa.RecordBatch, head: int) -> bytes:
 
 
 def ordered_from_bytes(state: bytes) -> tuple[bytes, pa.RecordBatch, int]:
-    """The snapshot of the waiting room, the order buffer's tuples, and the first one's number."""
+    """Return the snapshot of the waiting room, the tuples of the order buffer, and the number of the first."""
     if isinstance(state, bytes) and state[: len(_MAGIC)] == _MAGIC:
-        raise StateError("restore: the snapshot is of a join without ordered output; this one has it: ordered=False")
+        raise StateError("restore: the snapshot is of a join without ordered output; make this one with ordered=False")
     if not isinstance(state, bytes) or state[: len(_ORDERED)] != _ORDERED:
         raise StateError("restore: not a snapshot of a join, or one of another version")
     crc, body = state[len(_ORDERED) : len(_ORDERED) + 4], state[len(_ORDERED) + 4 :]
@@ -128,19 +130,19 @@ def ordered_from_bytes(state: bytes) -> tuple[bytes, pa.RecordBatch, int]:
 
 
 def stream_schema(state: bytes) -> pa.Schema:
-    """The schema of the stream of the join a snapshot was taken of."""
+    """Return the stream's schema from a snapshot."""
     if state[: len(_ORDERED)] == _ORDERED:
         return held_schema(ordered_from_bytes(state)[1])
     return from_bytes(state)[0]
 
 
 def algorithm_of(state: bytes) -> str:
-    """The name of the algorithm of the join a snapshot was taken of."""
+    """Return the name of the algorithm from a snapshot."""
     if state[: len(_ORDERED)] == _ORDERED:
         state = ordered_from_bytes(state)[0]
     return from_bytes(state)[1].join.partition(", ")[0]
 
 
 def held_schema(held: pa.RecordBatch) -> pa.Schema:
-    """The stream's columns of an order buffer's tuples."""
+    """Return the stream's columns of the tuples of an order buffer."""
     return pa.schema(list(held.schema)[:-2])

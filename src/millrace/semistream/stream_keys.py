@@ -1,4 +1,4 @@
-"""Keys of stream tuples: their codes, and whether they equal those of master rows."""
+"""Keys of stream tuples: their codes, and their comparison with keys of master rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class StreamKeys:
-    """Key columns of a stream, read as the master's key.
+    """Key columns of a stream, converted to the types of the master's key.
 
     Without a key every tuple gets a number of its own as its code.
     """
@@ -28,7 +28,7 @@ class StreamKeys:
         self.master_columns = [store.schema.get_field_index(name) for name in store.key]
         """Places of the key columns in the master."""
         self.exact = store.coder.exact or not self.columns
-        """Whether equal codes mean equal keys, so that matches need no look at the values."""
+        """Whether equal codes mean equal keys, so that matches need not be verified."""
         self._coder = store.coder
         self._types = [store.schema.field(name).type for name in store.key]
         self._numbered = 0
@@ -42,7 +42,7 @@ class StreamKeys:
         return np.arange(first, self._numbered), None
 
     def of_keys(self, keys: list[pa.Array]) -> Codes:
-        """Return the codes of key columns that are all there."""
+        """Return the codes of key columns without nulls."""
         return self._coder.codes(self._widened(keys))[0]
 
     def of(self, batch: pa.RecordBatch, rows: Indices) -> list[pa.Array]:
@@ -50,12 +50,12 @@ class StreamKeys:
         chosen = pa.array(rows)
         return [batch.column(i).take(chosen) for i in self.columns]
 
-    def same(self, ours: list[pa.Array], theirs: list[pa.Array]) -> Flags:
+    def same(self, stream_keys: list[pa.Array], master_keys: list[pa.Array]) -> Flags:
         """Return which pairs of a stream's and a master row's key are equal."""
-        return self._coder.equal(self._widened(ours), theirs)
+        return self._coder.equal(self._widened(stream_keys), master_keys)
 
     def _widened(self, keys: list[pa.Array]) -> list[pa.Array]:
-        """Return keys of the stream in the types of the master's."""
+        """Return keys of the stream in the types of the master's keys."""
         return [
             key.cast(type_) if pa.types.is_integer(key.type) and key.type != type_ else key
             for key, type_ in zip(keys, self._types, strict=True)

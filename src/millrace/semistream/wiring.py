@@ -1,4 +1,4 @@
-"""Making the parts of a join: the budget is divided, and each part is given what it works with."""
+"""Construction of the parts of a join, with a share of the budget for each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from millrace.semistream.intake import Intake
 from millrace.semistream.loop import JoinLoop
 from millrace.semistream.output.index_answers import IndexAnswers
 from millrace.semistream.output.ordered import Ordered
-from millrace.semistream.output.output_columns import Output
+from millrace.semistream.output.output_columns import JoinOutput
 from millrace.semistream.output.output_order import OutputOrder
 from millrace.semistream.output.parts import JoinParts
 from millrace.semistream.output.unordered import Unordered
 from millrace.semistream.row_numbers import NumberedRows
-from millrace.semistream.waiting.condition_room import OpenRoom
+from millrace.semistream.waiting.condition_room import ConditionRoom
 from millrace.semistream.waiting.order_buffer import WAITING, OrderBuffer
 from millrace.semistream.waiting.waiting_room import WaitingRoom
 
@@ -30,7 +30,7 @@ def wire(
     binding: Binding,
     budget: MemoryBudget,
     metrics: JoinMetrics,
-    output: Output,
+    output: JoinOutput,
     auto: Auto | None,
 ) -> JoinLoop:
     """Divide the budget, make the parts of the algorithm, and return the loop that runs them."""
@@ -82,13 +82,12 @@ def wire(
     return JoinLoop(parts, order, load, sizes.pair_bytes)
 
 
-def _room(
-    arguments: JoinArguments, binding: Binding, budget: MemoryBudget, space: Space, sizes: Plan
-) -> WaitingRoom:
+def _room(arguments: JoinArguments, binding: Binding, budget: MemoryBudget, space: Space, sizes: Plan) -> WaitingRoom:
     store = arguments.store
     schema = WAITING if arguments.ordered else binding.stream
     sized = (schema, budget, space, arguments.lanes, store.rows, sizes.matches, sizes.pairs)
     if binding.search is not None:
-        return OpenRoom(binding.search, store, *sized, arguments.leave_early and arguments.spec.how in ("semi", "anti"))
+        leave_early = arguments.leave_early and arguments.spec.how in ("semi", "anti")
+        return ConditionRoom(binding.search, store, *sized, leave_early)
     code_column = None if arguments.ordered else binding.code_column
     return WaitingRoom(*sized, code_column, (arguments.leave_early or arguments.algorithm.paged) and binding.single)

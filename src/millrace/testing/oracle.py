@@ -23,7 +23,13 @@ import pyarrow as pa
 
 from millrace.core.spec import JoinSpec
 from millrace.rows.columns import plain_schema
-from millrace.semistream.conditions.condition import Band, Between, Compare, Condition, Predicate
+from millrace.semistream.conditions.condition import (
+    BandCondition,
+    BetweenCondition,
+    CompareCondition,
+    Condition,
+    PredicateCondition,
+)
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 _SHOWN = 5
@@ -154,7 +160,7 @@ class _Rows:
 
 def _matching(part: Condition, rows: tuple[_Rows, _Rows], row: int, others: list[int]) -> list[int]:
     """Return the master rows that satisfy a condition with a stream row."""
-    if not isinstance(part, Predicate):
+    if not isinstance(part, PredicateCondition):
         return [other for other in others if _satisfies(part, rows, row, other)]
     if not others:
         return []
@@ -170,11 +176,11 @@ def _satisfies(part: Condition, rows: tuple[_Rows, _Rows], row: int, other: int)
     theirs = [master.value(name, other) for name in part.master]
     if ours is None or None in theirs:
         return False
-    if isinstance(part, Compare):
+    if isinstance(part, CompareCondition):
         return bool(_SIGNS[part.sign](ours, theirs[0]))
-    if isinstance(part, Band):
+    if isinstance(part, BandCondition):
         return bool(ours - _width(part.below, ours) <= theirs[0] <= ours + _width(part.above, ours))
-    assert isinstance(part, Between)
+    assert isinstance(part, BetweenCondition)
     above = operator.le if part.inclusive in ("both", "left") else operator.lt
     below = operator.le if part.inclusive in ("both", "right") else operator.lt
     return bool(above(theirs[0], ours) and below(ours, theirs[1]))

@@ -65,7 +65,7 @@ def run(
             progress.advance(task)
         for number in range(rounds):
             progress.update(task, description=f"sampling, round {number + 1} of {rounds}")
-            bench.look()
+            bench.measure()
             for join in sampled:
                 join.sample()
             progress.advance(task)

@@ -1,4 +1,4 @@
-"""What an access policy is: it decides which master rows waiting tuples meet next, and which tuples have met enough."""
+"""The interface of access policies: they choose the master rows that waiting tuples meet next, and end their waits."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Access(ABC):
     """Policy of the disk phase. The loop calls, in this order::
 
     quota     how many tuples may enter now
-    admitted  they have
-    loads     master rows of one step, which meet everyone who waits
-    on_match  those of them that somebody waits for
-    leaving   tuples for which there is nothing more to meet
+    on_admit  tuples have entered
+    loads     the master rows of one step, which all waiting tuples meet
+    on_match  those of them that match waiting tuples
+    finished  the tuples that have met all of their rows
     """
 
     at_once = False
@@ -29,7 +29,7 @@ class Access(ABC):
     paged = False
     """Whether master rows come in pages that are chosen, several in one step."""
     wheel: Wheel | None = None
-    """The scan that passes the whole master by in turns, where there is one."""
+    """The scan that passes the whole master by in turns; None if there is none."""
 
     def __init__(self, context: JoinContext) -> None:
         self.context = context
@@ -41,51 +41,51 @@ class Access(ABC):
     @property
     @abstractmethod
     def place(self) -> int:
-        """A number that grows with every step: tuples that enter at the same place form a chunk."""
+        """Number that grows with every step: tuples that enter at the same place form a chunk."""
 
     @abstractmethod
     def quota(self, capacity: int) -> int:
-        """How many tuples may enter before the next step, if the waiting room can hold ``capacity``."""
+        """Return how many tuples may enter before the next step, if the waiting room can hold ``capacity``."""
 
-    def admitted(self, codes: Codes) -> None:
-        """Tuples with these codes have entered."""
+    def on_admit(self, codes: Codes) -> None:
+        """Take note of the codes of tuples that have entered the waiting room."""
 
     @abstractmethod
     def loads(self) -> Iterator[Load]:
-        """The master rows of the next step."""
+        """Yield the master rows of the next step."""
 
     def on_match(self, load: Load, met: FoundCodes) -> None:
-        """Master rows of a load that matched waiting tuples."""
+        """Take note of the rows of a load that matched waiting tuples."""
 
     @abstractmethod
-    def leaving(self) -> Iterator[Slots]:
-        """Tuples that are still here and have met every row of their key."""
+    def finished(self) -> Iterator[Slots]:
+        """Yield the waiting tuples that have met every row of their key."""
 
     @property
     @abstractmethod
     def cycles(self) -> float:
-        """How often a period has passed in which policies count; the unit of ageing."""
+        """Periods passed so far: turns of the wheel, or another measure by which caches age their counts."""
 
     @property
     @abstractmethod
     def longest_wait(self) -> int:
-        """Steps that no tuple waits longer than."""
+        """Most steps that a tuple waits."""
 
     @property
     @abstractmethod
     def turned(self) -> int:
-        """How far it has come, to go on from after a restart."""
+        """Progress so far, as a number from which :meth:`resume` continues after a restart."""
 
     @abstractmethod
     def resume(self, turned: int) -> None:
-        """Go on from there."""
+        """Continue from the progress ``turned``."""
 
-    def resumed(self, waited: int) -> None:
-        """Those who waited are here again; the oldest has waited so many steps."""
+    def on_resume(self, waited: int) -> None:
+        """Adapt to the tuples restored after a restart, of which the oldest has waited ``waited`` steps."""
 
     def retune(self, b: int) -> None:
-        """Load ``b`` master rows at a time from now on. Only a scan in turns can."""
-        raise StateError("b: the pages of a join that finds them through the index cannot change their size")
+        """Load ``b`` master rows at a time from now on; only a scan in turns can do that."""
+        raise StateError("b: pages that are found through the index have a fixed size")
 
     def limit_admission(self, w: int | None) -> None:
         """Let ``w`` tuples in per step from now on; None: as many as keep the waiting room evenly full."""
@@ -93,11 +93,11 @@ class Access(ABC):
 
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
         """Yield the master rows of codes at once: shard, places in ``codes``, rows. Only where :attr:`at_once`."""
-        raise StateError(f"{type(self).__name__} answers no tuple at once")
+        raise StateError(f"{type(self).__name__}: finds no rows as tuples come; tuples wait")
 
     @abstractmethod
     def explain(self) -> str:
-        """How it works with what it has, in a line."""
+        """Return a line that describes how the master is accessed."""
 
     def check_invariants(self) -> None:
         """Assert that the policy is sound; for tests."""

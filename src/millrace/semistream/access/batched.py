@@ -1,14 +1,14 @@
 """Batched look-ups: tuples wait until enough different keys do, and all of them are looked up together.
 
-A step is one look-up for everyone who waits, each key once. It comes when the waiting keys are as many as a batch, when
-memory is full, or when it is called for (``step``, ``idle``: the published operator has a timer).
+A step is one look-up for all waiting tuples, each key once. It is taken when a batch of keys waits, when memory is
+full, or on a call of ``step`` or ``idle`` (the published operator has a timer).
 
 References
 ----------
 R. Derakhshan, A. Sattar, B. Stantic: A new operator for efficient stream-relation join processing in data streaming
 engines. CIKM 2013.
 
-What is known of it is cache, batches and order; how they work together is our reconstruction.
+The paper describes the cache, the batches and the order; how they work together is our reconstruction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millrace.semistream.context import JoinContext
 
 
 class Batched(Access):
-    """One look-up for all who wait.
+    """Looks up all waiting keys together.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Batched(Access):
                 context.device.read_rows(load.rows, context.store.row_bytes)
             yield load
 
-    def leaving(self) -> Iterator[Slots]:
+    def finished(self) -> Iterator[Slots]:
         slots = self.context.room.rows.slots_of(self._codes)
         if len(slots):
             yield slots

@@ -1,6 +1,6 @@
-"""MESHJOIN's access: the whole master passes by, round and round, and every read is shared by all who wait.
+"""MESHJOIN's access: the whole master passes by, round and round, and all waiting tuples share every read.
 
-A tuple leaves when the wheel has made one turn since it came: it has then met every master row once.
+A tuple leaves when the wheel has made one turn since the tuple entered: it has then met every master row once.
 
 References
 ----------
@@ -8,7 +8,7 @@ N. Polyzotis, S. Skiadopoulos, P. Vassiliadis, A. Simitsis, N. Frantzell: Suppor
 warehouse. ICDE 2007.
 M. A. Naeem, G. Dobbie, G. Weber, S. Alam: R-MESHJOIN for near-real-time data warehousing. DOLAP 2010.
 
-Deviation: chunks remember where the wheel stood instead of being counted, so that loads may have any length.
+Deviation: chunks record the position of the wheel instead of being counted, so that loads may have any length.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from millrace.semistream.context import JoinContext
 
 
 class Cyclic(Access):
-    """A scan without end, one load a step.
+    """Scans the master without end, one load a step.
 
     Loads end at multiples of b in their shard, the *grid*, and where the oldest chunk has met everything. After b has
-    changed, chunks still wait that entered at other places, and each of them may cut a load in two; tuples enter on
-    the new grid only, so that within a turn all is as if b had always been what it is.
+    changed, chunks that entered at other places still wait, and each of them may cut a load in two; new tuples enter
+    on the new grid only, so that after a turn every load has the new length.
     """
 
     loads_per_step = 1
@@ -45,7 +45,7 @@ class Cyclic(Access):
 
     @property
     def longest_turn(self) -> int:
-        """Steps of one turn at most."""
+        """Most steps that one turn takes."""
         loads = int((-(-self._sizes // self.b)).sum())
         return max(1, -(-loads // self.loads_per_step))
 
@@ -55,7 +55,7 @@ class Cyclic(Access):
 
     def quota(self, capacity: int) -> int:
         room = self.context.room
-        w = self.w or max(1, int(capacity / room.stay) // (self.longest_turn + 1))
+        w = self.w or max(1, int(capacity / room.mean_stay) // (self.longest_turn + 1))
         if not len(room):
             return max(1, min(w, capacity))
         if not self._on_grid(self.place):
@@ -63,13 +63,13 @@ class Cyclic(Access):
         return max(0, min(w - room.newest_chunk_size(self.place), capacity - len(room)))
 
     def _in_shard(self, turned: int) -> tuple[int, int]:
-        """The shard whose rows pass next after so many have, and which of its rows."""
+        """Return the shard, and the row in it, that comes next after ``turned`` rows."""
         position = turned % self.wheel.rows
         shard = int(np.searchsorted(self._starts, position, side="right")) - 1
         return shard, position - int(self._starts[shard])
 
     def _on_grid(self, turned: int) -> bool:
-        """Whether a step begins there in every turn."""
+        """Return whether a step begins after ``turned`` rows in every turn."""
         if not self.wheel.rows:
             return True
         shard, row = self._in_shard(turned)
@@ -85,7 +85,7 @@ class Cyclic(Access):
             to_grid = self.b - self._in_shard(turned)[1] % self.b
             yield self.wheel.next_load(min(to_grid, until_expiry))
 
-    def leaving(self) -> Iterator[Slots]:
+    def finished(self) -> Iterator[Slots]:
         while (slots := self.context.room.expired(self.wheel.turned)) is not None:
             yield slots
 
@@ -104,7 +104,7 @@ class Cyclic(Access):
         elif turned >= self._settled_at:
             self._in_force = self.longest_turn
         self.b = b
-        self._in_force += self.longest_turn + 1  # the wheel may stand between two places of the grid
+        self._in_force += self.longest_turn + 1  # the wheel may be between two places of the grid
         self._longest = max(self._longest, self._in_force)
         self._settled_at = turned + 2 * self.wheel.rows
 
@@ -115,11 +115,11 @@ class Cyclic(Access):
     def resume(self, turned: int) -> None:
         self.wheel.turn_to(turned)
 
-    def resumed(self, waited: int) -> None:
+    def on_resume(self, waited: int) -> None:
         chunks = self.context.room.chunks
         places = (self.wheel.turned, *(chunk.start for chunk in chunks))
         if waited > self.longest_turn or not all(self._on_grid(place) for place in places):
-            self._in_force = waited + len(chunks) + self.longest_turn + 1  # they came with another b
+            self._in_force = waited + len(chunks) + self.longest_turn + 1  # they entered with another b
             self._longest = max(self._longest, self._in_force)
             self._settled_at = self.wheel.turned + 2 * self.wheel.rows
 
@@ -129,10 +129,10 @@ class Cyclic(Access):
 
 
 class Repeated(Cyclic):
-    """R-MESHJOIN's: several loads a step, so that the size of a load does not follow from the chunks in the queue.
+    """R-MESHJOIN's access: several loads a step, so that the size of a load does not depend on the number of chunks.
 
     Tuples enter only between steps, so a chunk meets whole steps, as in MESHJOIN with loads ``l`` times as long; the
-    buffer holds one of them. What is gained is the freedom to choose ``b`` for the disk alone.
+    buffer holds one load. So ``b`` can be chosen for the disk alone.
 
     Parameters
     ----------

@@ -1,7 +1,6 @@
-"""Access by look-up: the index says where a tuple's rows are, and nobody waits.
+"""Access by look-up: the index gives the place of a tuple's rows, and no tuple waits.
 
-What is looked up together is read together, a batch at a time; or, as index nested loops do it, tuple by tuple through
-a pool of pages.
+Rows are read a batch of tuples at a time, or, as in index nested loops, tuple by tuple through a pool of pages.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _FRAME_BYTES = 5
 
 
 class Direct(Access):
-    """Tuples are answered as they come."""
+    """Answers tuples as they come."""
 
     at_once = True
 
@@ -31,7 +30,7 @@ class Direct(Access):
         self._looked_up = 0
 
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Master rows of codes: shard, places in ``codes``, and the rows, in pieces of at most about ``most``."""
+        """Yield the master rows of codes: shard, places in ``codes``, rows, in pieces of at most about ``most``."""
         store = self.context.store
         self._looked_up += len(codes)
         for shard in range(store.shards):
@@ -48,7 +47,7 @@ class Direct(Access):
                     yield shard, places, rows
 
     def _read(self, shard: int, rows: Indices) -> None:
-        """Account for rows that are read together."""
+        """Charge the device for rows that are read together."""
         self.context.device.read_rows(rows, self.context.store.row_bytes)
 
     @property
@@ -61,7 +60,7 @@ class Direct(Access):
     def loads(self) -> Iterator[Load]:
         return iter(())
 
-    def leaving(self) -> Iterator[Slots]:
+    def finished(self) -> Iterator[Slots]:
         return iter(())
 
     @property
@@ -80,14 +79,14 @@ class Direct(Access):
         self._looked_up = turned
 
     def explain(self) -> str:
-        return "rows are looked up through the index as tuples come; nobody waits"
+        return "rows are looked up through the index as tuples come; no tuple waits"
 
 
 class PerTuple(Direct):
-    """Index nested loops over a clustered B+-tree: each tuple reads the page of its row, if the pool has not got it.
+    """Index nested loops over a clustered B+-tree: each tuple reads the page of its row unless the pool has it.
 
-    The pool is what the device is charged by: most of the memory, in pages, the least recently used making room (by the
-    second-chance rule). The rows themselves come from mapped files.
+    The pool takes most of the memory, and the device is charged for pages that are not in it. The least recently used
+    page is replaced (second-chance rule). The rows themselves come from mapped files.
     """
 
     def __init__(self, context: JoinContext) -> None:
@@ -112,4 +111,4 @@ class PerTuple(Direct):
         self.context.device.read_scattered(missed)
 
     def explain(self) -> str:
-        return f"rows are looked up tuple by tuple through a pool of {len(self._pool.page):,} pages; nobody waits"
+        return f"rows are looked up tuple by tuple through a pool of {len(self._pool.page):,} pages; no tuple waits"

@@ -16,7 +16,7 @@ _ENTRY_BYTES = 20  # page, due, frequency
 
 
 class PagePeriod(NamedTuple):
-    """Says when a page is due, by its frequency."""
+    """Computes when a page is due, by its frequency."""
 
     threshold: float
     """Tuples that should wait for a page when it is loaded."""
@@ -26,13 +26,13 @@ class PagePeriod(NamedTuple):
     """Tuples that have come so far."""
 
     def next_due(self, frequency: Frequencies) -> Counts:
-        """Return the number of the arrival at which pages of these frequencies are due."""
+        """Return the number of arrivals after which pages of these frequencies are due."""
         period = np.maximum(1, self.threshold * self.room / np.maximum(frequency, 1e-3)).astype(np.int64)
         return self.arrived + period
 
 
 class FrequentPages:
-    """Pages in ascending order, each with its frequency and when it is due; as many as there is memory for."""
+    """Pages in ascending order, each with its frequency and the arrival at which it is due, as far as memory allows."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._reservation = budget.reserve("page queue")
@@ -44,12 +44,12 @@ class FrequentPages:
         return len(self._page)
 
     def due(self, arrived: int, most: int) -> PageNumbers:
-        """Return the pages that are due after so many arrivals, the one that is due longest first."""
+        """Return at most ``most`` of the pages that are due after ``arrived`` arrivals, the longest due first."""
         due = np.flatnonzero(self._due <= arrived)
         return self._page[due[np.argsort(self._due[due], kind="stable")][:most]]
 
     def note_loads(self, pages: PageNumbers, left: Counts, decay: float, period: PagePeriod) -> npt.NDArray[np.bool_]:
-        """Note how many tuples left with pages that are queued, and when they are due again; return which ones are."""
+        """Record how many tuples left with each queued page and when it is due again; return which are queued."""
         queued = np.isin(pages, self._page)
         at, counts = np.searchsorted(self._page, pages[queued]), left[queued].astype(np.float32)
         self._frequency[at] = decay * self._frequency[at] + (1 - decay) * counts
@@ -65,13 +65,13 @@ class FrequentPages:
         return found
 
     def drop(self, pages: PageNumbers) -> None:
-        """Forget pages."""
+        """Remove pages from the queue."""
         stay = ~np.isin(self._page, pages)
         self._page, self._due, self._frequency = self._page[stay], self._due[stay], self._frequency[stay]
         self._reservation.resize(len(self) * _ENTRY_BYTES)
 
     def add(self, pages: PageNumbers, frequency: Frequencies, period: PagePeriod) -> None:
-        """Queue pages that are not queued, the first ones of them if there is not memory for all."""
+        """Queue pages that are not queued yet; if memory does not suffice, only the first of them."""
         while len(pages) and not self._reservation.try_resize((len(self) + len(pages)) * _ENTRY_BYTES):
             pages, frequency = pages[: len(pages) // 2], frequency[: len(pages) // 2]
         page = np.concatenate([self._page, pages])
@@ -81,6 +81,6 @@ class FrequentPages:
         self._frequency = np.concatenate([self._frequency, frequency])[order]
 
     def check_invariants(self) -> None:
-        """Assert that no page is queued twice and that all are paid for; for tests."""
+        """Assert that no page is queued twice and that the budget is charged for all; for tests."""
         assert len(np.unique(self._page)) == len(self), "a page is queued twice"
         assert self._reservation.nbytes == len(self) * _ENTRY_BYTES

@@ -1,7 +1,8 @@
 """Partitioned Join's access: the page with the longest list of waiting tuples is loaded.
 
-A tuple's page is known when it enters, and every page has a count of who waits for it. Loading the fullest pages first
-serves the most tuples per read; a page that few want may wait without end, which ``max_wait`` forbids.
+A tuple's page is found when the tuple enters, and every page has a count of the tuples that wait for it. Loading the
+fullest pages first answers the most tuples per read; a tuple of a page that few others need may wait without end,
+unless ``max_wait`` is set.
 
 References
 ----------
@@ -28,12 +29,12 @@ _COUNT_BYTES = 4
 
 
 class Fullest(Oldest):
-    """Pages that most tuples wait for.
+    """Loads the pages that most tuples wait for.
 
     Parameters
     ----------
     max_wait
-        Steps after which a tuple's page is loaded whatever its count; by default nobody is promised that.
+        Steps after which a tuple's page is loaded whatever its count; without limit by default.
     """
 
     def __init__(self, context: JoinContext, *, loads: int | None = None, max_wait: int | None = None) -> None:
@@ -45,7 +46,7 @@ class Fullest(Oldest):
         if needed > budget.available:
             least = budget.total + needed - budget.available
             raise BudgetTooSmallError(
-                f"memory: {format_size(budget.total)} is too little for counts of who waits for each of "
+                f"memory: {format_size(budget.total)} is too little for a count of waiting tuples for each of "
                 f"{len(self.pages):,} pages; the least is {least} bytes ({format_size(least)}), or larger pages (b)",
                 least,
             )
@@ -56,19 +57,19 @@ class Fullest(Oldest):
 
     @staticmethod
     def start_bytes(store: MasterStore, b: int) -> int:
-        """Return what the counts of all pages take."""
+        """Return the bytes that the counts of all pages take."""
         return _COUNT_BYTES * sum(-(-shard.rows // b) for shard in store.manifest.shards)
 
-    def admitted(self, codes: Codes) -> None:
-        super().admitted(codes)
-        pages = self.pages.with_first_row(codes)
+    def on_admit(self, codes: Codes) -> None:
+        super().on_admit(codes)
+        pages = self.pages.first_pages(codes)
         there = pages >= 0
         np.add.at(self.waiting_for, pages[there], 1)
         if not there.all():
             self._absent.append(np.unique(codes[~there]))
 
     def choose(self, most: int) -> PageNumbers:
-        self._settled += self._absent
+        self._finished += self._absent
         self._absent = []
         overdue = self._overdue(most)
         wanted = np.flatnonzero(self.waiting_for)
@@ -76,7 +77,7 @@ class Fullest(Oldest):
         return np.concatenate([overdue, fullest[~np.isin(fullest, overdue)]])[:most]
 
     def _overdue(self, most: int) -> PageNumbers:
-        """Pages of tuples that have waited as long as they may."""
+        """Return the pages of tuples that have waited ``max_wait`` steps."""
         if self._max_wait is None:
             return np.empty(0, np.int64)
         room = self.context.room
@@ -84,8 +85,8 @@ class Fullest(Oldest):
         slots = slots[room.waited(slots, self._steps) >= self._max_wait]
         return self.pages_of(slots, most)
 
-    def loaded(self, pages: PageNumbers, left: Counts) -> None:
-        super().loaded(pages, left)
+    def note_loads(self, pages: PageNumbers, left: Counts) -> None:
+        super().note_loads(pages, left)
         self.waiting_for[pages] = 0
 
     @property
@@ -94,6 +95,6 @@ class Fullest(Oldest):
 
     def check_invariants(self) -> None:
         room = self.context.room
-        pages = self.pages.with_first_row(room.rows.map.code[room.rows.live()])
+        pages = self.pages.first_pages(room.rows.map.code[room.rows.live()])
         counted = np.bincount(pages[pages >= 0], minlength=len(self.pages))
         assert (counted == self.waiting_for).all(), "tuples are counted for the wrong page"

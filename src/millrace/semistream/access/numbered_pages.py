@@ -19,7 +19,7 @@ from millrace.rows.keyed_rows import Codes
 PageNumbers = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int64]
 
-_INDEX_FAR = 1 << 60  # where the device has the index: nowhere near the rows
+_INDEX_FAR = 1 << 60  # the device's address of the index: far from the rows
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class PageLoad(Load):
         return len(self.pages)
 
     def page_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> PageNumbers:
-        """Which of the pages each place is on, counted from 0."""
+        """Return which of the pages each position is on, counted from 0."""
         return np.searchsorted(self.starts, positions, side="right") - 1
 
     def rows_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -56,29 +56,29 @@ class Pages:
     def __len__(self) -> int:
         return int(self._first_page[-1])
 
-    def of(self, shard: int, rows: Indices) -> PageNumbers:
-        """The pages that rows are on."""
+    def page_numbers(self, shard: int, rows: Indices) -> PageNumbers:
+        """Return the pages of these rows of a shard."""
         return int(self._first_page[shard]) + rows // self.rows
 
     # through the index
 
-    def with_first_row(self, codes: Codes) -> PageNumbers:
-        """The page of the first row of each code, -1 where there is none."""
+    def first_pages(self, codes: Codes) -> PageNumbers:
+        """Return the page of the first row of each code, -1 where there is none."""
         found = np.full(len(codes), -1, np.int64)
         left = np.arange(len(codes))
         for shard in range(self._store.shards):
             rows = self._store.index(shard).rows_of(codes[left])
             there = rows >= 0
-            found[left[there]] = self.of(shard, rows[there])
+            found[left[there]] = self.page_numbers(shard, rows[there])
             left = left[~there]
         self._count_index(codes)
         return found
 
-    def with_all_rows(self, codes: Codes) -> tuple[PageNumbers, PageNumbers]:
-        """Every page with a row of a code: places in ``codes``, and pages; a pair may come more than once."""
+    def all_pages(self, codes: Codes) -> tuple[PageNumbers, PageNumbers]:
+        """Return every page with a row of a code: places in ``codes``, and pages; a pair may occur more than once."""
         self._count_index(codes)
         pairs = [
-            (places, self.of(shard, rows))
+            (places, self.page_numbers(shard, rows))
             for shard in range(self._store.shards)
             for places, rows in self._store.index(shard).pairs(codes, 1 << 20)
         ]
@@ -87,7 +87,7 @@ class Pages:
         return np.concatenate([places for places, _ in pairs]), np.concatenate([pages for _, pages in pairs])
 
     def _count_index(self, codes: Codes) -> None:
-        """Each look-up reads the page of the index where the entries of its code are."""
+        """Charge the device for look-ups: each reads the page of the index with the entries of its code."""
         bits = np.empty(len(codes), np.uint64)
         mixed(codes, bits)
         entries = (bits.astype(np.float64) * 2.0**-64 * self._store.rows).astype(np.int64)
@@ -96,17 +96,17 @@ class Pages:
     # reading
 
     def read(self, pages: PageNumbers, swept: bool = False) -> Iterator[PageLoad]:
-        """Pages in the order given, shard by shard; ``swept``: in the order they lie, in as few runs as is quickest."""
+        """Yield pages by shard, in the order given; ``swept``: in their order on disk, in as few runs as pays."""
         shards = np.searchsorted(self._first_page, pages, side="right") - 1
         for shard in np.unique(shards):
-            mine = pages[shards == shard]
-            firsts = (mine - self._first_page[shard]) * self.rows
+            of_shard = pages[shards == shard]
+            firsts = (of_shard - self._first_page[shard]) * self.rows
             lengths = np.minimum(self.rows, self._rows_of_shard[shard] - firsts)
             self._count_rows(int(shard), firsts, lengths, swept)
             starts = np.concatenate(([0], np.cumsum(lengths)))
             codes = np.empty(int(starts[-1]), np.int64)
             copy_runs(self._store.codes(int(shard)), firsts, starts, codes)
-            yield PageLoad(int(shard), 0, codes, pages=mine, firsts=firsts, starts=starts)
+            yield PageLoad(int(shard), 0, codes, pages=of_shard, firsts=firsts, starts=starts)
 
     def _count_rows(self, shard: int, firsts: PageNumbers, lengths: PageNumbers, swept: bool) -> None:
         device = self._device
@@ -120,7 +120,7 @@ class Pages:
             device.read(start, size)
 
     def groups(self, codes: Codes, most: int) -> Iterator[Load]:
-        """All rows of these codes, which must be on pages that have been read; no group is in two loads if it fits."""
+        """Yield all rows of these codes, on pages that have been read; no group is in two loads if it fits in one."""
         for shard in range(self._store.shards):
             index = self._store.index(shard)
             _, counts = index.ranges_of(codes)

@@ -1,25 +1,25 @@
-"""HYBRIDJOIN's access: a page is loaded because somebody on it has waited longest, and serves all who wait for it.
+"""HYBRIDJOIN's access: load the page of the tuple that has waited longest; all tuples that wait for the page leave.
 
 ::
 
     queue   oldest ──► [ t t t … t t t ] ◄── youngest
                          │ index: key ─► page
                          ▼
-                       page ──► everyone who waits for a row on it leaves
+                       page ──► all tuples that wait for a row on it leave
 
 A few pages are loaded in one step, in the order of the queue: without arrivals in between, the oldest tuple after a
 load is the oldest that waits for another page, so loading the first n different pages at once is n loads of the paper.
-Variants differ in whose page is next: :mod:`position <millrace.semistream.access.position>` and
+Variants choose the next page in another way: :mod:`position <millrace.semistream.access.position>` and
 :mod:`page_queue <millrace.semistream.access.page_queue>`.
 
-A key that repeats in the master leaves only when all pages with rows of it are in memory together.
+Tuples of a key that repeats in the master leave only when all pages with its rows are in memory together.
 
 References
 ----------
 M. A. Naeem, G. Dobbie, G. Weber: HYBRIDJOIN for near-real-time data warehousing. IJDWM 7(4), 2011.
 
-Deviations: a key without a master row leaves as soon as it is looked up, where the published loop would wait for ever;
-keys that repeat are allowed; several pages a step.
+Deviations: a tuple without a master row leaves as soon as its key is looked up, where the published loop would wait for
+ever; keys that repeat are allowed; several pages a step.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _PART_OF_ROOM = 40  # a step frees at most about this part of the room, so that 
 
 
 class Oldest(Access):
-    """Pages of the tuples that have waited longest.
+    """Loads the pages of the tuples that have waited longest.
 
     Parameters
     ----------
     loads
-        Pages of a step; by default as many as the load buffer holds, but few enough to keep the room full.
+        Pages per step; by default as many as the load buffer holds, but few enough to keep the waiting room full.
     """
 
     paged = True
     sweeps = False
-    """Whether the pages of a step are read in the order they lie."""
+    """Whether the pages of a step are read in their order on disk."""
 
     def __init__(self, context: JoinContext, *, loads: int | None = None) -> None:
         super().__init__(context)
@@ -66,7 +66,7 @@ class Oldest(Access):
         self.arrived = 0
         """Tuples that have entered the waiting room so far."""
         self._recent_left, self._recent_loads = 1.0, 1.0
-        self._settled: list[Codes] = []
+        self._finished: list[Codes] = []
         self._left: Counts = np.zeros(0, np.int64)
 
     # the loop's calls
@@ -82,14 +82,14 @@ class Oldest(Access):
             return max(1, min(w, capacity))
         return max(0, min(w - room.newest_chunk_size(self.place), capacity - len(room)))
 
-    def admitted(self, codes: Codes) -> None:
+    def on_admit(self, codes: Codes) -> None:
         self.arrived += len(codes)
-        if self._steps:  # before, the room has never been full, and how much it holds is not known
+        if self._steps:  # before the first step the room was never full, and its size is unknown
             self._cycles += len(codes) / self.most_waiting
 
     def loads(self) -> Iterator[Load]:
         self._steps += 1
-        self._settled = []
+        self._finished = []
         self.context.room.sweep()
         pages = self.choose(self._loads_now())
         if self.context.single:
@@ -97,15 +97,15 @@ class Oldest(Access):
         else:
             yield from self._groups(pages)
 
-    def leaving(self) -> Iterator[Slots]:
-        for codes in self._settled:
+    def finished(self) -> Iterator[Slots]:
+        for codes in self._finished:
             slots = self.context.room.rows.slots_of(codes)
             if len(slots):
                 yield slots
 
     def on_match(self, load: Load, met: FoundCodes) -> None:
         if self.context.single and not self.context.store.coder.exact:
-            self._settled.append(load.codes[met.positions])  # perhaps of other keys, but there is no other row
+            self._finished.append(load.codes[met.positions])  # maybe another key, but the code has no other row
         if isinstance(load, PageLoad):
             sizes = self.context.room.rows.map.slots["count"][met.newest]
             self._left += np.bincount(load.page_at(met.positions), sizes, len(load.pages)).astype(np.int64)
@@ -119,20 +119,20 @@ class Oldest(Access):
         return int(max(1, min(self._most_loads, enough)))
 
     def choose(self, most: int) -> PageNumbers:
-        """The pages of the next step, most urgent first."""
+        """Return the pages of the next step, most urgent first."""
         return self.pages_of(self.context.room.oldest(most), most)
 
     def pages_of(self, slots: Slots, most: int) -> PageNumbers:
-        """The pages these tuples wait for; tuples that wait for nothing are settled."""
+        """Return the pages that these tuples wait for; tuples without a master row are finished."""
         codes = self.context.room.rows.map.code[slots]
         codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
         if self.context.single:
-            pages = self.pages.with_first_row(codes)
-            self._settled.append(codes[pages < 0])
+            pages = self.pages.first_pages(codes)
+            self._finished.append(codes[pages < 0])
             pages = pages[pages >= 0]
             return pages[np.sort(np.unique(pages, return_index=True)[1])]
-        places, pages = self.pages.with_all_rows(codes)
-        self._settled.append(codes[np.setdiff1d(np.arange(len(codes)), places)])
+        places, pages = self.pages.all_pages(codes)
+        self._finished.append(codes[np.setdiff1d(np.arange(len(codes)), places)])
         order = np.lexsort((pages, places))
         pages = pages[order]
         firsts = np.sort(np.unique(pages, return_index=True)[1])
@@ -143,28 +143,28 @@ class Oldest(Access):
         for load in self.pages.read(pages, self.sweeps):
             self._left = np.zeros(len(load.pages), np.int64)
             yield load
-            self.loaded(load.pages, self._left)
+            self.note_loads(load.pages, self._left)
 
     def _groups(self, pages: PageNumbers) -> Iterator[Load]:
-        """Keys that repeat: only those all of whose pages are here meet their rows."""
+        """Yield the rows of keys whose pages are all in memory, for a master with keys that repeat."""
         room = self.context.room
         waiting: list[Codes] = []
         for load in self.pages.read(pages):
             met = [load.codes[met.positions] for met in room.meet(load)]
             waiting += met
         codes = np.unique(np.concatenate(waiting)) if waiting else np.empty(0, np.int64)
-        places, needed = self.pages.with_all_rows(codes)
+        places, needed = self.pages.all_pages(codes)
         incomplete = np.unique(places[~np.isin(needed, pages)])
         left = self._left_with(codes, places, needed, pages, incomplete)
         codes = np.delete(codes, incomplete)
         yield from self.pages.groups(codes, max(1, self.context.step_rows // 2))
-        self._settled.append(codes)
-        self.loaded(pages, left)
+        self._finished.append(codes)
+        self.note_loads(pages, left)
 
     def _left_with(
         self, codes: Codes, places: PageNumbers, needed: PageNumbers, pages: PageNumbers, incomplete: PageNumbers
     ) -> Counts:
-        """How many tuples leave with each page; who needs several counts for the first."""
+        """Return how many tuples leave with each page; a tuple that needs several pages counts for the first."""
         tuples = self.context.room.rows.counts(codes)
         tuples[incomplete] = 0
         first = np.unique(places, return_index=True)[1]
@@ -172,8 +172,8 @@ class Oldest(Access):
         at = order[np.minimum(np.searchsorted(pages, needed[first], sorter=order), max(0, len(pages) - 1))]
         return np.bincount(at, tuples[places[first]], len(pages)).astype(np.int64)
 
-    def loaded(self, pages: PageNumbers, left: Counts) -> None:
-        """Pages have met everyone, and so many tuples left with each."""
+    def note_loads(self, pages: PageNumbers, left: Counts) -> None:
+        """Record pages that all waiting tuples have met, and how many tuples left with each."""
         tuples = float(left.sum())
         keep = math.exp(-tuples / self.most_waiting)  # frequent pages come once in a room full of tuples
         self._recent_left = keep * self._recent_left + tuples
@@ -188,7 +188,7 @@ class Oldest(Access):
 
     @property
     def most_waiting(self) -> int:
-        """Most tuples that have waited at a time: no queue was longer."""
+        """Most tuples that have waited at the same time."""
         return max(1, self.context.metrics.most_waiting)
 
     @property

@@ -1,8 +1,8 @@
 """HYBRIDJOIN-PQ's access: frequent pages are loaded when enough tuples should be waiting for them.
 
 A page with which many tuples left is due again after ``threshold · room / frequency`` arrivals. Its frequency is a
-gliding average of the tuples that leave with it, uncorrected for how long it was away, which settles where the period
-grows with the square root of how rare the page is: the least loads for a given room.
+moving average of the tuples that leave with it, not corrected for the time between two loads. At equilibrium the period
+grows with the square root of how rare the page is, which takes the fewest loads for a given room.
 
 References
 ----------
@@ -10,7 +10,7 @@ M. A. Naeem, G. Weber, C. Lutteroth: Optimising queue-based semi-stream joins by
 ADC 2016.
 
 Deviations: frequency is a number of tuples, not a share, as the formula needs; every ``guard``-th load is for the
-oldest tuple; the threshold is measured before the queue is used, where the paper does not say how it is found.
+oldest tuple; the threshold, which the paper leaves open, is measured before the queue is used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WARM_ROOMS = 3  # rooms full of tuples that leave before the threshold is set
 
 
 class PageQueue(Oldest):
-    """Frequent pages by the moment they are due, else pages of the oldest tuples.
+    """Loads frequent pages when they are due, else pages of the oldest tuples.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class PageQueue(Oldest):
     decay
         Weight of the past in a page's frequency; 0 keeps only the last load.
     guard
-        Every so many loads one is for the oldest tuple.
+        One load in ``guard`` is for the oldest tuple.
     """
 
     def __init__(
@@ -63,26 +63,26 @@ class PageQueue(Oldest):
         self._times_average, self._decay, self._guard = times_average, decay, guard
         self._owed = 0
         self.queue = FrequentPages(context.budget)
-        self._called = np.empty(0, np.int64)
+        self._due = np.empty(0, np.int64)
 
     def choose(self, most: int) -> PageNumbers:
         self._owed += most
         for_oldest = min(most, max(1, self._owed // self._guard)) if most > 1 else self._owed // self._guard
-        self._called = self.queue.due(self.arrived, most - for_oldest)
-        for_oldest = most - len(self._called)
+        self._due = self.queue.due(self.arrived, most - for_oldest)
+        for_oldest = most - len(self._due)
         self._owed = max(0, self._owed - for_oldest * self._guard)
-        oldest = self.pages_of(self.context.room.oldest(for_oldest), for_oldest) if for_oldest else self._called[:0]
-        return np.concatenate([self._called, oldest[~np.isin(oldest, self._called)]])
+        oldest = self.pages_of(self.context.room.oldest(for_oldest), for_oldest) if for_oldest else self._due[:0]
+        return np.concatenate([self._due, oldest[~np.isin(oldest, self._due)]])
 
-    def loaded(self, pages: PageNumbers, left: Counts) -> None:
-        super().loaded(pages, left)
+    def note_loads(self, pages: PageNumbers, left: Counts) -> None:
+        super().note_loads(pages, left)
         if not self.threshold:
             if self.arrived < _WARM_ROOMS * self.most_waiting:
                 return
             self.threshold = max(1.0, self._times_average * self.matches_per_load)
         period = PagePeriod(self.threshold, max(1, len(self.context.room)), self.arrived)
         queued = self.queue.note_loads(pages, left, self._decay, period)
-        cold = np.isin(pages, self._called) & (self.queue.frequencies(pages) < self.threshold / 2)
+        cold = np.isin(pages, self._due) & (self.queue.frequencies(pages) < self.threshold / 2)
         fresh = ~queued & (left >= self.threshold)
         self.queue.drop(pages[queued & cold])
         self.queue.add(pages[fresh], left[fresh].astype(np.float32), period)

@@ -1,7 +1,7 @@
-"""HYBRIDJOIN-L's access: the page of a tuple somewhere in the queue, not of the oldest.
+"""HYBRIDJOIN-L's access: the page of a tuple at a given position of the queue instead of the oldest.
 
-A young tuple is more likely to wait for a page that many wait for, so its page serves more of them. What the paper
-leaves open is who serves the others: here every ``guard``-th page is still that of the oldest tuple.
+A young tuple is more likely to wait for a page that many tuples wait for, so more of them leave with its page. The
+paper leaves open when the other tuples get their pages: here every ``guard``-th page is that of the oldest tuple.
 
 References
 ----------
@@ -24,7 +24,7 @@ _STRIDE = 0.1
 
 
 class PositionSearch:
-    """Looks for the position with which most tuples leave: on in one direction until fewer do, then back."""
+    """Searches the position with which most tuples leave: moves in one direction until fewer do, then turns back."""
 
     def __init__(self) -> None:
         self.position = 0.5
@@ -35,7 +35,7 @@ class PositionSearch:
         self._before = 0.0
 
     def note_loads(self, pages: int, left: float) -> None:
-        """Note how many tuples left with pages; after enough of them, try the next position."""
+        """Record how many tuples left with pages; after enough loads, try the next position."""
         self._loads += pages
         self._left += left
         if self._loads < _TRIAL_LOADS:
@@ -49,14 +49,14 @@ class PositionSearch:
 
 
 class Position(Oldest):
-    """Pages of tuples at a position of the queue.
+    """Loads pages of tuples at a position of the queue.
 
     Parameters
     ----------
     position
-        Share of the queue that is younger: 0 is the youngest tuple, 1 the oldest. ``"adapt"`` looks for the best.
+        Share of the queue that is younger: 0 is the youngest tuple, 1 the oldest. ``"adapt"`` searches the best.
     guard
-        Every so many loads one is for the oldest tuple; 0 lets tuples wait without bound.
+        One load in ``guard`` is for the oldest tuple; with 0 tuples may wait without end.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Position(Oldest):
 
     @property
     def position(self) -> float:
-        """Share of the queue that is younger than the tuples whose pages are loaded now."""
+        """Current position: the share of the queue that is younger."""
         return self._fixed if self._search is None else self._search.position
 
     @property
@@ -97,8 +97,8 @@ class Position(Oldest):
             chosen.append(room.older_than(self.position, most - for_oldest))
         return self.pages_of(np.concatenate(chosen), most)
 
-    def loaded(self, pages: PageNumbers, left: Counts) -> None:
-        super().loaded(pages, left)
+    def note_loads(self, pages: PageNumbers, left: Counts) -> None:
+        super().note_loads(pages, left)
         if self._search is not None:
             self._search.note_loads(len(pages), float(left.sum()))
 

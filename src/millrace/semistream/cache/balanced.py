@@ -10,9 +10,9 @@ leaves the most for the waiting room. A key without any master row is cached as 
 collected, never only some of them, is what a migration decides: see ``rolling.py`` (default) and ``three_cycle.py``.
 Every ``evict_every`` turns the inequality is checked again for what is in the cache.
 
-n has to be counted, and a count is off by about its square root. Taken at its word, keys enter by luck and leave by
-bad luck, and the memory of keys on their way in is wasted. So a key changes sides when the inequality holds
-by a margin of that error::
+n has to be counted, and a count is off by about its square root. Without a margin for that error, keys would enter and
+leave by chance, and memory for keys on their way in would be wasted. So a key enters or leaves only when the inequality
+holds by such a margin::
 
         enters:  m · v_R  <  (n - 1.5 √n) · v_S            leaves:  m · v_R  ≥  (n + 1.5 √n) · v_S
 
@@ -21,8 +21,8 @@ References
 M. A. Naeem, G. Weber, C. Lutteroth: A memory-optimal many-to-many semi-stream join. Distributed and Parallel
 Databases, 2019.
 
-Deviations: costs are the bytes this engine really takes (slot, index entry, heap) instead of bare tuple sizes; an
-empty group costs one slot; frequency is divided by the turns really observed instead of by ten; the margin.
+Deviations: costs are the bytes that this engine takes (slot, index entry, heap) instead of bare tuple sizes; an empty
+group costs one slot; frequency is divided by the turns observed instead of by ten; the margin.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ class BalancedCache(Cache):
     switching_factor
         s_f of the paper: above 1 a key must be that much cheaper in the cache to enter. 1 is best.
     evict_every
-        Turns of the wheel between two evictions. By default 10 for ``"three-cycle"``, as in the paper, and else 1,
-        which follows a stream that moves much sooner.
+        Turns of the wheel between two evictions. By default 10 for ``"three-cycle"``, as in the paper, else 1, which
+        follows a changing stream much sooner.
     margin
-        Standard deviations of a count by which the inequality must hold for a key to enter or to leave. 0 takes counts
-        at their word, as the paper does.
+        Standard deviations of a count by which the inequality must hold for a key to enter or to leave. 0 uses counts
+        as they are, like the paper.
     migration
         How rows are collected: ``"rolling"`` or ``"three-cycle"``.
     main_memory
-        Read the master once and keep it if the budget holds all of it. Not worth it for a join that is made anew for
-        every few tuples.
+        Read the whole master at the start and keep it if it fits into the budget. That does not pay for a join that
+        gets only a few tuples.
     """
 
     rows: KeyedRows
@@ -100,7 +100,7 @@ class BalancedCache(Cache):
             raise ConfigError(f"margin: expected a number from 0 to {_MOST_MARGIN:,}; got {str(margin)[:40]}")
         one_of("migration", migration, get_args(Protocol))
         if access.wheel is None:
-            raise ConfigError("BalancedCache collects rows from a scan of the whole master; this access makes none")
+            raise ConfigError("BalancedCache: needs an access that scans the whole master, such as Cyclic")
         self.context, self.wheel = context, access.wheel
         self.groups = CollectedGroups(context, self.wheel)
         self.rows = self.groups.rows
@@ -117,7 +117,7 @@ class BalancedCache(Cache):
 
     @property
     def whole(self) -> bool:
-        """Whether every row of the master is here: the join has become a main-memory join."""
+        """Whether every row of the master is cached, so that the join has become a main-memory join."""
         return self.groups.whole
 
     @property
@@ -133,8 +133,8 @@ class BalancedCache(Cache):
         group_kernels.look_up(self.rows.map, marks["state"], marks["hits"], codes, self.whole, found)
         return found
 
-    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
-        self._migration.admitted(codes, counts)
+    def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+        self._migration.on_admit(codes, counts)
 
     def begin_cycle(self, cycle: int) -> None:
         self.groups.copy_noted()
@@ -143,7 +143,7 @@ class BalancedCache(Cache):
         self._migration.begin_cycle(cycle)
         grown = max(0, self.nbytes - self._bytes_at_cycle) / self.context.budget.total
         self._bytes_at_cycle = self.nbytes
-        if cycle > 1:  # before the first turn nothing could grow, and what the room takes now it hardly gives back
+        if cycle > 1:  # nothing could grow before; and the room hardly gives back memory that it takes now
             self._reserve_share = min(_MOST_RESERVE, max(_LEAST_RESERVE, 1.5 * grown))
 
     def begin_step(self) -> None:
@@ -164,17 +164,17 @@ class BalancedCache(Cache):
         if len(codes):
             self._absent.append(codes)
 
-    def give_way(self) -> None:
+    def free_memory(self) -> None:
         self.groups.discard(self.groups.heads)
         self.rows.clear()
 
-    def keep(self, path: PathOrBuffer, identity: str) -> bool:
+    def save_to(self, path: PathOrBuffer, identity: str) -> bool:
         if not self.rows.keepable:
             return False
         self.groups.copy_noted()
         if self._absent:
             self._remember_absent()
-        self._migration.settle()
+        self._migration.cancel()
         heads = self.groups.heads
         self.groups.discard(heads[self.rows.marks["state"][heads] & COLLECTING > 0])
         keyed_rows_file.write_rows(
@@ -188,13 +188,13 @@ class BalancedCache(Cache):
         )
         return True
 
-    def recall(self, path: PathOrBuffer, identity: str) -> bool:
+    def load_from(self, path: PathOrBuffer, identity: str) -> bool:
         if not self.rows.keepable or self.whole or len(self.rows):
             return False
         facts = keyed_rows_file.read_rows(path, self.rows, f"{identity} {self.inequality.factor}")
         if facts is None:
             return False
-        self.groups.recalled(facts["complete_keys"], facts["turned"])
+        self.groups.continue_from(facts["complete_keys"], facts["turned"])
         self._bytes_at_cycle = self.nbytes
         return True
 
@@ -212,30 +212,30 @@ class BalancedCache(Cache):
         return rows * inequality.row_bytes * 1.02 + 16 * inequality.tuple_bytes + 65_536
 
     def _remember_absent(self) -> None:
-        """Cache keys without a master row as empty groups, if the inequality says so."""
+        """Cache keys without a master row as empty groups, where the inequality holds."""
         codes = np.unique(np.concatenate(self._absent))
         self._absent = []
-        came_since = self.context.room.rows.counts(codes)  # not counting the tuple that left: one is evidence here
+        came_since = self.context.room.rows.counts(codes)  # without the tuple that left
         self.groups.open_empty(codes[came_since * self.inequality.tuple_bytes > self.inequality.empty_cost])
 
     def _evict(self) -> None:
-        """Drop the groups that have surely become cheaper to wait for."""
+        """Drop groups for which the inequality surely no longer holds."""
         groups, inequality = self.groups, self.inequality
         heads, sizes = self.rows.groups()
         marks = self.rows.marks
         turns = (groups.now - marks["since"][heads]) / TICKS
-        judged = (marks["state"][heads] & COLLECTING == 0) & (turns >= 1)
-        heads, sizes, turns = heads[judged], sizes[judged], turns[judged]
+        old_enough = (marks["state"][heads] & COLLECTING == 0) & (turns >= 1)
+        heads, sizes, turns = heads[old_enough], sizes[old_enough], turns[old_enough]
         sizes[marks["state"][heads] & EMPTY > 0] = 0
         rate = at_most(marks["hits"][heads], inequality.margin) / turns
         cost = np.where(sizes > 0, sizes * inequality.row_bytes, inequality.empty_bytes)
         waiting = np.where(sizes > 0, inequality.waiting_cost(rate), rate * inequality.tuple_bytes)
-        gone = cost >= inequality.factor * waiting
-        stay = heads[~gone]
-        marks["hits"][stay] >>= 1  # an average in which every turn counts half as much as the one after it
-        marks["since"][stay] = groups.now - (turns[~gone] * TICKS / 2).astype(marks["since"].dtype)
-        self.context.metrics.evicted_keys += int(gone.sum())
-        groups.discard(heads[gone])
+        evicted = cost >= inequality.factor * waiting
+        stay = heads[~evicted]
+        marks["hits"][stay] >>= 1  # a moving average: every turn counts half as much as the next one
+        marks["since"][stay] = groups.now - (turns[~evicted] * TICKS / 2).astype(marks["since"].dtype)
+        self.context.metrics.evicted_keys += int(evicted.sum())
+        groups.discard(heads[evicted])
         if groups.collecting_keys == 0 and len(self.rows) < 0.9 * int(self.rows.map.state[multimap.HIGH]):
             self.rows.pack()
 

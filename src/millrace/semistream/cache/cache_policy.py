@@ -1,4 +1,4 @@
-"""What a cache policy is: it answers stream tuples before they have to wait, and learns from those that did."""
+"""The interface of cache policies: they answer stream tuples before they have to wait and learn from those that did."""
 
 from __future__ import annotations
 
@@ -23,57 +23,57 @@ from millrace.semistream.context import JoinContext
 class Cache(ABC):
     """Policy of the cache phase. The loop calls, in this order::
 
-    look_up      for every piece of a pushed batch: who can be answered at once
-    admitted     for those who could not and now wait
+    look_up      for every piece of a pushed batch: which tuples can be answered at once
+    on_admit     for the other tuples, which now wait
     begin_cycle  at the first step of every turn of the wheel
     begin_step   at every step, before the load
     on_match     master rows of a load that matched waiting tuples
-    on_load      the load has met everyone who waits
-    end_step     the step is over, but nobody whose turn ends with it has left yet
-    on_absent    keys that have met every master row and matched none
+    on_load      the load has met all waiting tuples
+    end_step     the step is over; tuples whose turn ends with it have not left yet
+    on_absent    keys of tuples that have met every master row and matched none
     """
 
     rows: KeyedRows | None = None
-    """The master rows; with a mark ``row`` for their numbers, if these are noted."""
+    """The cached master rows, with their numbers in the mark ``row`` if they are noted."""
     marks: ClassVar[Mapping[str, npt.DTypeLike] | None] = None
-    """What the policy notes of every cached row, by name; None where it caches no rows."""
+    """Marks that the policy keeps of every cached row, by name; None if it caches no rows."""
     dead_share = 0.0
-    """Bytes of rows that are gone, for every byte of strings and binary of those that are there."""
+    """Bytes of removed rows for every byte of strings and binary of cached ones."""
 
     @abstractmethod
     def look_up(self, codes: Codes) -> Slots:
-        """For each code the newest slot of its group of master rows, ``ABSENT`` (surely no row) or ``MISS``."""
+        """Return for each code the newest slot of its group of master rows, ``ABSENT`` (surely no row) or ``MISS``."""
 
-    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
-        """These codes wait now; ``counts`` is how many tuples wait for the same code."""
+    def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+        """Take note of the codes of tuples that wait now; ``counts`` is how many tuples wait for the same code."""
 
     def begin_cycle(self, cycle: int) -> None:
-        """The wheel starts its turn number ``cycle``, counted from 1."""
+        """Begin turn number ``cycle`` of the wheel, counted from 1."""
 
     def begin_step(self) -> None:
-        """A step begins."""
+        """Begin a step."""
 
     def on_match(self, load: Load, met: FoundCodes) -> None:
-        """Master rows that matched waiting tuples."""
+        """Take note of master rows that matched waiting tuples."""
 
     def on_load(self, load: Load) -> None:
-        """A load has passed."""
+        """Take note of a load that has passed."""
 
     def end_step(self) -> None:
-        """A step ends; who has met all of the master is still here."""
+        """End a step; tuples that have met all of the master have not left yet."""
 
     def on_absent(self, codes: Codes) -> None:
-        """Codes of tuples that left after a whole cycle without meeting a row of theirs."""
+        """Take note of the codes of tuples that left after a whole turn without a row that has their code."""
 
-    def give_way(self) -> None:
-        """Give back all memory that can be given back: not one tuple can wait beside the cache."""
+    def free_memory(self) -> None:
+        """Free all memory that can be freed, because not one tuple can wait beside the cache."""
 
-    def keep(self, path: PathOrBuffer, identity: str) -> bool:
-        """Write what has been learned to a file; False if there is nothing that can be kept."""
+    def save_to(self, path: PathOrBuffer, identity: str) -> bool:
+        """Write the cache to a file; return False if it cannot be saved."""
         return False
 
-    def recall(self, path: PathOrBuffer, identity: str) -> bool:
-        """Take over what an earlier cache with the same identity has kept; False if that cannot be trusted."""
+    def load_from(self, path: PathOrBuffer, identity: str) -> bool:
+        """Read what an earlier cache with the same identity has written; return False if it cannot be trusted."""
         return False
 
     @property
@@ -83,7 +83,7 @@ class Cache(ABC):
 
     @property
     def whole_bytes(self) -> float | None:
-        """What it takes to have all of the master here, where nobody waits then; None if it never comes to that."""
+        """Bytes with which the whole master is cached, so that no tuple waits; None if that never happens."""
         return None
 
     @property
@@ -95,7 +95,7 @@ class Cache(ABC):
 
 
 def note_rows(context: JoinContext, rows: KeyedRows, slots: Slots, shard: int, numbers: Indices) -> None:
-    """Cached rows are these rows of a shard; noted where output is ordered."""
+    """Write the numbers of cached rows, rows of this shard, into their mark, where output is ordered."""
     if context.numbered is not None:
         rows.marks["row"][slots] = context.numbered.of(shard, numbers)
 
@@ -110,7 +110,7 @@ def row_mark(context: JoinContext) -> Mapping[str, npt.DTypeLike]:
 
 
 class NoCache(Cache):
-    """Nobody is answered early: every tuple waits for its cycle."""
+    """Caches nothing: every tuple waits."""
 
     def __init__(self, context: JoinContext, access: Access) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Groups of cached master rows, each complete or on its way in: a key is answered with all of its rows or not at all.
+"""Groups of cached master rows, each complete or being collected: a key is answered with all of its rows or not at all.
 
 ::
 
@@ -46,14 +46,14 @@ class CollectedGroups:
         matches = LEAST_MATCHES if context.single else context.matches
         self._filter = CodeFilter("switching", self.rows, context.budget, context.lanes, matches)
         self.whole = False
-        """Whether every row of the master is here."""
+        """Whether every row of the master is cached."""
         self.complete_keys = 0
         self.collecting_keys = 0
         self._noted: dict[int, list[tuple[Indices, Codes]]] = {}
         self._noted_rows = self._noted_at = 0
 
     def open(self, codes: Codes, stamp: int) -> Codes:
-        """Start collecting the rows of keys that are not here; return those for which there was memory."""
+        """Start collecting the rows of keys that are not cached; return those for which there was memory."""
         codes = codes[self.rows.oldest(codes) < 0]
         while len(codes) and not self.rows.make_room(len(codes)):
             codes = codes[: len(codes) // 2]
@@ -65,7 +65,7 @@ class CollectedGroups:
         return codes
 
     def collect(self, load: Load, collecting: Callable[[], Codes]) -> Iterator[Slots]:
-        """Copy the rows of a load whose groups are collecting; yield the heads of groups that got some.
+        """Copy the rows of a load whose groups are being collected; yield the heads of groups that got some.
 
         ``collecting`` returns the keys of these groups.
         """
@@ -75,13 +75,13 @@ class CollectedGroups:
             self._filter.refresh(collecting())
         state = self.rows.marks["state"]
         for met in self._filter.search(load.codes):
-            heads = self.rows.oldest(load.codes[met.positions])  # groups may have gone since they were found
+            heads = self.rows.oldest(load.codes[met.positions])  # groups may have been discarded since they were found
             wanted = (heads >= 0) & (state[heads] & COLLECTING > 0)
             if wanted.any():
                 yield self._copy_rows(load, met.positions[wanted], heads[wanted])
 
     def _copy_rows(self, load: Load, positions: npt.NDArray[np.int32], heads: Slots) -> Slots:
-        """Copy rows into their collecting groups; return the heads of the groups."""
+        """Copy rows into the groups that are being collected; return the heads of these groups."""
         state = self.rows.marks["state"]
         touched, first = np.unique(heads, return_index=True)
         first = first[(state[touched] & EMPTY) > 0]  # these rows go into the head's own slot
@@ -99,7 +99,7 @@ class CollectedGroups:
         return touched
 
     def publish(self, heads: Slots) -> None:
-        """Let groups that are complete answer from now on."""
+        """Mark groups as complete, so that they answer tuples from now on."""
         state = self.rows.marks["state"]
         self.collecting_keys -= int((state[heads] & COLLECTING > 0).sum())
         state[heads] &= ~COLLECTING
@@ -112,7 +112,7 @@ class CollectedGroups:
     def admit_rows(self, shard: int, rows: Indices, codes: Codes) -> None:
         """Cache rows that are known to be the only ones of their keys.
 
-        They are noted now and copied a few hundred at a time, because copying has a price per call.
+        They are noted now and copied a few hundred at a time, because every copy has a fixed cost.
         """
         self._noted.setdefault(shard, []).append((rows, codes))
         self._noted_rows += len(rows)
@@ -121,7 +121,7 @@ class CollectedGroups:
             self.copy_noted()
 
     def copy_noted(self) -> None:
-        """Copy the noted rows into the cache; those for which there is no memory are forgotten."""
+        """Copy the noted rows into the cache, as far as memory allows."""
         for shard, noted in self._noted.items():
             codes, first = np.unique(np.concatenate([codes for _, codes in noted]), return_index=True)
             rows = np.concatenate([rows for rows, _ in noted])[first]
@@ -139,13 +139,13 @@ class CollectedGroups:
         self._noted_at = self.wheel.turned
 
     def discard(self, heads: Slots) -> None:
-        """Forget whole groups, complete or not."""
+        """Remove whole groups, complete or not."""
         if not len(heads):
             return
         state = self.rows.marks["state"]
-        being_made = state[heads] & COLLECTING > 0
-        self.collecting_keys -= int(being_made.sum())
-        self.complete_keys -= int((~being_made & (state[heads] & EMPTY == 0)).sum())
+        collecting = state[heads] & COLLECTING > 0
+        self.collecting_keys -= int(collecting.sum())
+        self.complete_keys -= int((~collecting & (state[heads] & EMPTY == 0)).sum())
         self._notice_whole()
         self.rows.remove(self.rows.slots_of(self.rows.map.code[heads]))
 
@@ -156,7 +156,7 @@ class CollectedGroups:
         return counts
 
     def columns_of(self, load: Load, positions: npt.NDArray[np.int32]) -> list[pa.Array]:
-        """Return what is cached of the rows at these places of a load."""
+        """Return the cached columns of the rows at these positions of a load."""
         mapped = self.context.store.mapped(load.shard)
         return mapped.take(self.context.columns, load.rows_at(positions))
 
@@ -167,7 +167,7 @@ class CollectedGroups:
 
     @property
     def now(self) -> int:
-        """How far the wheel has turned, in parts of a turn."""
+        """Progress of the wheel, in parts of a turn (:data:`TICKS`)."""
         return TICKS * self.wheel.turned // max(1, self.wheel.rows)
 
     def open_empty(self, codes: Codes) -> None:
@@ -185,7 +185,7 @@ class CollectedGroups:
             load = wheel.next_load(16_384)
             columns = self.columns_of(load, np.arange(len(load.codes), dtype=np.int32))
             if not self.rows.make_room(len(load.codes), Arena.heap_bytes_of(columns)):
-                self.rows.clear()  # rows are longer than the sample says
+                self.rows.clear()  # rows are longer than those of the sample
                 wheel.turn_to(0)
                 return False
             slots, _ = self.rows.insert(load.codes, columns)
@@ -195,8 +195,8 @@ class CollectedGroups:
         self.whole = True
         return True
 
-    def recalled(self, complete_keys: int, turned: int) -> None:
-        """Take over rows that were kept when the wheel had turned so far: their ages go on from there."""
+    def continue_from(self, complete_keys: int, turned: int) -> None:
+        """Continue with saved rows: move the wheel to where it was then, so that their ages are right."""
         if not self.wheel.turned:
             self.wheel.turn_to(turned)
         then = TICKS * turned // max(1, self.wheel.rows)
@@ -208,13 +208,13 @@ class CollectedGroups:
         self.whole = self.complete_keys == self.context.store.manifest.keys
 
     def check_invariants(self) -> None:
-        """Assert that groups are counted and complete; for tests."""
+        """Assert that groups are complete and counted correctly; for tests."""
         self.rows.check_invariants()
         heads = self.heads
         state = self.rows.marks["state"][heads]
-        being_made = state & COLLECTING > 0
-        assert int(being_made.sum()) == self.collecting_keys, "keys being collected are miscounted"
-        complete = heads[~being_made & (state & EMPTY == 0)]
+        collecting = state & COLLECTING > 0
+        assert int(collecting.sum()) == self.collecting_keys, "keys being collected are miscounted"
+        complete = heads[~collecting & (state & EMPTY == 0)]
         assert len(complete) == self.complete_keys, "complete groups are miscounted"
         assert not self.whole or self.complete_keys == self.context.store.manifest.keys
         if not self.context.single:
@@ -222,7 +222,7 @@ class CollectedGroups:
                 [self.context.store.codes(i) for i in range(self.context.store.shards)] or [np.empty(0, np.int64)]
             )
             ordered = np.sort(codes)
-            for group, expected in ((complete, None), (heads[~being_made & (state & EMPTY > 0)], 0)):
+            for group, expected in ((complete, None), (heads[~collecting & (state & EMPTY > 0)], 0)):
                 wanted = self.rows.map.code[group]
                 there = np.searchsorted(ordered, wanted, "right") - np.searchsorted(ordered, wanted, "left")
                 have = self.group_rows(group) if expected is None else np.zeros(len(group), np.int32)

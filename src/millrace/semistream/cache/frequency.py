@@ -1,7 +1,7 @@
-"""Caches of single keys by how often they are asked for: CACHEJOIN's, SSCJ's and CMESHJOIN's.
+"""Caches of single keys by how often they are used: CACHEJOIN's, SSCJ's and CMESHJOIN's.
 
 A key whose master rows have just met many waiting tuples enters the cache, and later tuples of it are answered at once.
-When the cache is full a key has to go for it: a random one (CACHEJOIN) or the least used (SSCJ). How many is "many" is
+When the cache is full, another key is evicted: a random one (CACHEJOIN) or the least used (SSCJ). How many is "many" is
 a threshold that moves: up while a full cache keeps changing, down while there is room or nothing changes.
 
 References
@@ -10,10 +10,10 @@ M. A. Naeem, G. Dobbie, G. Weber: A lightweight stream-based join with limited r
 M. A. Naeem, G. Weber, G. Dobbie, C. Lutteroth: SSCJ: a semi-stream cache join using a front-stage cache module.
 DaWaK 2013.
 
-Deviations: the threshold falls in a full cache too when hardly anybody enters, or keys that have become hot would be
-kept out by those that were; uses are halved once a room full of tuples has come, so that old fame fades; a newcomer
-starts with what it was admitted for; a group of several rows is cached as a whole, where the papers have one row to a
-key.
+Deviations: the threshold also falls in a full cache when hardly any key enters, or keys that were hot would keep out
+those that are; uses are halved whenever a room full of tuples has come, so that old uses fade; a new key starts with
+the number of tuples that it was admitted for; a group of several rows is cached as a whole, where the papers have one
+row per key.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ MARKS = {"hits": np.int32, "state": np.uint8}
 Counts = npt.NDArray[np.int32]
 
 _CONTROL_LOADS = 100
-_DEAD = 1 / 16  # of the bytes may belong to rows that are gone, or every newcomer would move all of them
+_DEAD = 1 / 16  # share of bytes that may belong to removed rows, or every new row would move all of them
 _NEARLY_FULL = 0.95
 _UNUSED = 0.4  # share of the cached keys
 _BUSY, _QUIET = 0.01, 0.001  # shares of the cached keys that change between two looks at the threshold
 
 
 class FrequencyCache(Cache):
-    """Keys with many waiting tuples, random ones going for new ones.
+    """Caches keys with many waiting tuples; random ones are evicted for new ones.
 
     Parameters
     ----------
     cache_share
         Share of the memory the cache may take.
     threshold
-        Waiting tuples with which a key enters. By default it begins with 2 and moves.
+        Waiting tuples with which a key enters. By default it starts at 2 and moves.
     """
 
     rows: KeyedRows
@@ -114,43 +114,45 @@ class FrequencyCache(Cache):
             self._move_threshold()
             self._loads = self._admitted_since = 0
 
-    def give_way(self) -> None:
+    def free_memory(self) -> None:
         self.rows.clear()
 
-    def keep(self, path: PathOrBuffer, identity: str) -> bool:
+    def save_to(self, path: PathOrBuffer, identity: str) -> bool:
         if not self.rows.keepable:
             return False
-        keyed_rows_file.write_rows(path, self.rows, identity, self._learned())
+        keyed_rows_file.write_rows(path, self.rows, identity, self._extra_state())
         return True
 
-    def recall(self, path: PathOrBuffer, identity: str) -> bool:
+    def load_from(self, path: PathOrBuffer, identity: str) -> bool:
         if not self.rows.keepable or len(self.rows):
             return False
         facts = keyed_rows_file.read_rows(path, self.rows, identity)
         if facts is None:
             return False
-        self._learn(facts)
+        self._restore_extra_state(facts)
         return True
 
-    def _learned(self) -> dict[str, int]:
-        """What is kept beside the rows."""
+    def _extra_state(self) -> dict[str, int]:
+        """Return what is saved with the rows."""
         return {"threshold": self.threshold}
 
-    def _learn(self, facts: dict[str, int]) -> None:
+    def _restore_extra_state(self, facts: dict[str, int]) -> None:
+        """Use what was saved with the rows."""
         self.threshold = int(facts["threshold"]) if self._moves else self.threshold
 
     @property
     def reserve(self) -> int:
         return max(0, self._limit - self.nbytes)
 
-    # who enters
+    # admission and eviction
 
     def least_tuples(self) -> int:
-        """Waiting tuples with which a key may enter."""
+        """Return the number of waiting tuples with which a key may enter."""
         return self.threshold
 
     @property
     def full(self) -> bool:
+        """Whether the cache takes nearly all of its share of the memory."""
         return self._taken >= _NEARLY_FULL * self._limit
 
     def _move_threshold(self) -> None:
@@ -163,7 +165,7 @@ class FrequencyCache(Cache):
             self.threshold = max(1, self.threshold - 1)
 
     def _complete(self, codes: Codes) -> npt.NDArray[np.bool_]:
-        """Whether all master rows of a code are among these."""
+        """Return for each code whether all of its master rows are among these."""
         uniques, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
         store = self.context.store
         there = sum(store.index(shard).ranges_of(uniques)[1] for shard in range(store.shards))
@@ -171,12 +173,12 @@ class FrequencyCache(Cache):
         return complete
 
     def _admit(self, load: Load, positions: npt.NDArray[np.int32], tuples: Counts) -> None:
-        """Copy rows into the cache, whole groups, the most wanted first."""
+        """Copy whole groups of rows into the cache, those with most waiting tuples first."""
         codes, first, group, sizes = np.unique(
             load.codes[positions], return_index=True, return_inverse=True, return_counts=True
         )
         order = np.argsort(-tuples[first], kind="stable")
-        order = order[self._make_room(tuples[first[order]], sizes[order])]
+        order = order[self._evict_for(tuples[first[order]], sizes[order])]
         ends = np.cumsum(sizes[order])
         if not len(ends):
             return
@@ -186,7 +188,7 @@ class FrequencyCache(Cache):
         positions, tuples = positions[chosen], tuples[chosen]
         columns = self.context.store.mapped(load.shard).take(self.context.columns, load.rows_at(positions))
         while not self.rows.make_room(len(positions), Arena.heap_bytes_of(columns), slack=self._slack):
-            ends = ends[: len(ends) // 2]  # others have taken what was left: the most wanted half
+            ends = ends[: len(ends) // 2]  # memory went elsewhere: try with the first half
             if not len(ends):
                 return
             positions, tuples, columns = positions[: ends[-1]], tuples[: ends[-1]], [c[: ends[-1]] for c in columns]
@@ -197,29 +199,32 @@ class FrequencyCache(Cache):
         self.context.metrics.admitted_keys += len(ends)
         self._admitted_since += len(ends)
 
-    def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Which of the keys that want to enter may, the most wanted first; others have gone for them."""
+    def _evict_for(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Evict keys for new ones; return the places of new keys that may enter.
+
+        ``wanted`` is how many tuples wait for each new key, descending, and ``sizes`` how many rows it has.
+        """
         cost = np.cumsum(sizes) * self.row_bytes
         free = self._limit - self._taken
         fits = int(np.searchsorted(cost, free, side="right"))
         if fits == len(wanted) or not len(self.rows):
             return np.arange(fits)
-        victims = self._checked(self.victims(wanted[fits:]))
+        victims = self._check_victims(self.victims(wanted[fits:]))
         self._remove(victims)
         return np.arange(fits + len(victims))
 
     @property
     def _taken(self) -> int:
-        """What the cache has, and what it will have when it has its slack."""
+        """Bytes that the cache takes, with the slack it is going to have."""
         return self.nbytes + max(0, self._slack - self.rows.arena.heap.dead)
 
     @property
     def _slack(self) -> int:
-        """Bytes of rows that are gone, before what is left is moved together."""
+        """Bytes of removed rows at which the remaining ones are moved together."""
         return int(self.rows.arena.heap.end * _DEAD)
 
-    def _checked(self, victims: Slots) -> Slots:
-        """Victims as a policy of the user's own may name them, each once."""
+    def _check_victims(self, victims: Slots) -> Slots:
+        """Return each victim once, or raise an error if a user's policy returned something else than heads."""
         named = np.unique(np.asarray([-1] if victims is None else victims, np.int64))
         used = int(self.rows.map.state[multimap.HIGH])
         there = not len(named) or (named[0] >= 0 and named[-1] < used)
@@ -231,11 +236,11 @@ class FrequencyCache(Cache):
         return named.astype(np.int32)
 
     def _first_use(self, tuples: Counts) -> Counts:
-        """What a key begins with that so many tuples waited for."""
+        """Return the count of uses that a key starts with, given the tuples that waited for it."""
         return tuples
 
     def victims(self, wanted: Counts) -> Slots:
-        """Heads of groups that go, at most one for each key that wants to enter."""
+        """Return the heads of groups to evict, at most one per new key; ``wanted`` is how many tuples wait for it."""
         heads = self.heads()
         return self._random.choice(heads, min(len(wanted), len(heads)), replace=False)
 
@@ -244,24 +249,24 @@ class FrequencyCache(Cache):
         self.context.metrics.evicted_keys += len(heads)
 
     def heads(self) -> Slots:
-        """The oldest slot of every cached key."""
+        """Return the oldest slot of every cached key."""
         return self.rows.groups()[0]
 
     @property
     def row_bytes(self) -> float:
-        """What a master row costs in the cache."""
+        """Bytes per cached master row."""
         return self.rows.row_bytes
 
     def check_invariants(self) -> None:
         self.rows.check_invariants()
-        assert (self.rows.marks["state"][self.rows.live()] == 0).all(), "a cached row answers nobody"
+        assert (self.rows.marks["state"][self.rows.live()] == 0).all(), "a cached row does not answer tuples"
 
 
 class TurnCache(FrequencyCache):
-    """CMESHJOIN's: keys of no use go first, and the threshold comes down while there are many, as after a move.
+    """CMESHJOIN's cache: unused keys are evicted first, and the threshold falls while there are many of them.
 
-    Tuples are counted as they are met, so a hundred loads are some turns, in which keys at the border come and go as
-    long as there are any: without this the threshold would only ever go up.
+    Tuples are counted as they are met, so a hundred loads are a few turns, in which keys near the threshold keep
+    entering and leaving: without this rule the threshold would only ever rise.
     """
 
     def _unused(self) -> Slots:
@@ -283,7 +288,7 @@ class TurnCache(FrequencyCache):
 
 
 class LeastFrequentCache(FrequencyCache):
-    """SSCJ's: the least used keys go, and only for keys that are wanted more."""
+    """SSCJ's cache: the least used keys are evicted, and only for keys that more tuples wait for."""
 
     def victims(self, wanted: Counts) -> Slots:
         heads: Slots = self._random.permutation(self.heads())  # among equals, not always the same ones
@@ -296,9 +301,9 @@ class LeastFrequentCache(FrequencyCache):
 class OccupancyCache(LeastFrequentCache):
     """The cache inequality for index access: a key is cached when its rows take less memory than its tuples would.
 
-    Tuples found waiting for a key when its page comes have been there for half of its absence on average. So a key with
-    c of them is worth caching iff ``rows · v_R < c / 2 · v_S``. The same is asked of its hits while one room full of
-    tuples has come; who fails it leaves.
+    Tuples found waiting for a key when its page is loaded have waited half of the time since its last load on average.
+    So a key with c of them is worth caching iff ``rows · v_R < c / 2 · v_S``. Its hits, counted while a room full of
+    tuples comes, must meet the same inequality; otherwise the key is evicted.
     """
 
     def __init__(self, context: JoinContext, access: Access, *, cache_share: float = 0.8) -> None:
@@ -307,7 +312,7 @@ class OccupancyCache(LeastFrequentCache):
 
     def least_tuples(self) -> int:
         room = self.context.room
-        return max(2, int(self.row_bytes / (room.tuple_bytes * room.stay)) + 1)
+        return max(2, int(self.row_bytes / (room.tuple_bytes * room.mean_stay)) + 1)
 
     @property
     def reserve(self) -> int:
@@ -317,7 +322,7 @@ class OccupancyCache(LeastFrequentCache):
         heads = self.heads()
         room = self.context.room
         cost = self.rows.counts(self.rows.map.code[heads]) * self.row_bytes
-        gone = self.rows.marks["hits"][heads] * room.tuple_bytes * room.stay < cost
+        evicted = self.rows.marks["hits"][heads] * room.tuple_bytes * room.mean_stay < cost
         if cycle > 1:
-            self._remove(heads[gone])
+            self._remove(heads[evicted])
         super().begin_cycle(cycle)

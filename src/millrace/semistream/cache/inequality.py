@@ -1,4 +1,4 @@
-"""The cache inequality: whether the master rows of a key take less memory in the cache than its tuples do waiting."""
+"""The cache inequality: whether a key's master rows take less memory in the cache than its waiting tuples."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from millrace.rows.arena import Arena
 from millrace.rows.keyed_rows import KeyedRows
 from millrace.semistream.context import JoinContext
 
-_DIRECTORY = 8.0  # bytes of the directory per row
+_DIRECTORY = 8.0  # bytes per row in the index
 _SAMPLE = 1024
 
 
 class CacheInequality:
-    """Costs of a key in bytes, cached and waiting, as this join charges them.
+    """Computes the bytes of a key, cached and waiting, as this join charges them.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class CacheInequality:
         self._heap_per_row = self._sample_heap()
 
     def _sample_heap(self) -> float:
-        """Return the bytes that strings and nested values of a master row take, by the first rows."""
+        """Return the bytes of strings and nested values in a master row, on average over the first rows."""
         store = self._context.store
         for shard in range(store.shards):
             mapped = store.mapped(shard)
@@ -44,27 +44,27 @@ class CacheInequality:
 
     @property
     def row_bytes(self) -> float:
-        """v_R: what one master row costs in the cache."""
+        """v_R: bytes of a cached master row."""
         return self.empty_bytes + self._heap_per_row
 
     @property
     def empty_bytes(self) -> float:
-        """What a group without rows costs."""
+        """Bytes of a group without rows."""
         return self._rows.slot_bytes + _DIRECTORY
 
     @property
     def empty_cost(self) -> float:
-        """What a group without rows costs, times the switching factor."""
+        """Bytes of a group without rows, times the switching factor."""
         return self.factor * self.empty_bytes
 
     @property
     def tuple_bytes(self) -> float:
-        """v_S: what one stream tuple costs while it waits."""
+        """v_S: bytes of a waiting stream tuple."""
         return self._context.room.tuple_bytes
 
     def waiting_cost(self, tuples: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the bytes that keys with so many tuples per turn take in the waiting room, on average over a turn."""
-        cost: npt.NDArray[np.float64] = tuples * (self.tuple_bytes * self._context.room.stay)
+        """Return the bytes that keys with so many tuples per turn take in the waiting room on average."""
+        cost: npt.NDArray[np.float64] = tuples * (self.tuple_bytes * self._context.room.mean_stay)
         return cost
 
     def cache_cost(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
@@ -74,11 +74,11 @@ class CacheInequality:
 
     @property
     def least_tuples_for_one_row(self) -> int:
-        """The fewest tuples per turn that justify caching one master row."""
-        worth = self.factor * self.row_bytes / (self.tuple_bytes * self._context.room.stay)
+        """Fewest tuples per turn for which caching one master row pays."""
+        worth = self.factor * self.row_bytes / (self.tuple_bytes * self._context.room.mean_stay)
         return int(count_for(worth, self.margin)) + 1
 
     def worthwhile(self, tuples: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Return whether the cache inequality surely holds, for keys with so many tuples in a turn and master rows."""
+        """Return whether the cache inequality surely holds, for keys with these tuples per turn and master rows."""
         worth: npt.NDArray[np.bool_] = self.waiting_cost(surely(tuples, self.margin)) > self.cache_cost(rows)
         return worth

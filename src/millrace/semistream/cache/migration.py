@@ -1,4 +1,4 @@
-"""How keys move into SSBJ's cache: the calls a protocol gets."""
+"""The interface of migrations, the protocols by which keys move into SSBJ's cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace.semistream.cache.inequality import CacheInequality
 
 
 class Migration(ABC):
-    """A protocol by which all master rows of a key, and never only some, get into the cache.
+    """A protocol that brings all master rows of a key into the cache, never only some.
 
     Parameters
     ----------
@@ -28,26 +28,26 @@ class Migration(ABC):
         self.groups, self.inequality, self.growth = groups, inequality, growth
         self.context = groups.context
 
-    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
-        """Tuples have entered the waiting room; ``counts`` is how many wait for the same key."""
+    def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+        """Take note of tuples that have entered the waiting room; ``counts`` is how many wait for the same key."""
 
     def begin_cycle(self, cycle: int) -> None:
-        """The wheel begins a turn."""
+        """Begin a turn of the wheel."""
 
     def begin_step(self) -> None:
-        """A step begins."""
+        """Begin a step."""
 
     def on_match(self, load: Load, met: FoundCodes) -> None:
-        """Master rows that matched waiting tuples."""
+        """Take note of master rows that matched waiting tuples."""
 
     def on_load(self, load: Load) -> None:
-        """A load has passed."""
+        """Take note of a load that has passed."""
 
     def end_step(self) -> None:
-        """A step ends; tuples that have met all of the master are still here."""
+        """End a step; tuples that have met all of the master have not left yet."""
 
-    def settle(self) -> None:
-        """Forget every key that is on its way into the cache: its groups are about to be discarded."""
+    def cancel(self) -> None:
+        """Forget all keys being collected, because their groups are about to be discarded."""
 
     def collecting(self) -> Codes:
         """Return the keys whose rows are being collected."""

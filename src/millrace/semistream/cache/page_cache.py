@@ -1,8 +1,8 @@
 """Caches of whole pages: SSIJ's and Partitioned Join's.
 
-A page that was loaded stays, and tuples for its rows are answered as they come. Pages have a score, and when there is
-not memory for all, those with the least go: with the fewest uses lately (SSIJ), or whose last use is longest ago
-(Partitioned Join).
+A page that was loaded stays in the cache, and tuples for its rows are answered as they come. Every page has a score,
+and when memory is short, the pages with the lowest are evicted: those with the fewest recent uses (SSIJ), or the least
+recently used (Partitioned Join).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Scores = npt.NDArray[np.float64]
 
 
 class PageCache(Cache):
-    """The pages with the highest scores.
+    """Caches the pages with the highest scores.
 
     Parameters
     ----------
@@ -48,13 +48,13 @@ class PageCache(Cache):
         self.rows = KeyedRows("cache", schema, context.budget, context.space, MARKS)
         self._limit = int(cache_share * context.budget.total)
         self.pages: PageNumbers = np.empty(0, np.int64)
-        """The pages that are here, ascending."""
+        """The cached pages, ascending."""
         self.scores: Scores = np.empty(0, np.float64)
-        self._served: Counts = np.empty(0, np.int64)
+        self._matches: Counts = np.empty(0, np.int64)
 
     @abstractmethod
-    def scored(self, scores: Scores, uses: Counts) -> Scores:
-        """New scores of pages that have just been used so often; a page that was not here had 0."""
+    def new_scores(self, scores: Scores, uses: Counts) -> Scores:
+        """Return the new scores of pages after ``uses`` uses; a page that was not cached had 0."""
 
     # the loop's calls
 
@@ -64,39 +64,39 @@ class PageCache(Cache):
         groups.look_up(self.rows.map, marks["state"], marks["hits"], codes, False, found)
         used, uses = np.unique(marks["page"][found[found >= 0]], return_counts=True)
         places = np.searchsorted(self.pages, used)
-        self.scores[places] = self.scored(self.scores[places], uses)
+        self.scores[places] = self.new_scores(self.scores[places], uses)
         return found
 
     def on_match(self, load: Load, met: FoundCodes) -> None:
         if isinstance(load, PageLoad):
             tuples = self.context.room.rows.map.slots["count"][met.newest]
-            served = np.bincount(load.page_at(met.positions), tuples, len(load.pages)).astype(np.int64)
-            self._served = served if not len(self._served) else self._served + served
+            matches = np.bincount(load.page_at(met.positions), tuples, len(load.pages)).astype(np.int64)
+            self._matches = matches if not len(self._matches) else self._matches + matches
 
     def on_load(self, load: Load) -> None:
-        if isinstance(load, PageLoad) and len(self._served):
-            fresh = np.flatnonzero((self._served > 0) & ~np.isin(load.pages, self.pages))
-            self._take_in(load, fresh, self.scored(np.zeros(len(fresh)), self._served[fresh]))
-        self._served = self._served[:0]
+        if isinstance(load, PageLoad) and len(self._matches):
+            fresh = np.flatnonzero((self._matches > 0) & ~np.isin(load.pages, self.pages))
+            self._keep_best(load, fresh, self.new_scores(np.zeros(len(fresh)), self._matches[fresh]))
+        self._matches = self._matches[:0]
 
-    def _take_in(self, load: PageLoad, fresh: PageNumbers, scores: Scores) -> None:
-        """Keep the best of the pages that are here and those that have just come."""
+    def _keep_best(self, load: PageLoad, fresh: PageNumbers, scores: Scores) -> None:
+        """Keep the best of the cached pages and those just loaded."""
         lengths = np.diff(load.starts)
         most = int(self._limit // max(1.0, self.context.b * self.rows.row_bytes))
         order = np.argsort(-np.concatenate([self.scores, scores]), kind="stable")
         kept = np.zeros(len(order), np.bool_)
         kept[order[:most]] = True
-        here, fresh, scores = kept[: len(self.pages)], fresh[kept[len(self.pages) :]], scores[kept[len(self.pages) :]]
-        self._forget(~here)
+        stays, fresh, scores = kept[: len(self.pages)], fresh[kept[len(self.pages) :]], scores[kept[len(self.pages) :]]
+        self._evict(~stays)
         while len(fresh):
             positions = np.concatenate([np.arange(load.starts[i], load.starts[i + 1], dtype=np.int32) for i in fresh])
             columns = self.context.store.mapped(load.shard).take(self.context.columns, load.rows_at(positions))
             if self.rows.make_room(len(positions), Arena.heap_bytes_of(columns)):
-                self._put_in(load.pages[fresh], scores, lengths[fresh], load.codes[positions], columns)
+                self._insert(load.pages[fresh], scores, lengths[fresh], load.codes[positions], columns)
                 return
             fresh, scores = fresh[: len(fresh) // 2], scores[: len(fresh) // 2]
 
-    def _put_in(
+    def _insert(
         self, pages: PageNumbers, scores: Scores, lengths: Counts, codes: Codes, columns: list[pa.Array]
     ) -> None:
         slots, _ = self.rows.insert(codes, columns)
@@ -107,18 +107,18 @@ class PageCache(Cache):
         self.pages, self.scores = together[order], np.concatenate([self.scores, scores])[order]
         self.context.metrics.admitted_keys += len(slots)
 
-    def _forget(self, gone: npt.NDArray[np.bool_]) -> None:
-        """Let pages go."""
-        if not gone.any():
+    def _evict(self, evicted: npt.NDArray[np.bool_]) -> None:
+        """Evict pages."""
+        if not evicted.any():
             return
         live = self.rows.live()
-        slots = live[np.isin(self.rows.marks["page"][live], self.pages[gone])]
+        slots = live[np.isin(self.rows.marks["page"][live], self.pages[evicted])]
         self.rows.remove(slots)
-        self.pages, self.scores = self.pages[~gone], self.scores[~gone]
+        self.pages, self.scores = self.pages[~evicted], self.scores[~evicted]
         self.context.metrics.evicted_keys += len(slots)
 
-    def give_way(self) -> None:
-        self._forget(np.ones(len(self.pages), np.bool_))
+    def free_memory(self) -> None:
+        self._evict(np.ones(len(self.pages), np.bool_))
         self.rows.clear()
 
     @property
@@ -131,9 +131,9 @@ class PageCache(Cache):
 
 
 class UsefulPages(PageCache):
-    """SSIJ's: uses count, and fade by half whenever a room full of tuples has come."""
+    """SSIJ's cache: the score is the number of uses, halved whenever a room full of tuples has come."""
 
-    def scored(self, scores: Scores, uses: Counts) -> Scores:
+    def new_scores(self, scores: Scores, uses: Counts) -> Scores:
         return scores + uses
 
     def begin_cycle(self, cycle: int) -> None:
@@ -141,10 +141,10 @@ class UsefulPages(PageCache):
 
 
 class RecentPages(PageCache):
-    """Partitioned Join's: the last use counts."""
+    """Partitioned Join's cache: the score is the time of the last use."""
 
     _now = 0.0
 
-    def scored(self, scores: Scores, uses: Counts) -> Scores:
+    def new_scores(self, scores: Scores, uses: Counts) -> Scores:
         self._now += 1
         return np.full(len(uses), self._now)

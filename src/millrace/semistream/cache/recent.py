@@ -1,4 +1,4 @@
-"""A cache of the keys that were asked for last, with all of their master rows, and of keys that have none.
+"""A cache of the keys used last, with all of their master rows, and of keys that have none.
 
 References
 ----------
@@ -19,12 +19,15 @@ from millrace.semistream.access.access_policy import Access
 from millrace.semistream.cache.frequency import Counts, FrequencyCache
 from millrace.semistream.context import JoinContext
 
-_MOST_NEW = 4  # those who enter together take at most this part of the cache, the most wanted first
-_AT_ONCE = 16  # a full cache lets go of this part of its rows at a time, for finding the oldest takes a sort
+_MOST_NEW = 4  # keys that enter together take at most this part of the cache, those with most tuples first
+_AT_ONCE = 16  # a full cache evicts this part of its rows at a time, because finding the oldest takes a sort
 
 
 class RecentCache(FrequencyCache):
-    """Every key that is looked up enters; the least recently used go. ``hits`` is when a group was last used."""
+    """Caches every key that is looked up and evicts the least recently used.
+
+    The mark ``hits`` holds the time of a group's last use.
+    """
 
     def __init__(self, context: JoinContext, access: Access, *, cache_share: float = 0.3) -> None:
         super().__init__(context, access, cache_share=cache_share, threshold=1)
@@ -38,44 +41,44 @@ class RecentCache(FrequencyCache):
         return found
 
     def begin_cycle(self, cycle: int) -> None:
-        """Old uses fade by themselves."""
+        """Do nothing: times of use do not fade."""
 
     def on_load(self, load: Load) -> None:
-        """Nothing decides who enters."""
+        """Do nothing: there is no threshold to move."""
 
     def on_absent(self, codes: Codes) -> None:
         codes = np.unique(codes)
         codes = codes[self.rows.oldest(codes) < 0]
-        codes = codes[self._make_room(np.ones(len(codes), np.int32), np.ones(len(codes), np.int64))]
+        codes = codes[self._evict_for(np.ones(len(codes), np.int32), np.ones(len(codes), np.int64))]
         if len(codes) and self.rows.make_room(len(codes)):
             slots, _ = self.rows.insert_codes(codes)
             self.rows.marks["state"][slots] = EMPTY
             self.rows.marks["hits"][slots] = self._now
             self.context.metrics.admitted_keys += len(codes)
 
-    def _learned(self) -> dict[str, int]:
+    def _extra_state(self) -> dict[str, int]:
         return {"now": self._now}
 
-    def _learn(self, facts: dict[str, int]) -> None:
+    def _restore_extra_state(self, facts: dict[str, int]) -> None:
         self._now = int(facts["now"])
 
     def _first_use(self, tuples: Counts) -> Counts:
         return np.full(len(tuples), self._now, np.int32)
 
-    def _make_room(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _evict_for(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         most = int(self._limit / self.row_bytes)
-        order = np.lexsort((self._random.random(len(wanted)), -wanted))  # among equals nobody is preferred
+        order = np.lexsort((self._random.random(len(wanted)), -wanted))  # random among equals
         enter = int(np.searchsorted(np.cumsum(sizes[order]), max(1, most // _MOST_NEW), side="right"))
         surplus = len(self.rows) + int(sizes[order[:enter]].sum()) - most
         if surplus > 0:
             surplus = max(surplus, most // _AT_ONCE)
             heads, rows = self.rows.groups()
             oldest = np.argsort(self.rows.marks["hits"][heads], kind="stable")
-            gone = int(np.searchsorted(np.cumsum(rows[oldest]), surplus)) + 1
-            self._remove(heads[oldest[:gone]])
+            evicted = int(np.searchsorted(np.cumsum(rows[oldest]), surplus)) + 1
+            self._remove(heads[oldest[:evicted]])
         return order[:enter]
 
     def check_invariants(self) -> None:
         self.rows.check_invariants()
         state = self.rows.marks["state"][self.rows.live()]
-        assert ((state == 0) | (state == EMPTY)).all(), "a cached row answers nobody"
+        assert ((state == 0) | (state == EMPTY)).all(), "a cached row does not answer tuples"

@@ -1,14 +1,14 @@
-"""Rolling migration: every key collects its rows during one turn of its own, beginning at any step.
+"""Rolling migration: the rows of every key are collected during one turn of its own, which begins at any step.
 
-A key begins as soon as enough tuples wait for it that even one master row would be cheaper, gives up when its rows
-become dearer than its tuples, and is published one turn later if the inequality still holds then::
+Collecting begins as soon as enough tuples wait for the key that one master row would be cheaper, and is given up when
+its rows become more expensive than its tuples. One turn later the key is published if the inequality still holds::
 
     n·v_S > v_R ──open──► collecting (one turn) ──inequality holds──► complete
                               │                └─ does not ─► discarded
                               └─ rows·v_R ≥ n·v_S ─► discarded
 
-When a key can have only one row (a unique master, or a semi join, where one row settles it) nothing has to be
-collected: the row that has just matched is admitted on the spot if the inequality holds.
+When only one row of a key matters (a unique master, or a semi join), nothing has to be collected: a row that has just
+matched is cached at once if the inequality holds.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from millrace.semistream.cache.migration import Migration
 
 
 class Rolling(Migration):
-    """One turn per key. Keys that begin at the same step form a cohort."""
+    """Collects every key for one turn. Keys whose turns begin at the same step form a cohort."""
 
     def __init__(self, groups: CollectedGroups, inequality: CacheInequality, growth: Callable[[], int]) -> None:
         super().__init__(groups, inequality, growth)
         self._cohorts: deque[tuple[int, int, Codes]] = deque()
         self._next_cohort = 0
 
-    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+    def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         groups, worthwhile, room = self.groups, self.inequality.worthwhile, self.context.room
         if self.context.single:
             return
-        hopeful = np.unique(codes[worthwhile(counts, np.ones_like(counts))])
-        if not len(hopeful):
+        candidates = np.unique(codes[worthwhile(counts, np.ones_like(counts))])
+        if not len(candidates):
             return
-        heads = room.rows.oldest(hopeful)
-        seen = np.maximum(room.seen_rows(heads), 1).astype(np.int32)
-        hopeful = hopeful[worthwhile(room.rows.counts(hopeful), seen)]
-        opened = groups.open(hopeful, self._next_cohort)
+        heads = room.rows.oldest(candidates)
+        met_rows = np.maximum(room.rows_met(heads), 1).astype(np.int32)
+        candidates = candidates[worthwhile(room.rows.counts(candidates), met_rows)]
+        opened = groups.open(candidates, self._next_cohort)
         if len(opened):
             deadline = groups.wheel.turned + groups.wheel.rows
             self._cohorts.append((deadline, self._next_cohort, opened))
@@ -70,7 +70,7 @@ class Rolling(Migration):
             self.groups.discard(heads[~self._worthwhile(heads)])
 
     def _worthwhile(self, heads: Slots) -> npt.NDArray[np.bool_]:
-        """Return whether groups take less memory now than the tuples that wait for their keys."""
+        """Return which groups take less memory now than the tuples that wait for their keys."""
         groups = self.groups
         tuples = self.context.room.rows.counts(groups.rows.map.code[heads])
         return self.inequality.worthwhile(tuples, groups.group_rows(heads))
@@ -85,7 +85,7 @@ class Rolling(Migration):
             positions = met.positions[found[:made]]
             self.groups.admit_rows(load.shard, load.rows_at(positions), load.codes[positions])
 
-    def settle(self) -> None:
+    def cancel(self) -> None:
         self._cohorts.clear()
 
     def collecting(self) -> Codes:

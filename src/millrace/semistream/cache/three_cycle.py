@@ -1,4 +1,4 @@
-"""The paper's three-cycle migration, with its holes closed.
+"""The paper's three-cycle migration, with corrections.
 
 Turns of the wheel take three roles in rotation::
 
@@ -8,14 +8,14 @@ Turns of the wheel take three roles in rotation::
     every watched key      than their tuples are marked,   cache; tuples that waited already
                            their rows copied               finish their own turn
 
-As published, the inequality is evaluated for every row anew while the number of waiting tuples goes up and down, so
+As published, the inequality is evaluated again for every row while the number of waiting tuples goes up and down, so
 only some rows of a key may be copied, and rows of a key that came in the middle of the counting turn are missed. Here a
-key is watched only if somebody waited for it when the turn began, its count is kept while the turn lasts, and marking
-is decided once, when the switching turn begins. What is copied must then equal what was counted. A key's tuples are
-those that entered during the counting turn: what waits when it ends, if all stay a whole turn as in the paper. (Where
-tuples leave early, a key for which nobody waits at the moment a counting turn begins is not watched in that turn.)
+key is watched only if tuples waited for it when the turn began, its count is kept while the turn lasts, and keys are
+marked only once, when the switching turn begins. As many rows must then be copied as were counted. A key's tuples are
+those that entered during the counting turn, which are those waiting at its end if all stay a whole turn as in the
+paper. (Where tuples leave early, a key for which no tuple waits when a counting turn begins is not watched in it.)
 
-The watch list is part of the budget: the keys with most waiting tuples come first, until its share is used up.
+The watch list is part of the budget: it takes the keys with most waiting tuples until its share is used up.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _WATCH_SHARE = 0.10
 
 
 class ThreeCycle(Migration):
-    """Incrementing, switching, phase-out: one turn of the wheel each."""
+    """Collects keys in three turns of the wheel: incrementing, switching, phase-out."""
 
     def __init__(self, groups: CollectedGroups, inequality: CacheInequality, growth: Callable[[], int]) -> None:
         super().__init__(groups, inequality, growth)
         context = self.context
-        nothing = pa.schema([])
-        self._watch = KeyedRows("switching", nothing, context.budget, context.space, _MARKS)
+        no_columns = pa.schema([])
+        self._watch = KeyedRows("switching", no_columns, context.budget, context.space, _MARKS)
         self._filter = CodeFilter("switching", self._watch, context.budget, context.lanes, context.matches)
         self._marked: Codes = np.empty(0, np.int64)
         self._counted: dict[int, int] = {}
         self._role = ""
 
-    def admitted(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
+    def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         if self._role == "incrementing":
             watched = self._watch.newest(codes)
             add_one(self._watch.marks["tuples"], watched[watched >= 0])
@@ -97,7 +97,7 @@ class ThreeCycle(Migration):
     def _publish(self) -> None:
         groups, rows = self.groups, self.groups.rows
         heads = rows.oldest(self._marked)
-        heads = heads[heads >= 0]  # others were given up for want of memory
+        heads = heads[heads >= 0]  # the others were given up because memory ran out
         heads = heads[rows.marks["state"][heads] & COLLECTING > 0]
         copied = groups.group_rows(heads)
         counted = [self._counted[code] for code in rows.map.code[heads].tolist()]
@@ -114,7 +114,7 @@ class ThreeCycle(Migration):
             for _ in self.groups.collect(load, self.collecting):
                 continue
 
-    def settle(self) -> None:
+    def cancel(self) -> None:
         self._watch.clear()
         self._marked = np.empty(0, np.int64)
         self._counted = {}

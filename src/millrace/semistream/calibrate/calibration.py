@@ -1,21 +1,21 @@
-"""The unit costs of the cost model on the machine at hand, measured with the engine's own joins on the user's master.
+"""Measurement of the cost model's unit costs on this machine, with joins of the user's master.
 
-Joins of several kinds with budgets from small to large are looked at in turn, each for a fraction of a second, once
-they have settled. What they did is counted::
+Joins of several kinds, with budgets from small to large, are measured in turn, each for a fraction of a second, once
+they are in a steady state. What they did is counted::
 
     seconds = steps · c_step + rows · c_H + tuples that waited · (c_S + c_A + c_E + c_O) + rows they met · c_R
-            + hits · c_C + keys that entered ssbj's cache · c_B + rows that it judged · c_J
-            + pages · c_IO + steps that looked into the index · c_I + tuples that left out of turn · c_Q
+            + hits · c_C + keys that entered ssbj's cache · c_B + rows that it evaluated · c_J
+            + pages · c_IO + steps that used the index · c_I + tuples that left one by one · c_Q
             + rows sscj compared · c_F
 
-Every join is one equation, and the unit costs are those that explain all of them best: c_step, c_I, c_B and c_IO for
-all budgets, the others for each. Where the equations say little about a cost with one budget, it is near what it is
-with the others. What ``lookup`` takes beside what a hit costs is c_L.
+Every join gives one equation, and the unit costs are the least-squares solution: c_step, c_I, c_B and c_IO are the same
+for all budgets, the others differ. Where the equations hardly determine a cost for one budget, it is kept near that of
+the others. The time of ``lookup`` without the cost of a hit gives c_L.
 
-What is read is in the page cache or comes from the disk as it is; nothing is modelled. Every join is looked at several
-times, from a step to a step, in rounds. What else a machine does makes a look slower, never quicker, so the slowest
-quarter of a join's looks does not count. The spread is of what single rounds of looks would have said: half the
-distance between the quartiles, in parts of the median.
+Data is read from the page cache or the real disk; nothing is modelled. Every join is measured several times, from step
+to step, in rounds. Other work on the machine makes a measurement slower, never quicker, so the slowest quarter of a
+join's measurements is ignored. The spread is that of the results of single rounds: half the distance between the
+quartiles, divided by the median.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ _BATCH = 10_000
 _TUPLES = 1_000_000  # at most; four times the master's rows are enough
 _LEAST, _MOST = 300_000, 32_000_000  # bytes
 _LEAST_PART, _MOST_PART = 200, 12  # of the master
-_LOOK = 400  # looks in the time there is
+_LOOK = 400  # measurements in the whole time
 _LEAST_STEPS = 2
 _LEAST_ROUNDS = 3
 _SETTLED = 1.2  # turns of the wheel, or rooms full of tuples
-_LONGEST = 40  # joins that do not settle, in the time there is
+_LONGEST = 40  # this part of the whole time is the most that a join gets to reach a steady state
 QUICKER = 0.75
-"""Of a join's looks, these count."""
+"""Share of a join's measurements that is used, the quickest ones."""
 
 _FOR_ALL = ("c_step", "c_I", "c_B", "page")
 _BY_BUDGET = ("c_H", "waiting", "c_R", "c_C", "c_J", "c_Q", "c_F")
 _JUDGED = ("c_B", "c_J")
 _PAGED = ("c_I", "page", "c_Q")
-_NEAR = 0.05  # a cost twice or none of what it is with other budgets is as bad as an error of this much in an equation
+_NEAR = 0.05  # weight in an equation: 0.05 for a cost twice or none of that with other budgets
 
 
 def calibrated(master: MasterStore, *, again: bool = False, directory: Path | None = None) -> Calibration:
-    """Return the unit costs on this machine for masters like this one; measure them if they never were, or ``again``.
+    """Return the unit costs on this machine for masters like this one; measure them if none are saved, or ``again``.
 
     Parameters
     ----------
     directory
-        Where they are remembered; by default ``millrace`` in the user's cache directory (``XDG_CACHE_HOME``).
+        Where they are saved; by default ``millrace`` in the user's cache directory (``XDG_CACHE_HOME``).
     """
     path = remembered_at(master, directory)
     found = None if again else remembered(master, directory)
@@ -84,7 +84,7 @@ def calibrate(master: MasterStore, *, seconds: float = 16.0, seed: int = 0) -> C
     Parameters
     ----------
     master
-        With at least a few thousand rows. Without an index a page costs nothing beside its rows.
+        A master with at least a few thousand rows. Without an index no cost of pages is measured.
     """
     if not isinstance(seconds, int | float) or not 0 < seconds <= 600:
         raise ConfigError(f"seconds: expected a number above 0, at most 600; got {seconds!r}")
@@ -94,7 +94,7 @@ def calibrate(master: MasterStore, *, seconds: float = 16.0, seed: int = 0) -> C
     began = time.perf_counter()
     bench = CalibrationBench(master, seconds, seed)
     while bench.rounds < _LEAST_ROUNDS or time.perf_counter() - began < seconds:
-        bench.look()
+        bench.measure()
     return bench.found()
 
 
@@ -102,8 +102,8 @@ _Solved = dict[str, list[float]]
 """Unit costs by budget."""
 
 
-class _Look(NamedTuple):
-    """What a join did while it was looked at: how often what each unit cost is for."""
+class _Measurement(NamedTuple):
+    """One measurement of a join: its time, its tuples, and for each unit cost how often it was incurred."""
 
     seconds: float
     tuples: int
@@ -115,18 +115,18 @@ class _Look(NamedTuple):
 
     @property
     def pace(self) -> float:
-        """Seconds for what was done, whether that were tuples or steps."""
+        """Seconds per unit of work, the geometric mean of tuples and steps."""
         return self.seconds / math.sqrt(max(1, self.tuples) * max(1.0, self.counts["c_step"]))
 
     @classmethod
-    def all_of(cls, looks: Sequence[_Look]) -> _Look:
-        """Several looks as if they were one."""
-        counts = {name: sum(look.counts[name] for look in looks) for name in looks[0].counts}
-        return cls(sum(look.seconds for look in looks), sum(look.tuples for look in looks), counts)
+    def all_of(cls, measurements: Sequence[_Measurement]) -> _Measurement:
+        """Return several measurements added up."""
+        counts = {name: sum(m.counts[name] for m in measurements) for name in measurements[0].counts}
+        return cls(sum(m.seconds for m in measurements), sum(m.tuples for m in measurements), counts)
 
 
 class _Run:
-    """A join at work."""
+    """A running join that is measured."""
 
     def __init__(
         self, join: SemiStreamJoin, stream: list[pa.RecordBatch], seconds: float, *, extra: tuple[str, ...] = ()
@@ -139,17 +139,17 @@ class _Run:
             _run(join.push(next(self._feed)))
         waiting = stream if join.cache.rows is None else [_part(join, batch, hits=False) for batch in stream]
         self._met = _different(waiting, join.capacity) * join.store.rows / max(1, join.store.manifest.keys)
-        self.looks: list[_Look] = []
+        self.measurements: list[_Measurement] = []
 
     def hits(self) -> _Run:
-        """The same join with those of its tuples that the cache answers."""
+        """Return a run of the same join with only those tuples that its cache answers."""
         stream = [batch for batch in (_part(self.join, b, hits=True) for b in self._stream) if len(batch)]
         run = _Run(self.join, stream or self._stream, 0.0)
         run._seconds, run._least_steps = self._seconds, 0
         return run
 
-    def look(self) -> _Look:
-        """What it does for a while, once its own data is in the processor's caches again."""
+    def measure(self) -> _Measurement:
+        """Measure the join for a while, after a run that brings its data back into the processor's caches."""
         self._go_on(self._seconds / _LOOK / 4)
         before = self._marks()
         taken = self._go_on(self._seconds / _LOOK)
@@ -162,17 +162,18 @@ class _Run:
             "c_B": did["admitted"], "c_J": counts["c_R"],
             "c_I": did["steps"], "page": did["rows"] / self.join.b, "c_Q": misses, "c_F": did["rows"],
         }  # fmt: skip
-        self.looks.append(_Look(taken, did["tuples"], counts | {name: more[name] for name in self._extra}))
-        return self.looks[-1]
+        counts |= {name: more[name] for name in self._extra}
+        self.measurements.append(_Measurement(taken, did["tuples"], counts))
+        return self.measurements[-1]
 
     @property
-    def quicker(self) -> _Look:
-        """The quicker looks together."""
-        looks = sorted(self.looks, key=lambda look: look.pace)
-        return _Look.all_of(looks[: max(1, round(QUICKER * len(looks)))])
+    def quicker(self) -> _Measurement:
+        """The quicker measurements, added up."""
+        measurements = sorted(self.measurements, key=lambda measurement: measurement.pace)
+        return _Measurement.all_of(measurements[: max(1, round(QUICKER * len(measurements)))])
 
     def _go_on(self, seconds: float) -> float:
-        """Join until a step, for so many seconds and some steps at least; how long it took."""
+        """Join for at least ``seconds`` and some steps, up to the end of a step; return the seconds it took."""
         steps = self.join.metrics.steps
         enough = steps + self._least_steps
         began = time.perf_counter()
@@ -195,7 +196,7 @@ class _Run:
 
 
 class CalibrationBench:
-    """Joins of several kinds and budgets, to be looked at in rounds; ``seconds`` is what a few rounds should take."""
+    """Measures joins of several kinds and budgets in rounds; ``seconds`` is the time for a few rounds."""
 
     def __init__(self, master: MasterStore, seconds: float = 16.0, seed: int = 0) -> None:
         self._master, self._seconds = master, seconds
@@ -214,7 +215,7 @@ class CalibrationBench:
         self._every += [self._lookup] if self._lookup else []
 
     def _runs_with(self, memory: int, place: int) -> list[_Run]:
-        """Joins with one budget, that differ in what they do more of."""
+        """Return joins with one budget that differ in the costs that dominate."""
         own = self._run("meshjoin", memory)
         short, few = max(1, own.join.b // 4), max(1, own.join.access.quota(own.join.capacity) // 4)
         runs = [
@@ -236,23 +237,23 @@ class CalibrationBench:
             ]
         return runs
 
-    def look(self) -> None:
-        """Look at every join once."""
+    def measure(self) -> None:
+        """Measure every join once."""
         for run in self._every:
-            run.look()
+            run.measure()
         self.rounds += 1
 
     def found(self) -> Calibration:
-        """The unit costs that explain best what was seen so far."""
+        """Return the unit costs that fit all measurements so far best."""
         quick = self._solved([[run.quicker for run in runs] for runs in self._runs])
         shares = self._split(self._loud.quicker.each - self._silent.quicker.each, quick["waiting"][1])
         each = self._lookup.quicker.each if self._lookup else 0.0
         solved = self._by_symbol(quick, shares, each)
         rounds = [
             self._by_symbol(
-                self._solved([[run.looks[number] for run in runs] for runs in self._runs]),
+                self._solved([[run.measurements[number] for run in runs] for runs in self._runs]),
                 shares,
-                self._lookup.looks[number].each if self._lookup else 0.0,
+                self._lookup.measurements[number].each if self._lookup else 0.0,
             )
             for number in range(self.rounds)
         ]
@@ -263,13 +264,14 @@ class CalibrationBench:
         ]
         return Calibration(MeasuredCosts(tuple(self._budgets), tuple(costs)), Disk(page, float("inf")), spread)
 
-    def _solved(self, looks: list[list[_Look]]) -> _Solved:
-        """The unit costs that explain one look at each join, by budget."""
-        alike = _explaining([(0, look) for runs in looks for look in runs], 1, None)
-        return _explaining([(place, look) for place, runs in enumerate(looks) for look in runs], len(looks), alike)
+    def _solved(self, measurements: list[list[_Measurement]]) -> _Solved:
+        """Return the unit costs, by budget, that fit one measurement of each join."""
+        alike = _fit([(0, measurement) for runs in measurements for measurement in runs], 1, None)
+        by_budget = [(place, measurement) for place, runs in enumerate(measurements) for measurement in runs]
+        return _fit(by_budget, len(measurements), alike)
 
     def _by_symbol(self, solved: _Solved, shares: Mapping[str, float], lookup: float) -> _Solved:
-        """With what a tuple costs that waits in its parts, and what ``lookup`` takes beside a hit."""
+        """Return the costs with that of a waiting tuple split by ``shares``, and c_L from the time of ``lookup``."""
         found = {name: values for name, values in solved.items() if name != "waiting"}
         found |= {name: [share * each for each in solved["waiting"]] for name, share in shares.items()}
         more = max(0.0, lookup - self._rows_per_key * found["c_C"][0])
@@ -277,7 +279,7 @@ class CalibrationBench:
         return found
 
     def _split(self, out: float, waiting: float) -> dict[str, float]:
-        """What a tuple costs that waits, by what is done with it, in parts of the whole; ``out`` is for its results."""
+        """Return how the cost of a waiting tuple splits into unit costs; ``out`` is the cost of its output."""
         join = self.join("meshjoin", self._budgets[1], "anti", w=2**31)
         some = self._uniform[0].slice(0, max(1, min(_BATCH, join.capacity // 2)))
         _codes(join, some)
@@ -292,7 +294,7 @@ class CalibrationBench:
     # what is joined
 
     def _stream(self, skew: float, seed: int) -> list[pa.RecordBatch]:
-        """Batches with keys of the master."""
+        """Return batches with keys of the master."""
         store = self._master
         sampler = ZipfSampler(store.rows, skew, seed=seed)
         ends = np.cumsum([store.mapped(shard).rows for shard in range(store.shards)])
@@ -301,7 +303,7 @@ class CalibrationBench:
         ]
 
     def _batch(self, rows: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Tuples with the keys of these rows, counted through all shards."""
+        """Return tuples with the keys of these rows, numbered across all shards."""
         store = self._master
         columns = [store.schema.get_field_index(name) for name in store.key]
         shards = np.searchsorted(ends, rows, side="right")
@@ -319,6 +321,7 @@ class CalibrationBench:
         return pa.record_batch([*keys, *payload], names)
 
     def join(self, algorithm: str, memory: int, how: str = "inner", **options: Any) -> SemiStreamJoin:
+        """Return a join of the master, bound to the stream."""
         on = list(self._master.key)
         join = SemiStreamJoin(self._master, on=on, how=how, algorithm=algorithm, memory=memory, **options)
         join.bind(self._uniform[0].schema)
@@ -338,20 +341,20 @@ class CalibrationBench:
         return _Run(self.join(algorithm, memory, how, **options), stream, self._seconds, extra=extra)
 
     def _least_memory(self) -> int:
-        """With which a thousand tuples can wait."""
+        """Return the memory in which a thousand tuples can wait."""
         join = self.join("meshjoin", max(4_000_000, self._master.nbytes // 4))
         return int(1_000 * join.tuple_bytes)
 
 
-def _explaining(looks: list[tuple[int, _Look]], budgets: int, near: _Solved | None) -> _Solved:
-    """Unit costs that explain these looks best, each at a join with one of so many budgets."""
+def _fit(measurements: list[tuple[int, _Measurement]], budgets: int, near: _Solved | None) -> _Solved:
+    """Return the unit costs that fit these measurements best, each with the number of its budget."""
     names = [(name, 0) for name in _FOR_ALL] + [(name, place) for name in _BY_BUDGET for place in range(budgets)]
     places = {name: at for at, name in enumerate(names)}
     rows, wanted = [], []
-    for place, look in looks:
+    for place, measurement in measurements:
         row = np.zeros(len(names))
-        for name, count in look.counts.items():
-            row[places[name, 0 if name in _FOR_ALL else place]] = count / look.seconds
+        for name, count in measurement.counts.items():
+            row[places[name, 0 if name in _FOR_ALL else place]] = count / measurement.seconds
         rows.append(row)
         wanted.append(1.0)
     for name, place in names if near else ():
@@ -373,19 +376,19 @@ def _codes(join: SemiStreamJoin, batch: pa.RecordBatch) -> Codes:
 
 
 def _part(join: SemiStreamJoin, batch: pa.RecordBatch, *, hits: bool) -> pa.RecordBatch:
-    """Tuples that the cache answers, or those that it does not."""
+    """Return the tuples that the cache answers, or those that it does not."""
     return batch.filter(pa.array((join.cache.look_up(_codes(join, batch)) != MISS) == hits))
 
 
 def _different(stream: list[pa.RecordBatch], tuples: int) -> float:
-    """Different keys among so many tuples of a stream, for each of them."""
+    """Return the number of different keys per tuple, among this many tuples of a stream."""
     some = pa.Table.from_batches(stream).slice(0, max(1, tuples))
     keys = some.column_names[: -len(_PAYLOAD)]
     return float(some.group_by(keys).aggregate([]).num_rows / max(1, some.num_rows))
 
 
 def _least_squares(equations: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Unknowns of at least 0 with the least error; who would be negative is 0."""
+    """Return the non-negative least-squares solution; unknowns that would be negative are 0."""
     free = np.flatnonzero(equations.any(axis=0))
     found = np.zeros(equations.shape[1])
     while len(free):
@@ -399,7 +402,7 @@ def _least_squares(equations: npt.NDArray[np.float64], wanted: npt.NDArray[np.fl
 
 
 def _forever(stream: list[pa.RecordBatch], tuples: int) -> Iterator[pa.RecordBatch]:
-    """The stream again and again, in batches of at most so many tuples."""
+    """Yield the stream again and again, in batches of at most ``tuples``."""
     while True:
         for batch in stream:
             for start in range(0, len(batch), tuples):
@@ -418,6 +421,6 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def _spread(values: npt.NDArray[np.float64]) -> float:
-    """Of rows of values that should be alike: half the distance between the quartiles, in parts of the median."""
+    """Return half the distance between the quartiles divided by the median, for rows of values that should be equal."""
     low, middle, high = np.percentile(values, [25, 50, 75], axis=0)
     return float(np.median(np.where(middle > 0, (high - low) / 2 / np.maximum(middle, 1e-300), 0.0)))

@@ -1,15 +1,15 @@
-"""``algorithm="auto"``: the join chooses its algorithm, looks at the stream, and chooses again.
+"""``algorithm="auto"``: the join chooses its algorithm, observes the stream, and chooses again.
 
-On the machine as it is, a master with an index has its rows looked up as tuples come: little measured is faster.
-Without one the wheel turns, and the cost model decides whether frequent keys are cached, which becomes a join in memory
-once the master fits; unit costs are those measured on this machine if they ever were, or else typical ones. On a
-modelled disk the cost model decides alone. It has to know how often the keys come; until enough have come to tell, they
-are taken to be moderately skewed. After that the stream is looked at again and again, ever more seldom but at least
-once in a million tuples (in twenty on the machine as it is, where they come that fast), and each time old tuples count
-for half as much, so that a stream that changes is noticed.
+Without a modelled disk, rows of a master with an index are looked up as tuples come: few measurements found anything
+faster. Without an index the master is scanned in turns, and the cost model decides whether frequent keys are cached,
+which becomes a join in memory once the master fits; unit costs are measured, else defaults. On a modelled disk only the
+cost model decides. It needs the frequencies of keys; until enough tuples have come, a moderately skewed stream is
+assumed. After that the choice is repeated, less and less often but at least once in a million tuples (twenty million
+without a modelled disk, where they come that fast), and each time the weight of old tuples is halved, so that changes
+of the stream are noticed.
 
-A change costs a drain: those who wait are answered by the algorithm they came to, then the other begins with an empty
-cache. So it has to promise a good deal more.
+A change costs a drain: waiting tuples are answered by the algorithm that let them in, then the other begins with an
+empty cache. So the predicted gain has to be large.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from millrace.semistream.choose.unit_costs import assumed
 from millrace.semistream.sizing.least_memory import least_bytes
 
 ASSUMED_SKEW = 0.75
-"""Of a stream that nothing is known of yet."""
+"""Skew that is assumed before the stream was observed."""
 _STATISTICS = 65_536
-_SHARE = 25  # of the budget, at most, goes to statistics
-_ENOUGH = 50_000  # tuples, to tell how often keys come
+_SHARE = 25  # at most this part of the budget is for statistics
+_ENOUGH = 50_000  # tuples from which frequencies of keys are estimated
 _LONGER, _SELDOM = 1.5, 1_000_000  # on a modelled disk
-_LONGER_AS_IT_IS, _SELDOM_AS_IT_IS = 4, 20_000_000  # a look takes a tenth of a second, in which many tuples could go by
-_WORTHWHILE, _WORTHWHILE_AS_IT_IS = 1.25, 1.1  # a turn is short where no disk is modelled, and so is a drain
+_LONGER_REAL, _SELDOM_REAL = 4, 20_000_000  # choosing takes a tenth of a second: as much as many tuples
+_WORTHWHILE, _WORTHWHILE_REAL = 1.25, 1.1  # a turn is short where no disk is modelled, and so is a drain
 _WHEEL = ("r-meshjoin", "ssbj")
-_BATCH = 10_000  # tuples that come together, before the first have
-_SPARES = "tuples that would have to wait are to be shed, so some have to wait"
+_BATCH = 10_000  # tuples per batch, assumed before the first batch
+_WHY_SPARE_HITS = "spare_hits sheds tuples that would have to wait, so it needs an algorithm in which tuples wait"
 
 
 class Decision(NamedTuple):
-    """What a join is to run with."""
+    """An algorithm with its options, and why it was chosen."""
 
     algorithm: str
     options: dict[str, Any]
     why: str
 
 
-def as_it_is(store: MasterStore, *, keyed: bool = True, wheel: str = "") -> Decision:
-    """What was measured to be best on a machine as it is, where no disk is modelled.
+def best_without_disk_model(store: MasterStore, *, keyed: bool = True, wheel: str = "") -> Decision:
+    """Return the algorithm that measured best where no disk is modelled.
 
-    Nothing but the store has to be known, so that whoever asks gets the same answer: the join, or the driver of a
-    cluster for all of its workers. ``wheel`` says why tuples have to wait for a turn, if they have to.
+    It depends on nothing but the store, so that a join and the driver of a cluster with many joins get the same result.
+    ``wheel`` is the reason why tuples have to wait for a turn, if they have to.
     """
     if not keyed:
-        return Decision("meshjoin", {}, "without a key every tuple has to meet every row")
+        return Decision("meshjoin", {}, "without a key every tuple has to be compared with every row")
     if not store.rows:
         return Decision("ssbj", {}, "the master is empty")
     if store.indexed and not wheel:
@@ -70,21 +70,21 @@ def as_it_is(store: MasterStore, *, keyed: bool = True, wheel: str = "") -> Deci
 
 
 class Auto:
-    """Chooses for one join."""
+    """Chooses the algorithm of one join."""
 
     def __init__(self, memory: int) -> None:
         self.nbytes = min(_STATISTICS, memory // _SHARE)
-        """What knowing the stream takes of the budget."""
+        """Bytes of the budget for statistics of the stream."""
         if self.nbytes < LEAST_BYTES:
             self.nbytes = 0
         self._statistics = StreamStatistics(self.nbytes) if self.nbytes else None
         self._pause = self._next = _ENOUGH
         self._batches = self._tuples = 0
         self.why = ""
-        """Why the join runs with what it does."""
+        """Reason for the current choice."""
 
     def observe(self, codes: Codes, valid: npt.NDArray[np.bool_] | None) -> None:
-        """Tuples have come together with these keys."""
+        """Count the keys of a batch of tuples."""
         self._batches += 1
         self._tuples += len(codes)
         if self._statistics is not None:
@@ -96,15 +96,15 @@ class Auto:
         return self._statistics is not None and self._statistics.tuples >= self._next
 
     @property
-    def seen(self) -> Frequencies | None:
-        """How often keys come, once enough tuples have come to tell."""
+    def observed(self) -> Frequencies | None:
+        """Frequencies of keys; None before enough tuples have come."""
         if self._statistics is None or self._statistics.tuples < _ENOUGH:
             return None
         return Frequencies(*self._statistics.frequencies())
 
     def begin(self, arguments: JoinArguments, binding: Binding) -> Decision:
-        """Return the first choice, when only the columns of the stream are known."""
-        decision = self._measured(arguments)
+        """Return the first choice, made when only the columns of the stream are known."""
+        decision = self._best_without_prediction(arguments)
         if decision is None:
             assumed = Frequencies.zipf(ASSUMED_SKEW, max(1, arguments.store.manifest.keys))
             decision = _best_of(self._predictions(arguments, binding, assumed), arguments)
@@ -112,14 +112,14 @@ class Auto:
         return decision
 
     def reconsider(self, arguments: JoinArguments, binding: Binding) -> Decision | None:
-        """Return another choice, if it promises more for the stream as it came."""
+        """Return another choice if it is predicted to be better for the observed stream, else None."""
         assert self._statistics is not None
-        on_a_disk = arguments.device.disk is not None
-        longer, seldom = (_LONGER, _SELDOM) if on_a_disk else (_LONGER_AS_IT_IS, _SELDOM_AS_IT_IS)
-        worthwhile = _WORTHWHILE if on_a_disk else _WORTHWHILE_AS_IT_IS
+        modelled = arguments.device.disk is not None
+        longer, seldom = (_LONGER, _SELDOM) if modelled else (_LONGER_REAL, _SELDOM_REAL)
+        worthwhile = _WORTHWHILE if modelled else _WORTHWHILE_REAL
         self._pause = min(int(self._pause * longer), seldom)
         self._next = self._statistics.tuples + self._pause
-        if self._measured(arguments) is not None:
+        if self._best_without_prediction(arguments) is not None:
             return None
         predictions = self._predictions(arguments, binding, Frequencies(*self._statistics.frequencies()))
         self._statistics.decay()
@@ -133,26 +133,26 @@ class Auto:
         return decision
 
     def explain_choice(self, why: str) -> None:
-        """Note why the join runs with what it does, where it was not chosen here."""
+        """Set the reason for an algorithm that was not chosen here."""
         self.why = why
 
-    def _measured(self, arguments: JoinArguments) -> Decision | None:
-        """Return what is best on a machine as it is; None on a modelled disk, or if tuples have to wait for a turn."""
+    def _best_without_prediction(self, arguments: JoinArguments) -> Decision | None:
+        """Return what measured best without a modelled disk; None where the cost model has to decide."""
         keyed = bool(arguments.spec.stream_key)
         spares = arguments.shedding is not None and arguments.shedding.spare_hits
         as_modelled = arguments.device.disk is not None or not (arguments.store.indexed or spares)
         if keyed and arguments.store.rows and as_modelled:
             return None
-        return as_it_is(arguments.store, keyed=keyed, wheel=_SPARES if spares else "")
+        return best_without_disk_model(arguments.store, keyed=keyed, wheel=_WHY_SPARE_HITS if spares else "")
 
     def _predictions(
         self, arguments: JoinArguments, binding: Binding, frequencies: Frequencies
     ) -> dict[str, Prediction]:
-        """Return what to expect of every algorithm that may be chosen."""
+        """Return a prediction for every algorithm that may be chosen."""
         memory = arguments.memory - self.nbytes
         batch = self._tuples // self._batches if self._tuples else _BATCH
         if arguments.device.disk is None:
-            return _on_the_wheel(arguments, binding, frequencies, memory, batch)
+            return _scan_predictions(arguments, binding, frequencies, memory, batch)
         spec = arguments.spec
         choice = choose(
             arguments.store,
@@ -169,14 +169,14 @@ class Auto:
         return {c.algorithm: c.prediction for c in choice.candidates if c.prediction is not None}
 
 
-def _on_the_wheel(
+def _scan_predictions(
     arguments: JoinArguments, binding: Binding, frequencies: Frequencies, memory: int, batch: int
 ) -> dict[str, Prediction]:
-    """Return predictions for the machine as it is, with loads as the join takes them by itself.
+    """Return predictions for algorithms that scan in turns, without a modelled disk and with the default load size.
 
-    There are none if memory is too small to tell.
+    There are none if memory is too small for a prediction.
     """
-    cached = arguments.running("ssbj", {})
+    cached = arguments.with_algorithm("ssbj", {})
     if arguments.memory < least_bytes(cached, binding):
         return {}
     disk, costs, _ = assumed(arguments.store, arguments.device)
@@ -189,7 +189,7 @@ def _on_the_wheel(
 
 def _best_of(predictions: dict[str, Prediction], arguments: JoinArguments) -> Decision:
     if not predictions:
-        return as_it_is(arguments.store)
+        return best_without_disk_model(arguments.store)
     first, *others = sorted(predictions.values(), key=lambda p: -p.rate)
     why = f"{first.rate:,.0f} tuples/s predicted"
     if others:

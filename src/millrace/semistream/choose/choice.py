@@ -1,7 +1,7 @@
-"""Which algorithm, with which options: every one that can join the master is predicted, and the best is taken.
+"""Choice of an algorithm and its options: all that can join the master are predicted, and the best is chosen.
 
-The best has the highest service rate for a memory, or takes the least memory for a rate. Algorithms that have no model
-are not considered; one that cannot join this master says why.
+The best has the highest service rate with a given memory, or takes the least memory for a given rate. Algorithms
+without a cost model are not considered; for those that cannot join this master the reason is given.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _STREAM = (("sid", pa.int64()), ("quantity", pa.int32()), ("price", pa.float32()
 
 @dataclass(frozen=True)
 class Candidate:
-    """An algorithm that was considered."""
+    """An algorithm that was considered, and what was predicted for it."""
 
     algorithm: str
     prediction: Prediction | None
-    """None if it cannot do what is asked for."""
+    """Prediction of the cost model; None if the algorithm cannot be used."""
     why_not: str
-    """Empty for the best."""
+    """Reason why it was not chosen; empty for the best."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and what was not."""
+    """The best algorithm, and all that were considered."""
 
     best: Prediction
     flat: tuple[int, int]
@@ -66,7 +66,7 @@ class Choice:
         return found
 
     def explain(self) -> str:
-        """The choice, its budget, what to expect, and why not the others; to read."""
+        """Return the choice, its budget, its prediction, and why the others were not chosen, as text."""
         best = self.best
         least, greatest = self.flat
         lines = [
@@ -81,15 +81,15 @@ class Choice:
             lines.append(f"  {part:>10} {format_size(nbytes):>10}  {nbytes / best.memory:6.1%}")
         lines += [
             f"  {per_second(best.rate)} predicted, {best.hit_share:.0%} of the tuples answered by the cache",
-            f"  a step takes {in_seconds(best.c_loop)} for {best.w:,.0f} tuples; who waits, waits for "
-            f"{in_seconds(best.mean_wait)} on average and never longer than {in_seconds(best.worst_wait)}",
+            f"  a step takes {in_seconds(best.c_loop)} for {best.w:,.0f} tuples; tuples that wait do so for "
+            f"{in_seconds(best.mean_wait)} on average and at most {in_seconds(best.worst_wait)}",
             "not chosen:",
         ]
         lines += [f"  {other.algorithm:>10}: {other.why_not}" for other in self.candidates if other.why_not]
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return the choice as plain values, for JSON."""
         best = self.best
         return {
             "algorithm": best.algorithm,
@@ -131,22 +131,22 @@ def choose(
     algorithms: Sequence[str] = PREDICTED,
     batch: int = 10_000,
 ) -> Choice:
-    """The best algorithm for a memory, or for a rate.
+    """Return the best algorithm for a given memory, or for a given rate.
 
     Parameters
     ----------
     frequencies
-        How often the keys of the stream come.
+        Frequencies of the stream's keys.
     memory, rate
-        One of them: what there is, or what is wanted.
+        One of them: the memory available, or the rate required.
     device
-        What is read from; a modelled disk is predicted.
+        The device that is read from; its modelled disk is used for predictions.
     disk, costs
-        What reading and computing take, where they were measured.
+        Costs of reading and computing, where they were measured.
     on, how, stream, columns, suffix
-        As in the join. Without a stream's schema its tuples have the key and 16 bytes more.
+        As in the join. Without a schema, stream tuples are assumed to have the key and 16 bytes more.
     batch
-        Stream tuples that come together.
+        Stream tuples per batch.
     """
     check_master(master)
     check_goal(memory, rate)
@@ -191,7 +191,7 @@ def choose(
 def _nearest(
     impossible: list[OutOfReachError | BudgetTooSmallError], refused: dict[str, str]
 ) -> OutOfReachError | BudgetTooSmallError | ConfigError:
-    """Of all that cannot do it, who comes nearest."""
+    """Return the error of the algorithm that comes nearest to the goal, where none reaches it."""
     fast = [error for error in impossible if isinstance(error, OutOfReachError)]
     small = [error for error in impossible if isinstance(error, BudgetTooSmallError)]
     if fast:
@@ -211,24 +211,24 @@ def _why_not(prediction: Prediction, best: Prediction, *, by_rate: bool) -> str:
 
 
 def _stream_like(master: MasterStore) -> pa.Schema:
-    """A stream with the master's key and a few numbers."""
+    """Return the schema of a stream with the master's key and a few numbers."""
     fields = [master.schema.field(name) for name in master.key]
     taken = set(master.schema.names)
     return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in _STREAM if name not in taken)])
 
 
 def per_second(rate: float) -> str:
-    """A rate to read."""
+    """Return a rate as text."""
     return "as many tuples/s as the processor can" if math.isinf(rate) else f"{rate:,.0f} tuples/s"
 
 
 def _finite(rate: float) -> float | None:
-    """None where nothing takes any time: JSON has no infinity."""
+    """Return a rate, or None if it is infinite, which JSON cannot express."""
     return None if math.isinf(rate) else rate
 
 
 def in_seconds(seconds: float) -> str:
-    """A time to read."""
+    """Return a time as text."""
     if seconds >= 1000:
         return f"{seconds:,.0f} s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):

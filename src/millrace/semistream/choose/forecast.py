@@ -1,7 +1,7 @@
-"""What to expect of a join, and of the others in its place, without measuring anything.
+"""Predictions for a join and for other algorithms in its place, without measuring anything.
 
-Predictions come from the cost model, for the stream as it came if the join has looked at it, with what
-:mod:`millrace.semistream.choose.unit_costs` knows of the machine.
+They come from the cost model, for the observed stream if the join keeps statistics, with the unit costs of
+:mod:`millrace.semistream.choose.unit_costs`.
 """
 
 from __future__ import annotations
@@ -23,39 +23,41 @@ from millrace.semistream.choose.unit_costs import Assumed, assumed
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the model says of a join."""
+    """Predictions for a join and for other algorithms in its place."""
 
     stream: str
-    """What is joined, in words."""
+    """The assumed or observed stream, in words."""
     machine: str
-    """What it is joined with."""
+    """The disk or unit costs used, in words."""
     left_out: list[str]
-    """What the model knows nothing of."""
+    """Properties of the join that the model does not cover."""
     own: Prediction | None
+    """Prediction for the join as it runs."""
     why_none: str
-    """Empty if there is a prediction."""
+    """Reason why there is no such prediction; empty if there is one."""
     others: list[Candidate]
     """The other algorithms that have a model."""
     without_model: list[str]
+    """Names of the algorithms without a model."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """A join as it runs, as far as predictions depend on it."""
+    """State of a running join that predictions depend on."""
 
     arguments: JoinArguments
     binding: Binding
     b: int
     tuple_bytes: float
-    """What a waiting tuple takes now."""
+    """Bytes per waiting tuple now."""
     auto: Auto | None
 
 
 def forecast(join: Running) -> Forecast | str:
-    """Return what to expect of a join, or why nothing can be said."""
+    """Return predictions for a join, or the reason why there are none."""
     arguments = join.arguments
     if not arguments.spec.stream_key:
-        return "the model is of joins by a key"
+        return "the cost model covers only joins with a key"
     if not arguments.store.rows:
         return "the master is empty"
     frequencies, stream = _stream(join)
@@ -68,14 +70,14 @@ def forecast(join: Running) -> Forecast | str:
 
 
 def _memory(join: Running) -> int:
-    """Return what the join has for itself, beside what statistics of the stream take."""
+    """Return the memory of the join without the statistics of the stream."""
     return join.arguments.memory - (join.auto.nbytes if join.auto else 0)
 
 
 def _stream(join: Running) -> tuple[Frequencies, str]:
-    seen = join.auto.seen if join.auto else None
-    if seen is not None:
-        return seen, f"a stream as it came, in {seen.keys:,.0f} keys"
+    observed = join.auto.observed if join.auto else None
+    if observed is not None:
+        return observed, f"a stream as it came, in {observed.keys:,.0f} keys"
     keys = max(1, join.arguments.store.manifest.keys)
     return Frequencies.zipf(ASSUMED_SKEW, keys), f"a moderately skewed stream (Zipf {ASSUMED_SKEW:g}, {keys:,} keys)"
 

@@ -1,4 +1,4 @@
-"""A join in the words of the cost model."""
+"""Input of the cost model, taken from the arguments of a join."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def workload_of(
     batch: int = 10_000,
     tuple_bytes: float | None = None,
 ) -> Workload:
-    """Return the workload of a join: sizes as it charges them, its modelled disk unless another is given.
+    """Return the cost model's input for a join: sizes as it charges them, and its modelled disk unless one is given.
 
-    ``tuple_bytes`` is what a waiting tuple takes, where that was seen; by default what it takes without strings.
+    ``tuple_bytes`` is the size of a waiting tuple, if that was measured; by default its size without strings.
     """
     store, device = arguments.store, arguments.device
     if disk is None:
         model = device.disk
         if model is None:
-            raise ConfigError("disk: the join's device models none; give one, for example as measured")
+            raise ConfigError("disk: the join's device models none; pass one, such as calibrate(master).disk")
         disk = Disk(model.seek, model.bandwidth)
     rows_per_key = 1.0 if store.unique else store.rows / max(1, store.manifest.keys)
     return Workload(

@@ -1,7 +1,7 @@
-"""Unit costs of this machine, measured once and remembered in the user's cache directory.
+"""Unit costs of this machine, measured once and saved in the user's cache directory.
 
-A file holds for one kind of machine, one set of versions, and masters alike: same columns, key, index, and about as
-many rows. Whatever cannot be read is measured again.
+A file is valid for one kind of machine, one set of versions, and similar masters: with the same columns, key and index,
+and about as many rows. If it cannot be read, costs are measured again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _FORM = 2
 
 
 def remembered(master: MasterStore, directory: Path | None = None) -> Calibration | None:
-    """Return what was measured before; None if nothing was."""
+    """Return the saved unit costs; None if there are none."""
     return _read(remembered_at(master, directory))
 
 
 def remembered_at(master: MasterStore, directory: Path | None = None) -> Path:
-    """Return the file for this machine and masters like this one."""
+    """Return the path of the file for this machine and masters like this one."""
     if directory is None:
         directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace"
     like = [
@@ -61,7 +61,7 @@ def _read(path: Path) -> Calibration | None:
 
 
 def remember(path: Path, found: Calibration) -> None:
-    """Write unit costs to a file; a directory that cannot be written to means that it is measured again next time."""
+    """Write unit costs to a file; if that fails, they are measured again next time."""
     plain = {"costs": found.costs.to_plain(), "page": found.disk.seek, "spread": found.spread}
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

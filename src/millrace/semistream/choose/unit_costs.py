@@ -1,6 +1,6 @@
-"""What computing and reading take where nothing is modelled: as measured before, or else as on many a machine.
+"""Unit costs of computing and reading: measured, else defaults.
 
-Measuring takes seconds, so nobody does it unasked: ``millrace tune`` does, and it is remembered.
+Measuring takes seconds, so it is done only by ``millrace tune``, which saves the result.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ TYPICAL = UnitCosts(
     c_H=2e-9, c_O=2e-7, c_E=1e-7, c_S=5e-9, c_A=1e-7, c_F=8e-8, c_B=3e-5, c_R=2e-7, c_C=1.3e-7, c_step=5e-4, c_I=3e-4,
     c_L=4e-7, c_J=1e-7, c_Q=5e-7,
 )  # fmt: skip
-"""Two cores of a server; good to a factor of two or three."""
+"""Unit costs on two cores of a server; right within a factor of two or three."""
 TYPICAL_PAGES = Disk(seek=2e-6, bandwidth=float("inf"))
-"""A page found through the index, everything in the page cache."""
+"""Cost of a page found through the index, with everything in the page cache."""
 
 
 class Assumed(NamedTuple):
-    """What a prediction is made with."""
+    """Costs that predictions are made with."""
 
     disk: Disk | None
-    """None: as the device models it."""
+    """Disk of the prediction; None: the one that the device models."""
     costs: UnitCosts | MeasuredCosts
     words: str
+    """The same in words."""
 
 
 def assumed(master: MasterStore, device: Device) -> Assumed:
-    """What is known without measuring: a modelled disk, what was measured before, or typical figures."""
+    """Return the costs that are known without measuring: of a modelled disk, saved ones, or defaults."""
     if device.disk is not None:
         return Assumed(None, UnitCosts(), f"the disk {device.name} as modelled, and no time for anything else")
     found = remembered(master)

@@ -1,4 +1,4 @@
-"""Whether what is asked of ``choose`` makes sense, before anything is computed; errors say what was expected."""
+"""Checks of the arguments of ``choose``, before anything is computed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from millrace.master.device import Device
 from millrace.master.store import MasterStore
 
 MOST_RATE = 1e12
-"""Tuples per second that no machine joins."""
+"""Highest rate that may be required, in tuples per second; no machine reaches it."""
 
 
 def check_master(master: Any) -> None:
-    """A store with something in it."""
+    """Raise an error unless ``master`` is a store that is not empty."""
     if not isinstance(master, MasterStore):
         raise ConfigError(f"master: expected a MasterStore, such as MasterStore.open(path); got {master!r}")
     if not master.rows:
@@ -29,7 +29,7 @@ def check_master(master: Any) -> None:
 
 
 def check_goal(memory: Any, rate: Any) -> None:
-    """One of them, and a rate that there can be. Sizes are checked where they are read."""
+    """Raise an error unless one of them is given, and the rate is possible; sizes are checked where they are parsed."""
     if (memory is None) == (rate is None):
         got = "none" if memory is None else f"memory={memory!r} and rate={rate!r}"
         raise ConfigError(f"memory, rate: expected one of them; got {got}")
@@ -38,7 +38,7 @@ def check_goal(memory: Any, rate: Any) -> None:
 
 
 def check_given(frequencies: Any, device: Any, disk: Any, costs: Any, stream: Any) -> None:
-    """What the model is told, each of its kind."""
+    """Raise an error unless the inputs of the cost model have the right types."""
     for name, value, kind, such_as in (
         ("frequencies", frequencies, Frequencies, "Frequencies.zipf(1.0, keys)"),
         ("device", device, Device, "Device('hdd-2013')"),
@@ -54,7 +54,7 @@ def check_given(frequencies: Any, device: Any, disk: Any, costs: Any, stream: An
 
 
 def check_algorithms(algorithms: Any) -> None:
-    """Names of algorithms that have a model."""
+    """Raise an error unless these are names of algorithms that have a model."""
     if isinstance(algorithms, str) or not isinstance(algorithms, Sequence) or not algorithms:
         raise ConfigError(f"algorithms: expected a list of at least one of {', '.join(PREDICTED)}; got {algorithms!r}")
     for name in algorithms:

@@ -1,11 +1,11 @@
-"""Conditions a pair of a stream row and a master row has to meet, beside equal keys or instead of them.
+"""Conditions on pairs of a stream row and a master row, besides equal keys or instead of them.
 
-A condition is made by :func:`band`, :func:`between`, :func:`compare` or :func:`predicate`, and ``&`` joins several. It
-is judged for many pairs at a time: row i of one batch with row i of the other. A null in a compared column makes it
-false, as in SQL; floats compare as IEEE says, so nothing but ``!=`` is true of NaN.
+Conditions are made by :func:`band`, :func:`between`, :func:`compare` and :func:`predicate`, and combined by ``&``. A
+condition is tested on many pairs at a time: row i of one batch with row i of the other. A null in a compared column
+makes it false, as in SQL; floats compare as in IEEE 754, so only ``!=`` is true of NaN.
 
-Comparisons are said as *edges*, so that they can also be searched: a master value is a lower or an upper edge of the
-stream values that go with it. :mod:`open_room <millrace.semistream.waiting.condition_room>` makes use of that.
+Comparisons are expressed as *edges*, so that they can also be searched: a master value is a lower or an upper edge of
+the stream values that match it. :mod:`condition_room <millrace.semistream.waiting.condition_room>` searches them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -22,16 +22,16 @@ import pyarrow.compute as pc
 from millrace.core.errors import ConfigError, SchemaError, one_of
 from millrace.semistream.conditions.measures import Flags, Measure, Numbers, check_comparable, is_width, measure_of
 
-Judge = Callable[[pa.RecordBatch, pa.RecordBatch], Any]
+PairFunction = Callable[[pa.RecordBatch, pa.RecordBatch], Any]
 Sign = Literal["<", "<=", ">", ">=", "!=", "=="]
 Inclusive = Literal["both", "left", "right", "neither"]
 
 
 @dataclass(frozen=True)
-class Edge:
+class RangeEdge:
     """A bound that a master value sets to a stream value x.
 
-    A lower edge says ``master <= x + width``, an upper edge ``x - width <= master``; strict ones say ``<``.
+    A lower edge means ``master <= x + width``, an upper edge ``x - width <= master``; strict edges mean ``<``.
     """
 
     master: str
@@ -40,7 +40,7 @@ class Edge:
     width: Any = 0
 
     def moved(self, numbers: Numbers, measure: Measure) -> Numbers:
-        """Stream values where the master's is compared with them."""
+        """Return stream values plus or minus the width, to be compared with master values."""
         width = measure.width(self.width)
         return measure.moved(numbers, width if self.lower else -width)
 
@@ -52,19 +52,19 @@ class Edge:
         return pc.greater if self.strict else pc.greater_equal  # type: ignore[no-any-return]
 
 
-def ends_meet(edges: Iterable[Edge], measure: Measure, master: pa.Schema) -> bool:
-    """Whether a stream value at the end of 64 bits could be taken for less than it is: moved, or beside another one."""
+def may_clip_both(edges: Iterable[RangeEdge], measure: Measure, master: pa.Schema) -> bool:
+    """Return whether clipping stream values to 64 bits could give wrong results, because both sides may be clipped."""
     return any(edge.width or measure.scales(master.field(edge.master).type) for edge in edges)
 
 
 @dataclass(frozen=True)
 class Condition(ABC):
-    """What has to be true of a pair of rows.
+    """A condition on pairs of rows.
 
     Parameters
     ----------
     stream, master
-        Columns of both sides that it looks at.
+        Columns of both sides that it uses.
     """
 
     stream: tuple[str, ...]
@@ -76,12 +76,12 @@ class Condition(ABC):
         return (self,)
 
     @property
-    def edges(self) -> tuple[Edge, ...]:
-        """The same condition as edges of its only stream column; none if it cannot be said so."""
+    def edges(self) -> tuple[RangeEdge, ...]:
+        """The same condition as edges of its only stream column; empty if it cannot be expressed by edges."""
         return ()
 
     def check(self, stream: pa.Schema, master: pa.Schema) -> None:
-        """Both sides have the columns, of types that can be judged."""
+        """Raise an error unless both sides have the columns, with types that can be compared."""
         for side, schema, names in (("stream", stream, self.stream), ("master", master, self.master)):
             missing = [name for name in names if name not in schema.names]
             if missing:
@@ -89,12 +89,12 @@ class Condition(ABC):
                 raise SchemaError(f"{self}: the {side} has no {', '.join(map(repr, missing))}; it has {listed}")
 
     def measure(self, stream: pa.Schema, master: pa.Schema) -> Measure | None:
-        """How the compared values are read as numbers; None if they are not."""
+        """Return how the compared values are converted to numbers; None if they are not."""
         return None
 
     @abstractmethod
     def holds(self, stream: pa.RecordBatch, master: pa.RecordBatch) -> Flags:
-        """Whether it is true of row i of both batches, for every i."""
+        """Return for every i whether the condition holds for row i of both batches."""
 
     def __and__(self, other: Condition) -> Condition:
         if not isinstance(other, Condition):
@@ -102,20 +102,23 @@ class Condition(ABC):
         every = (*self.parts, *other.parts)
         stream = dict.fromkeys(name for part in every for name in part.stream)
         master = dict.fromkeys(name for part in every for name in part.master)
-        return Together(tuple(stream), tuple(master), every)
+        return Conjunction(tuple(stream), tuple(master), every)
 
     def __bool__(self) -> bool:
         raise ConfigError("a condition is neither true nor false by itself: combine conditions with &, not with and")
 
 
 @dataclass(frozen=True)
-class Comparison(Condition):
+class ColumnComparison(Condition):
     """A stream column compared with master columns."""
+
+    function_name: ClassVar[str]
+    """The function that makes it, for errors."""
 
     def __post_init__(self) -> None:
         for name in (*self.stream, *self.master):
             if not isinstance(name, str):
-                raise ConfigError(f"{type(self).__name__.lower()}: expected the name of a column; got {name!r}")
+                raise ConfigError(f"{self.function_name}: expected the name of a column; got {name!r}")
 
     def check(self, stream: pa.Schema, master: pa.Schema) -> None:
         super().check(stream, master)
@@ -133,15 +136,15 @@ class Comparison(Condition):
 
     def holds(self, stream: pa.RecordBatch, master: pa.RecordBatch) -> Flags:
         measure = self.measure(stream.schema, master.schema)
-        ours = stream.column(self.stream[0])
-        flags = _valid(ours)
+        values = stream.column(self.stream[0])
+        flags = _valid(values)
         for name in self.master:
             flags &= _valid(master.column(name))
         if measure is None:
             for edge in self.edges:
-                flags &= _flags(edge.arrows(master.column(edge.master), ours))
+                flags &= _flags(edge.arrows(master.column(edge.master), values))
             return flags
-        numbers = measure.numbers(ours, exact=ends_meet(self.edges, measure, master.schema))
+        numbers = measure.numbers(values, exact=may_clip_both(self.edges, measure, master.schema))
         for edge in self.edges:
             moved, bound = edge.moved(numbers, measure), measure.numbers(master.column(edge.master))
             low, high = (bound, moved) if edge.lower else (moved, bound)
@@ -150,9 +153,10 @@ class Comparison(Condition):
 
 
 @dataclass(frozen=True)
-class Band(Comparison):
+class BandCondition(ColumnComparison):
     """See :func:`band`."""
 
+    function_name = "band"
     below: Any
     above: Any
 
@@ -163,17 +167,17 @@ class Band(Comparison):
                 raise ConfigError(f"band: {name}: expected a finite number or a timedelta, at least 0; got {width!r}")
 
     @property
-    def edges(self) -> tuple[Edge, ...]:
+    def edges(self) -> tuple[RangeEdge, ...]:
         (other,) = self.master
-        return (Edge(other, lower=True, width=self.above), Edge(other, lower=False, width=self.below))
+        return (RangeEdge(other, lower=True, width=self.above), RangeEdge(other, lower=False, width=self.below))
 
     def check(self, stream: pa.Schema, master: pa.Schema) -> None:
         super().check(stream, master)
         if self.measure(stream, master) is None:
-            ours, theirs = self._types(stream, master)
+            stream_type, master_type = self._types(stream, master)
             raise SchemaError(
                 f"{self}: expected columns with distances: numbers (decimals of at most 18 digits), dates or times; "
-                f"got {ours} and {theirs}"
+                f"got {stream_type} and {master_type}"
             )
 
     def __str__(self) -> str:
@@ -181,9 +185,10 @@ class Band(Comparison):
 
 
 @dataclass(frozen=True)
-class Between(Comparison):
+class BetweenCondition(ColumnComparison):
     """See :func:`between`."""
 
+    function_name = "between"
     inclusive: Inclusive
 
     def __post_init__(self) -> None:
@@ -191,11 +196,11 @@ class Between(Comparison):
         one_of("between: inclusive", self.inclusive, get_args(Inclusive))
 
     @property
-    def edges(self) -> tuple[Edge, ...]:
+    def edges(self) -> tuple[RangeEdge, ...]:
         first, last = self.master
         return (
-            Edge(first, lower=True, strict=self.inclusive not in ("both", "left")),
-            Edge(last, lower=False, strict=self.inclusive not in ("both", "right")),
+            RangeEdge(first, lower=True, strict=self.inclusive not in ("both", "left")),
+            RangeEdge(last, lower=False, strict=self.inclusive not in ("both", "right")),
         )
 
     def __str__(self) -> str:
@@ -203,9 +208,10 @@ class Between(Comparison):
 
 
 @dataclass(frozen=True)
-class Compare(Comparison):
+class CompareCondition(ColumnComparison):
     """See :func:`compare`."""
 
+    function_name = "compare"
     sign: Sign
 
     def __post_init__(self) -> None:
@@ -213,23 +219,23 @@ class Compare(Comparison):
         one_of("compare: sign", self.sign, get_args(Sign))
 
     @property
-    def edges(self) -> tuple[Edge, ...]:
+    def edges(self) -> tuple[RangeEdge, ...]:
         (other,), strict = self.master, self.sign in ("<", ">")
-        lower = [Edge(other, lower=True, strict=strict)] if self.sign in (">", ">=", "==") else []
-        upper = [Edge(other, lower=False, strict=strict)] if self.sign in ("<", "<=", "==") else []
+        lower = [RangeEdge(other, lower=True, strict=strict)] if self.sign in (">", ">=", "==") else []
+        upper = [RangeEdge(other, lower=False, strict=strict)] if self.sign in ("<", "<=", "==") else []
         return (*lower, *upper)
 
     def holds(self, stream: pa.RecordBatch, master: pa.RecordBatch) -> Flags:
         if self.sign != "!=":
             return super().holds(stream, master)
-        ours, theirs = stream.column(self.stream[0]), master.column(self.master[0])
+        values, others = stream.column(self.stream[0]), master.column(self.master[0])
         measure = self.measure(stream.schema, master.schema)
         if measure is None:
-            return _flags(pc.not_equal(ours, theirs))
+            return _flags(pc.not_equal(values, others))
         flags: Flags = (
-            _valid(ours)
-            & _valid(theirs)
-            & (measure.numbers(ours, exact=measure.scales(theirs.type)) != measure.numbers(theirs))
+            _valid(values)
+            & _valid(others)
+            & (measure.numbers(values, exact=measure.scales(others.type)) != measure.numbers(others))
         )
         return flags
 
@@ -238,10 +244,10 @@ class Compare(Comparison):
 
 
 @dataclass(frozen=True)
-class Predicate(Condition):
+class PredicateCondition(Condition):
     """See :func:`predicate`."""
 
-    function: Judge
+    function: PairFunction
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -254,15 +260,15 @@ class Predicate(Condition):
             self.function(stream.select(list(self.stream)), master.select(list(self.master))), len(stream)
         )
 
-    def _mask(self, came: Any, rows: int) -> Flags:
-        if isinstance(came, pa.ChunkedArray):
-            came = came.combine_chunks()
-        if isinstance(came, pa.Array) and pa.types.is_boolean(came.type) and len(came) == rows:
-            return _flags(came)
-        if isinstance(came, np.ndarray) and came.dtype == np.bool_ and came.shape == (rows,):
-            return came.copy()
-        what = f"{getattr(came, 'type', getattr(came, 'dtype', type(came).__name__))}"
-        size = f" of length {len(came)}" if hasattr(came, "__len__") and np.ndim(came) else ""
+    def _mask(self, result: Any, rows: int) -> Flags:
+        if isinstance(result, pa.ChunkedArray):
+            result = result.combine_chunks()
+        if isinstance(result, pa.Array) and pa.types.is_boolean(result.type) and len(result) == rows:
+            return _flags(result)
+        if isinstance(result, np.ndarray) and result.dtype == np.bool_ and result.shape == (rows,):
+            return result.copy()
+        what = f"{getattr(result, 'type', getattr(result, 'dtype', type(result).__name__))}"
+        size = f" of length {len(result)}" if hasattr(result, "__len__") and np.ndim(result) else ""
         raise SchemaError(f"{self}: expected a boolean array of length {rows}, one value per pair; got {what}{size}")
 
     def __str__(self) -> str:
@@ -271,8 +277,8 @@ class Predicate(Condition):
 
 
 @dataclass(frozen=True)
-class Together(Condition):
-    """Several conditions that all have to hold, made by ``&``; each is asked only where those before it hold."""
+class Conjunction(Condition):
+    """Several conditions that all have to hold, made by ``&``; each is tested only where those before it hold."""
 
     every: tuple[Condition, ...]
 
@@ -289,9 +295,9 @@ class Together(Condition):
         for part in self.every:
             if not len(left):
                 break
-            held = part.holds(stream, master)
-            if not held.all():
-                left, chosen = left[held], pa.array(np.flatnonzero(held))
+            passed = part.holds(stream, master)
+            if not passed.all():
+                left, chosen = left[passed], pa.array(np.flatnonzero(passed))
                 stream, master = stream.take(chosen), master.take(chosen)
         flags[left] = True
         return flags
@@ -301,42 +307,42 @@ class Together(Condition):
 
 
 def band(stream: str, master: str, *, below: Any = 0, above: Any = 0) -> Condition:
-    """``stream - below <= master <= stream + above``.
+    """Return the condition ``stream - below <= master <= stream + above``.
 
     Parameters
     ----------
     stream, master
         Columns of both sides: numbers, dates, times or timestamps.
     below, above
-        How far the master's value may lie below and above: numbers, or a ``timedelta`` for values in time.
+        How far the master's value may be below and above: numbers, or a ``timedelta`` for values in time.
 
     Examples
     --------
     >>> near = band("price", "list_price", below=5, above=1)
-    >>> ours, theirs = pa.record_batch({"price": [10, 10, 10]}), pa.record_batch({"list_price": [5, 11, 12]})
-    >>> near.holds(ours, theirs)
+    >>> stream, master = pa.record_batch({"price": [10, 10, 10]}), pa.record_batch({"list_price": [5, 11, 12]})
+    >>> near.holds(stream, master)
     array([ True,  True, False])
     """
-    return Band((stream,), (master,), below, above)
+    return BandCondition((stream,), (master,), below, above)
 
 
 def between(stream: str, first: str, last: str, *, inclusive: str = "both") -> Condition:
-    """The interval from ``first`` to ``last`` of the master contains the stream's value.
+    """Return the condition that the master's interval from ``first`` to ``last`` contains the stream's value.
 
-    ``inclusive`` says which of its ends belong to the interval: ``"both"``, ``"left"``, ``"right"`` or ``"neither"``.
+    ``inclusive`` names the ends that belong to the interval: ``"both"``, ``"left"``, ``"right"`` or ``"neither"``.
 
     Examples
     --------
     >>> valid = between("day", "valid_from", "valid_to", inclusive="left")
-    >>> ours = pa.record_batch({"day": [3, 7]})
-    >>> valid.holds(ours, pa.record_batch({"valid_from": [3, 3], "valid_to": [7, 7]}))
+    >>> stream = pa.record_batch({"day": [3, 7]})
+    >>> valid.holds(stream, pa.record_batch({"valid_from": [3, 3], "valid_to": [7, 7]}))
     array([ True, False])
     """
-    return Between((stream,), (first, last), cast(Inclusive, inclusive))
+    return BetweenCondition((stream,), (first, last), cast(Inclusive, inclusive))
 
 
 def compare(stream: str, sign: str, master: str) -> Condition:
-    """A stream column and a master column compared by ``<``, ``<=``, ``>``, ``>=``, ``!=`` or ``==``.
+    """Return the comparison of a stream column and a master column by ``<``, ``<=``, ``>``, ``>=``, ``!=`` or ``==``.
 
     Examples
     --------
@@ -344,15 +350,15 @@ def compare(stream: str, sign: str, master: str) -> Condition:
     >>> enough.holds(pa.record_batch({"amount": [5, None]}), pa.record_batch({"threshold": [5, 5]}))
     array([ True, False])
     """
-    return Compare((stream,), (master,), cast(Sign, sign))
+    return CompareCondition((stream,), (master,), cast(Sign, sign))
 
 
-def predicate(function: Judge, *, stream: Sequence[str], master: Sequence[str]) -> Condition:
-    """Any condition, said by a function of two record batches of the same length.
+def predicate(function: PairFunction, *, stream: Sequence[str], master: Sequence[str]) -> Condition:
+    """Return a condition that is given by a function of two record batches of the same length.
 
     Row i of the first holds the ``stream`` columns of a pair, row i of the second its ``master`` columns; the function
-    returns a boolean array, Arrow's or NumPy's, with one value per pair. It is never asked about no pairs at all. What
-    it takes of memory while it works is its own affair.
+    returns a boolean array, Arrow's or NumPy's, with one value per pair. It is never called without pairs. Memory that
+    it allocates is not part of the budget.
 
     Examples
     --------
@@ -370,7 +376,7 @@ def predicate(function: Judge, *, stream: Sequence[str], master: Sequence[str]) 
         raise ConfigError(
             "predicate: expected columns of both sides; got none of " + ("the master" if stream else "the stream")
         )
-    return Predicate(tuple(stream), tuple(master), function)
+    return PredicateCondition(tuple(stream), tuple(master), function)
 
 
 def _valid(array: pa.Array) -> Flags:
@@ -379,6 +385,6 @@ def _valid(array: pa.Array) -> Flags:
 
 
 def _flags(array: pa.Array) -> Flags:
-    """A boolean array with nulls taken for false."""
+    """Return a boolean array with nulls as false."""
     flags: Flags = pc.fill_null(array, False).to_numpy(zero_copy_only=False)
     return flags

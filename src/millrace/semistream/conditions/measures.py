@@ -1,8 +1,8 @@
-"""Columns read as numbers of one scale, so that their values can be put in order and searched.
+"""Columns converted to numbers of one scale, so that their values can be sorted and searched.
 
-Whole numbers, decimals of at most 18 digits, dates, times and timestamps become int64 in the finest unit that is among
-the columns; as soon as one of them holds floats, numbers become float64. Everything else (text, bytes, booleans, wider
-decimals) has an order too, but no distance: such values are compared by Arrow, pair by pair.
+Whole numbers, decimals of at most 18 digits, dates, times and timestamps become int64 in the finest unit of the
+columns; if one of them holds floats, numbers become float64. Everything else (text, bytes, booleans, wider decimals)
+has an order but no distance: such values are compared by Arrow, pair by pair.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Flags = npt.NDArray[np.bool_]
 Family = Literal["number", "date", "moment", "local moment", "time", "duration", "text", "bytes", "boolean", ""]
 
 _MOST, _LEAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-_WIDEST = 2**65  # farther than any two numbers are from each other
+_WIDEST = 2**65  # more than the distance of any two numbers
 _EXACT_DIGITS = 18  # decimals whose unscaled value fits in 64 bits
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # per second
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What a step of one is for all columns of a comparison.
+    """The scale of all columns of a comparison.
 
     Parameters
     ----------
     family
-        What kind of values they are.
+        The kind of values.
     per_unit
         Steps of a whole number, a day or a second; 0 for floats.
     """
@@ -52,10 +52,10 @@ class Measure:
         return self.per_unit == 0
 
     def numbers(self, array: pa.Array, exact: bool = False) -> Numbers:
-        """The values of a column in this measure; a null gives any number.
+        """Return the values of a column as numbers of this measure; a null gives any number.
 
-        What is too much for 64 bits becomes the end of them, or is an error where it has to be ``exact``: one side of
-        a comparison may be at the end, not both.
+        Values that do not fit in 64 bits are clipped, or raise an error if ``exact``: in a comparison one side may be
+        clipped, but not both.
         """
         if self.floating:
             floats: Numbers = pc.fill_null(array, _zero(array.type)).to_numpy(zero_copy_only=False).astype(np.float64)
@@ -64,29 +64,29 @@ class Measure:
         factor = self.per_unit // _per_unit(array.type)
         if factor == 1:
             return whole
-        # What is too much for 64 bits is more than any value that was counted in these steps from the start.
+        # A value that does not fit in 64 bits is beyond every value that is stored in these steps.
         limit = _MOST // factor
         if exact and (too_much := ((whole > limit) | (whole < -limit)) & _valid(array)).any():
             raise SchemaError(
-                f"where: {array[int(np.argmax(too_much))]} ({array.type}) is too much to be counted in steps of "
-                f"1/{self.per_unit:,}, as what it is compared with; cast both columns to one type"
+                f"where: {array[int(np.argmax(too_much))]} ({array.type}) is too large to be counted in steps of "
+                f"1/{self.per_unit:,}, the unit of the other column; cast both columns to one type"
             )
         inside = np.clip(whole, -limit, limit) * factor
         return np.where(whole > limit, _MOST, np.where(whole < -limit, _LEAST, inside))
 
     def scales(self, type_: pa.DataType) -> bool:
-        """Whether values of a type are multiplied, so that some of them may be too much for 64 bits."""
+        """Return whether values of a type are multiplied, so that some of them may not fit in 64 bits."""
         return not self.floating and self.per_unit > _per_unit(type_)
 
     def check_width(self, width: Any, subject: str) -> None:
-        """A distance is of the kind the values have, or an error says of which it is."""
+        """Raise an error unless a distance is of the right kind for the values."""
         if self.family == "number" and isinstance(width, timedelta):
             raise SchemaError(f"{subject}: expected a number; got {width!r}")
         if self.family != "number" and not isinstance(width, timedelta) and width != 0:
-            raise SchemaError(f"{subject}: expected a datetime.timedelta, for it is a distance in time; got {width!r}")
+            raise SchemaError(f"{subject}: expected a datetime.timedelta, a distance in time; got {width!r}")
 
     def width(self, width: Any) -> int | float:
-        """A distance in this measure; what is less than a step is cut off, for no two values differ by it."""
+        """Return a distance in this measure, rounded down to whole steps, as values differ by whole steps."""
         if not width:
             return 0
         if self.floating:
@@ -98,7 +98,7 @@ class Measure:
         return min(_WIDEST, int(width // timedelta(microseconds=1)) * self.per_unit // 10**6)
 
     def moved(self, numbers: Numbers, by: int | float) -> Numbers:
-        """Numbers plus a distance; whole numbers stop at the ends of 64 bits."""
+        """Return numbers plus a distance; whole numbers are clipped to 64 bits."""
         if not by:
             return numbers
         if self.floating:
@@ -114,7 +114,7 @@ class Measure:
 
 
 def is_width(value: object) -> bool:
-    """Whether something can be a distance: a finite number or a timedelta."""
+    """Return whether a value can be a distance: a finite number or a timedelta."""
     if isinstance(value, bool | np.timedelta64):
         return False
     if isinstance(value, int | float | Decimal | np.integer | np.floating):
@@ -124,7 +124,7 @@ def is_width(value: object) -> bool:
 
 @lru_cache(maxsize=1024)
 def measure_of(types: tuple[pa.DataType, ...]) -> Measure | None:
-    """The measure of columns that are compared with each other; None if they can only be compared as they are.
+    """Return the measure of columns that are compared with each other; None if they cannot be converted to numbers.
 
     >>> measure_of((pa.int32(), pa.decimal128(10, 2)))
     Measure(family='number', per_unit=100)
@@ -141,7 +141,7 @@ def measure_of(types: tuple[pa.DataType, ...]) -> Measure | None:
 
 
 def check_comparable(names: Sequence[str], types: Sequence[pa.DataType], subject: str) -> None:
-    """Values of these columns, the stream's first, have an order among them, or an error that says which have not."""
+    """Raise an error unless values of these columns, the stream's first, can be compared with each other."""
     for name, type_ in zip(names[1:], types[1:], strict=True):
         if not _comparable(types[0], type_):
             raise SchemaError(
@@ -151,12 +151,12 @@ def check_comparable(names: Sequence[str], types: Sequence[pa.DataType], subject
     if any(map(pa.types.is_floating, types)) and any(map(pa.types.is_decimal, types)):
         listed = ", ".join(f"{name!r} ({type_})" for name, type_ in zip(names, types, strict=True))
         raise SchemaError(
-            f"{subject}: decimals and floats are not compared with each other: {listed}; cast one of them"
+            f"{subject}: decimals and floats cannot be compared with each other: {listed}; cast one of them"
         )
 
 
 def family_of(type_: pa.DataType) -> Family:
-    """What kind of values a type has; nothing for those without an order."""
+    """Return the kind of a type's values; an empty string if they have no order."""
     t = pa.types
     if t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_):
         return "number"
@@ -214,7 +214,7 @@ def _zero(type_: pa.DataType) -> pa.Scalar:
 
 
 def _whole_numbers(array: pa.Array) -> Numbers:
-    """The values of a column in its own unit."""
+    """Return the values of a column in its own unit."""
     if pa.types.is_decimal(array.type):
         wide = array.cast(pa.decimal128(38, array.type.scale))
         low: Numbers = np.frombuffer(wide.buffers()[1], np.int64, 2 * len(wide), 16 * wide.offset)[::2]

@@ -1,4 +1,4 @@
-"""A condition at work: judged for index pairs, on columns gathered in pieces of bounded size."""
+"""Residual conditions: tested on index pairs, with columns gathered in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Columns = Callable[[slice], list[pa.Array]]
 
 
 class Residual:
-    """What is left to be judged once pairs have been found.
+    """Tests a condition on pairs that have been found.
 
     Parameters
     ----------
     condition
-        What has to hold.
+        The condition that has to hold.
     cached
-        Master columns of a cached row, the condition's among them.
+        Master columns of a cached row, including those of the condition.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Residual:
 
     @staticmethod
     def least_bytes(condition: Condition, stream: pa.Schema, master: pa.Schema) -> int:
-        """What the columns of a few pairs take, as they are and once more as numbers."""
+        """Return the bytes of the columns of a few pairs, with their values as numbers."""
         types = [stream.field(name).type for name in condition.stream]
         types += [master.field(name).type for name in condition.master]
         widths = [_VARIABLE.get(shape_of(t)) or item_of(t).itemsize for t in types]
@@ -60,8 +60,8 @@ class Residual:
     # pairs, by where their rows are
 
     def of_waiting(self, rows: KeyedRows, slots: Slots, mapped: MappedRows, numbers: Indices) -> Flags:
-        """Waiting tuples with master rows on disk."""
-        return self._judged(
+        """Return which pairs of a waiting tuple and a master row on disk meet the condition."""
+        return self._test(
             len(slots),
             rows.longest(self._stream) + mapped.longest(self._master),
             lambda piece: rows.take(self._stream, slots[piece]),
@@ -69,8 +69,8 @@ class Residual:
         )
 
     def of_pushed(self, batch: pa.RecordBatch, rows: Indices, mapped: MappedRows, numbers: Indices) -> Flags:
-        """Tuples that have just been pushed with master rows on disk."""
-        return self._judged(
+        """Return which pairs of a pushed tuple and a master row on disk meet the condition."""
+        return self._test(
             len(rows),
             self._longest(batch) + mapped.longest(self._master),
             lambda piece: self._pushed(batch, rows[piece]),
@@ -78,8 +78,8 @@ class Residual:
         )
 
     def of_cached(self, batch: pa.RecordBatch, rows: Indices, cache: KeyedRows, slots: Slots) -> Flags:
-        """Tuples that have just been pushed with cached master rows."""
-        return self._judged(
+        """Return which pairs of a pushed tuple and a cached master row meet the condition."""
+        return self._test(
             len(rows),
             self._longest(batch) + cache.longest(self._cached),
             lambda piece: self._pushed(batch, rows[piece]),
@@ -94,15 +94,15 @@ class Residual:
         columns = (batch.column(i) for i in self._stream)
         return sum(int(bytes_pieces(c)[2].max(initial=0)) for c in columns if shape_of(c.type) == "bytes")
 
-    def _judged(self, count: int, longest: int, ours: Columns, theirs: Columns) -> Flags:
-        """Judge so many pairs, as many at a time as their columns surely fit in what is reserved."""
+    def _test(self, count: int, longest: int, stream_columns: Columns, master_columns: Columns) -> Flags:
+        """Test ``count`` pairs, as many at a time as surely fit in the reserved memory; return which ones hold."""
         most = max(1, self._bytes // (self._pair_bytes + longest))
         flags = np.empty(count, np.bool_)
         for start in range(0, count, most):
             piece = slice(start, min(start + most, count))
             stream, master = (
                 pa.RecordBatch.from_arrays(arrays, schema=schema)
-                for arrays, schema in zip((ours(piece), theirs(piece)), self._schemas, strict=True)
+                for arrays, schema in zip((stream_columns(piece), master_columns(piece)), self._schemas, strict=True)
             )
             flags[piece] = self.condition.holds(stream, master)
         return flags

@@ -25,18 +25,18 @@ class CacheHits:
     def __init__(self, parts: JoinParts) -> None:
         self._parts = parts
         how = parts.spec.how
-        settles = parts.residual is None and (parts.binding.single or how in ("semi", "anti"))
-        self._slot_is_match = settles and parts.store.coder.exact
+        one_row_decides = parts.residual is None and (parts.binding.single or how in ("semi", "anti"))
+        self._slot_is_match = one_row_decides and parts.store.coder.exact
 
     @property
     def rows(self) -> KeyedRows:
-        """The cached rows, of a cache that has some."""
+        """Cached rows; only for a cache of rows."""
         rows = self._parts.cache.rows
         assert rows is not None
         return rows
 
     def answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
-        """Yield the output of tuples whose group was found, or that surely have no master row; others are left."""
+        """Yield the output of tuples whose group was found or that surely have no master row; skip the others."""
         parts, output = self._parts, self._parts.output
         how, matched = parts.spec.how, found >= 0
         if not self._slot_is_match:
@@ -73,7 +73,7 @@ class CacheHits:
                 same = keys.same(keys.of(batch, left), cached.take(parts.binding.cached_keys, right))
                 left, right = left[same], right[same]
             if parts.residual is not None:
-                held = parts.residual.of_cached(batch, left, cached, right)
-                left, right = left[held], right[held]
+                passed = parts.residual.of_cached(batch, left, cached, right)
+                left, right = left[passed], right[passed]
             if len(left):
                 yield left, right

@@ -1,4 +1,4 @@
-"""Output of tuples in their order, with master rows that are known by number."""
+"""Output of tuples in their order, with master rows given by number."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from millrace.rows.columns import Indices
-from millrace.semistream.output.output_columns import Batches, Part
+from millrace.semistream.output.output_columns import Batches, OutputRows
 from millrace.semistream.output.parts import JoinParts
 from millrace.semistream.row_numbers import NO_ROW
 from millrace.semistream.stream_keys import Flags
 
 Pieces = Iterator[tuple[Indices, Indices]]
-"""Tuples by place, ascending, and numbers of the master rows they found."""
+"""Places of tuples, ascending, and the numbers of the master rows found for them."""
 
 
-def emit_in_sequence(parts: JoinParts, matched: Flags, pieces: Pieces, stream: Callable[[Indices], Part]) -> Batches:
+def emit_in_sequence(
+    parts: JoinParts, matched: Flags, pieces: Pieces, stream: Callable[[Indices], OutputRows]
+) -> Batches:
     """Yield the output of tuples that leave, in their order.
 
-    ``matched`` says which of them have a match already, and is completed; ``stream`` returns tuples by their places.
+    ``matched`` flags the tuples that have a match already; matches found here are added to it. ``stream`` returns
+    tuples by their places.
     """
     output, how = parts.output, parts.spec.how
     done = 0
@@ -29,15 +32,15 @@ def emit_in_sequence(parts: JoinParts, matched: Flags, pieces: Pieces, stream: C
         matched[tuples] = True
         if how == "left":
             stop = int(tuples[-1]) + 1
-            alone = done + np.flatnonzero(~matched[done:stop])
-            tuples, numbers = _with_unmatched(tuples, numbers, alone)
+            unmatched = done + np.flatnonzero(~matched[done:stop])
+            tuples, numbers = _with_unmatched(tuples, numbers, unmatched)
             done = stop
         if parts.spec.emits_master:
-            master = parts.numbered.part(output.master_columns, numbers)
+            master = parts.numbered.output_rows(output.master_columns, numbers)
             yield from output.emit(len(tuples), stream(tuples), master)
     if how in ("left", "anti"):
-        alone = done + np.flatnonzero(~matched[done:])
-        yield from output.emit(len(alone), stream(alone), None)
+        unmatched = done + np.flatnonzero(~matched[done:])
+        yield from output.emit(len(unmatched), stream(unmatched), None)
     elif how == "semi":
         tuples = np.flatnonzero(matched)
         yield from output.emit(len(tuples), stream(tuples), None)
@@ -45,10 +48,10 @@ def emit_in_sequence(parts: JoinParts, matched: Flags, pieces: Pieces, stream: C
     parts.metrics.unmatched += int((~matched).sum())
 
 
-def _with_unmatched(tuples: Indices, numbers: Indices, alone: Indices) -> tuple[Indices, Indices]:
-    """Return pairs with tuples without a row put in at their places."""
-    if not len(alone):
+def _with_unmatched(tuples: Indices, numbers: Indices, unmatched: Indices) -> tuple[Indices, Indices]:
+    """Return the pairs with unmatched tuples inserted at their places."""
+    if not len(unmatched):
         return tuples, numbers
-    tuples = np.concatenate([tuples, alone])
+    tuples = np.concatenate([tuples, unmatched])
     order = np.argsort(tuples, kind="stable")
-    return tuples[order], np.concatenate([numbers, np.full(len(alone), NO_ROW)])[order]
+    return tuples[order], np.concatenate([numbers, np.full(len(unmatched), NO_ROW)])[order]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.intake import Arrived
+from millrace.semistream.intake import ArrivedTuples
 from millrace.semistream.output.cache_hits import PIECE
 from millrace.semistream.output.in_sequence import Pieces, emit_in_sequence
 from millrace.semistream.output.output_columns import Batches
@@ -22,8 +22,8 @@ class IndexAnswers:
     def __init__(self, parts: JoinParts) -> None:
         self._parts = parts
 
-    def answer(self, arrived: Arrived, misses: Indices) -> Batches:
-        """Yield the output of these of the tuples, in any order."""
+    def answer(self, arrived: ArrivedTuples, misses: Indices) -> Batches:
+        """Yield the output of the tuples that the cache did not answer, in any order."""
         parts, output, keys = self._parts, self._parts.output, self._parts.binding.keys
         how, batch = parts.spec.how, arrived.batch
         all_miss = len(misses) == len(arrived.codes)
@@ -35,8 +35,8 @@ class IndexAnswers:
                 same = keys.same(keys.of(batch, tuples), mapped.take(keys.master_columns, rows))
                 places, tuples, rows = places[same], tuples[same], rows[same]
             if parts.residual is not None:
-                held = parts.residual.of_pushed(batch, tuples, mapped, rows)
-                places, tuples, rows = places[held], tuples[held], rows[held]
+                passed = parts.residual.of_pushed(batch, tuples, mapped, rows)
+                places, tuples, rows = places[passed], tuples[passed], rows[passed]
             matched[places] = True
             if parts.spec.emits_master:
                 yield from output.emit(len(rows), output.pushed(batch, tuples), output.mapped(mapped, rows))
@@ -47,7 +47,7 @@ class IndexAnswers:
         elif how in ("left", "anti"):
             yield from output.emit(int((~matched).sum()), output.pushed(batch, misses[~matched]), None)
 
-    def answer_in_sequence(self, arrived: Arrived) -> Batches:
+    def answer_in_sequence(self, arrived: ArrivedTuples) -> Batches:
         """Yield the output of all tuples, in their order."""
         codes, valid = arrived.codes, arrived.valid
         known = np.arange(len(codes)) if valid is None else np.flatnonzero(valid)
@@ -68,8 +68,8 @@ class IndexAnswers:
             pieces = self._found(batch, codes[at:stop], known[at:stop])
             for tuples, numbers in pieces if stop == at + 1 else _merged(pieces):
                 if not keys.exact:
-                    theirs = self._parts.numbered.take(keys.master_columns, numbers)
-                    same = keys.same(keys.of(batch, tuples), theirs)
+                    master_keys = self._parts.numbered.take(keys.master_columns, numbers)
+                    same = keys.same(keys.of(batch, tuples), master_keys)
                     tuples, numbers = tuples[same], numbers[same]
                 yield tuples, numbers
             at = stop
@@ -79,8 +79,8 @@ class IndexAnswers:
         parts = self._parts
         for shard, places, rows in parts.access.rows_of(codes, PIECE):
             if parts.residual is not None:
-                held = parts.residual.of_pushed(batch, known[places], parts.store.mapped(shard), rows)
-                places, rows = places[held], rows[held]
+                passed = parts.residual.of_pushed(batch, known[places], parts.store.mapped(shard), rows)
+                places, rows = places[passed], rows[passed]
             yield known[places], parts.numbered.of(shard, rows)
 
 

@@ -28,18 +28,18 @@ from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.intake import Arrived
+from millrace.semistream.intake import ArrivedTuples
 from millrace.semistream.output.cache_hits import PIECE, CacheHits
 from millrace.semistream.output.in_sequence import emit_in_sequence
 from millrace.semistream.output.index_answers import IndexAnswers
-from millrace.semistream.output.output_columns import Batches, Part
+from millrace.semistream.output.output_columns import Batches, OutputRows
 from millrace.semistream.output.output_order import HeldTuples, cut, too_large
 from millrace.semistream.output.parts import JoinParts
 from millrace.semistream.stream_keys import Flags
 from millrace.semistream.waiting.order_buffer import WAITING, OrderBuffer, Sequences
 
 _LEAST_WINDOW = 64
-_NOTHING_CAME = Arrived(pa.RecordBatch.from_pylist([], pa.schema([])), np.empty(0, np.int64), None)
+_NO_TUPLES = ArrivedTuples(pa.RecordBatch.from_pylist([], pa.schema([])), np.empty(0, np.int64), None)
 
 
 class Ordered:
@@ -49,12 +49,12 @@ class Ordered:
         self.parts, self.buffer = parts, buffer
         self._at_once = at_once
         self._hits = CacheHits(parts)
-        self._arrived = _NOTHING_CAME
+        self._arrived = _NO_TUPLES
         self._at = 0
 
     # tuples come
 
-    def begin(self, arrived: Arrived) -> Batches:
+    def begin(self, arrived: ArrivedTuples) -> Batches:
         if self._at_once is None:
             self._arrived, self._at = arrived, 0
             return iter(())
@@ -69,7 +69,7 @@ class Ordered:
         window = slice(self._at, self._at + max(_LEAST_WINDOW, quota))
         nulls = arrived.nulls(window)
         found = self._look_into_cache(arrived.codes[window], nulls)
-        known = 0 if len(self.buffer) else _leading(found != MISS)
+        known = 0 if len(self.buffer) else _leading_true(found != MISS)
         if known:
             yield from self._answer(arrived.batch.slice(self._at, known), found[:known])
             self.parts.metrics.cache_hits += int((~nulls[:known]).sum())
@@ -79,7 +79,7 @@ class Ordered:
         self.parts.metrics.cache_hits += int(((rest != MISS) & ~nulls[known:])[:held].sum())
         self._at += held
         if not self.pending:
-            self._arrived, self._at = _NOTHING_CAME, 0
+            self._arrived, self._at = _NO_TUPLES, 0
         return bool(len(rest)) and not held
 
     def _look_into_cache(self, codes: Codes, nulls: Flags) -> Slots:
@@ -91,7 +91,7 @@ class Ordered:
         return found
 
     def _answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
-        """Yield the output of tuples that the cache answers and before which none waits."""
+        """Yield the output of tuples that the cache answers, where no earlier tuple waits."""
         parts = self.parts
         if parts.spec.how != "left":
             yield from self._hits.answer(batch, found)
@@ -103,10 +103,10 @@ class Ordered:
     # tuples are held
 
     def _hold(self, found: Slots, quota: int, step: int, exact: bool = False) -> int:
-        """Take pending tuples into the buffer, and those that miss into the waiting room too; return how many."""
+        """Move pending tuples into the buffer, and those that miss into the waiting room too; return how many."""
         parts, buffer, cache = self.parts, self.buffer, self.parts.cache
         at, arrived = self._at, self._arrived
-        count = _leading(np.cumsum(found == MISS) <= quota)
+        count = _leading_true(np.cumsum(found == MISS) <= quota)
         if not count:
             return 0
         codes = arrived.codes[at : at + len(found)]
@@ -121,7 +121,7 @@ class Ordered:
             if fits and (not misses or parts.room.fits(waiting, exact)):
                 break
             if count == 1 and found[0] >= 0 and quota:
-                found[0], group_sizes[0] = MISS, 0  # it has too many rows to be held: it waits for them
+                found[0], group_sizes[0] = MISS, 0  # too many rows to hold: the tuple waits for them instead
             elif count == 1:
                 return 0
             else:
@@ -141,20 +141,20 @@ class Ordered:
                 if self.parts.spec.emits_master:
                     buffer.add(sequences[places], rows[slots])
                 else:
-                    buffer.match(sequences[places])
-        buffer.settle(sequences[found != MISS])
+                    buffer.mark_matched(sequences[places])
+        buffer.mark_settled(sequences[found != MISS])
 
     def _let_wait(self, codes: Codes, sequences: Sequences, step: int) -> None:
         parts = self.parts
         counts = parts.room.admit(codes, [pa.array(sequences)], parts.access.place, step)
         parts.metrics.most_waiting = max(parts.metrics.most_waiting, len(parts.room))
-        parts.access.admitted(codes)
-        parts.cache.admitted(codes, counts)
+        parts.access.on_admit(codes)
+        parts.cache.on_admit(codes, counts)
 
-    def make_way(self, step: int) -> None:
+    def make_room_for_one(self, step: int) -> None:
         for last_resort in (False, True):
             if last_resort:
-                self.parts.cache.give_way()
+                self.parts.cache.free_memory()
             self.parts.room.rows.trim()
             self.buffer.trim()
             keyless = self._arrived.nulls(slice(self._at, self._at + 1))
@@ -163,14 +163,14 @@ class Ordered:
                 return
         columns = cut(self._arrived.batch, self._at, 1)
         self.parts.metrics.tuples_in -= self.pending
-        self._arrived, self._at = _NOTHING_CAME, 0
-        raise too_large(columns, self.parts.budget, "all that come after it in the batch")
+        self._arrived, self._at = _NO_TUPLES, 0
+        raise too_large(columns, self.parts.budget, "all after it in the batch")
 
     @property
     def capacity(self) -> int:
         parts, buffer = self.parts, self.buffer
-        held = max(0, len(buffer) - len(parts.room)) * buffer.tuple_bytes
-        free = parts.budget.available + parts.room.rows.nbytes + buffer.nbytes - held - parts.cache.reserve
+        held_bytes = max(0, len(buffer) - len(parts.room)) * buffer.tuple_bytes
+        free = parts.budget.available + parts.room.rows.nbytes + buffer.nbytes - held_bytes - parts.cache.reserve
         return max(0, int(free / (parts.room.tuple_bytes + buffer.tuple_bytes)))
 
     # tuples meet master rows
@@ -181,22 +181,22 @@ class Ordered:
         if not parts.binding.keys.exact:
             same = self._same_keys(slots, parts.numbered.of(load.shard, rows))
             slots, rows = slots[same], rows[same]
-        in_vain = slots[:0]
+        rejected = slots[:0]
         if parts.residual is not None:
-            held = buffer.slots(self._sequences(slots))
-            holds = parts.residual.of_waiting(buffer.tuples, held, parts.store.mapped(load.shard), rows)
-            in_vain, slots, rows = slots[~holds], slots[holds], rows[holds]
+            held_slots = buffer.slots(self._sequences(slots))
+            passed = parts.residual.of_waiting(buffer.tuples, held_slots, parts.store.mapped(load.shard), rows)
+            rejected, slots, rows = slots[~passed], slots[passed], rows[passed]
         fresh = room.mark_matched(slots)
         parts.metrics.waits.record(room.waited(fresh, step))
         if parts.spec.emits_master:
             yield from self._keep(self._sequences(slots), parts.numbered.of(load.shard, rows))
         else:
-            buffer.match(self._sequences(fresh))
+            buffer.mark_matched(self._sequences(fresh))
         if room.leave_early:
-            buffer.settle(self._sequences(fresh))
+            buffer.mark_settled(self._sequences(fresh))
             parts.metrics.removals += room.dismiss(fresh)
-            if parts.binding.single and len(in_vain):
-                yield from self.leave(in_vain, step)  # they have met their only row
+            if parts.binding.single and len(rejected):
+                yield from self.finish(rejected, step)  # they have met their only row
 
     def _sequences(self, slots: Slots) -> Sequences:
         """Return the sequence numbers of tuples in the waiting room."""
@@ -206,36 +206,36 @@ class Ordered:
     def _same_keys(self, slots: Slots, numbers: Indices) -> Flags:
         """Return which pairs with equal codes have equal keys."""
         keys = self.parts.binding.keys
-        ours = self.buffer.tuples.take(keys.columns, self.buffer.slots(self._sequences(slots)))
-        return keys.same(ours, self.parts.numbered.take(keys.master_columns, numbers))
+        stream_keys = self.buffer.tuples.take(keys.columns, self.buffer.slots(self._sequences(slots)))
+        return keys.same(stream_keys, self.parts.numbered.take(keys.master_columns, numbers))
 
     def _keep(self, sequences: Sequences, numbers: Indices) -> Batches:
-        """Note the rows that tuples have found; yield those of the head if all of its rows so far are there."""
+        """Keep the rows found for tuples; yield those of the head unless some of its earlier rows were lost."""
         parts, buffer, output = self.parts, self.buffer, self.parts.output
         head = np.array([buffer.head])
-        mine = sequences == buffer.head
-        if buffer.found is not None and mine.any() and not buffer.overrun(head)[0]:
-            for rows in chain((rows for _, rows in buffer.pairs(head, PIECE)), [numbers[mine]]):
+        at_head = sequences == buffer.head
+        if buffer.found is not None and at_head.any() and not buffer.is_overrun(head)[0]:
+            for rows in chain((rows for _, rows in buffer.pairs(head, PIECE)), [numbers[at_head]]):
                 stream = output.waiting(buffer.tuples, np.repeat(buffer.slots(head), len(rows)))
-                yield from output.emit(len(rows), stream, parts.numbered.part(output.master_columns, rows))
-            buffer.forget_rows(head, int(mine.sum()))
-            buffer.match(head)
-            sequences, numbers = sequences[~mine], numbers[~mine]
+                yield from output.emit(len(rows), stream, parts.numbered.output_rows(output.master_columns, rows))
+            buffer.drop_rows(head, int(at_head.sum()))
+            buffer.mark_matched(head)
+            sequences, numbers = sequences[~at_head], numbers[~at_head]
         buffer.add(sequences, numbers)
 
-    def leave(self, slots: Slots, step: int) -> Batches:
+    def finish(self, slots: Slots, step: int) -> Batches:
         parts, buffer, room = self.parts, self.buffer, self.parts.room
         sequences, codes = self._sequences(slots), room.rows.map.code[slots]
         parts.metrics.waits.record(room.waited(slots[~room.matched(slots)], step))
-        absent = codes[room.seen_rows(slots) == 0]
-        again = buffer.overrun(sequences)
-        buffer.settle(sequences[~again])
-        buffer.begin_again(sequences[again])
+        absent = codes[room.rows_met(slots) == 0]
+        overrun = buffer.is_overrun(sequences)
+        buffer.mark_settled(sequences[~overrun])
+        buffer.begin_again(sequences[overrun])
         if parts.access.paged:
-            parts.metrics.removals += room.dismiss(slots[~again])  # the others' pages will be chosen again
+            parts.metrics.removals += room.dismiss(slots[~overrun])  # the others' pages will be chosen again
         else:
             parts.metrics.removals += room.dismiss(slots)
-            self._wait_again(codes[again], sequences[again], step)
+            self._wait_again(codes[overrun], sequences[overrun], step)
         parts.cache.on_absent(absent)
         return iter(())
 
@@ -243,7 +243,7 @@ class Ordered:
         """Let tuples that have just left the waiting room wait for another turn."""
         if len(codes):
             columns = [pa.array(sequences)]
-            assert self.parts.room.fits(columns, exact=True), "the place of a tuple that left is taken"
+            assert self.parts.room.fits(columns, exact=True), "no room for a tuple that has just left"
             self.parts.room.admit(codes, columns, self.parts.access.place, step)
 
     # tuples leave
@@ -253,11 +253,11 @@ class Ordered:
         while len(run := buffer.settled_run(PIECE)):
             slots = buffer.slots(run)
             matched, pairs = buffer.matched(slots), buffer.pairs(run, PIECE)
-            yield from emit_in_sequence(self.parts, matched, pairs, partial(self._held_part, slots))
+            yield from emit_in_sequence(self.parts, matched, pairs, partial(self._held_rows, slots))
             buffer.release(run)
 
-    def _held_part(self, slots: Slots, places: Indices) -> Part:
-        """Return some of the tuples at these slots of the buffer as a part of the output."""
+    def _held_rows(self, slots: Slots, places: Indices) -> OutputRows:
+        """Return some of the tuples at these slots of the buffer as rows of the output."""
         return self.parts.output.waiting(self.buffer.tuples, slots[places])
 
     @property
@@ -277,17 +277,17 @@ class Ordered:
         keys = self.parts.binding.keys
         return keys.of_keys(self.buffer.tuples.take(keys.columns, self.buffer.slots(columns[0].to_numpy())))
 
-    def held(self) -> HeldTuples | None:
+    def held_tuples(self) -> HeldTuples | None:
         return HeldTuples(self.buffer.to_batch(), self.buffer.head)
 
-    def hold_again(self, held: HeldTuples) -> bool:
-        return self.buffer.accept(held.rows, cut(held.rows, 0, len(held.rows))[:-2], held.head)
+    def restore_held(self, held: HeldTuples) -> bool:
+        return self.buffer.fill_from(held.rows, cut(held.rows, 0, len(held.rows))[:-2], held.head)
 
     def check_invariants(self) -> None:
-        assert not self.pending, "tuples that have come were neither let in nor refused"
+        assert not self.pending, "tuples were neither admitted nor refused"
         self.buffer.check_invariants(self._sequences(self.parts.room.rows.live()))
 
 
-def _leading(flags: Flags) -> int:
-    """Return how many are true before the first that is not."""
+def _leading_true(flags: Flags) -> int:
+    """Return how many flags are true before the first that is false."""
     return len(flags) if flags.all() else int(np.argmin(flags))

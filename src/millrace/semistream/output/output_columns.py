@@ -1,4 +1,4 @@
-"""From index pairs to record batches: columns are gathered once, late, for rows that really come out."""
+"""Output batches from index pairs: columns are gathered late, once, and only for rows of the output."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from millrace.rows.columns import Indices, OutputColumn, bytes_pieces, shape_of
 from millrace.rows.keyed_rows import KeyedRows
 
 
-class Part(Protocol):
-    """Rows of one side of the output, and where their values come from."""
+class OutputRows(Protocol):
+    """Rows of one side of the output, and the source of their values."""
 
     lasts: bool
-    """Whether the values stay where they are, whatever the join does next."""
+    """Whether the values stay valid, whatever the join does next."""
 
     def longest(self) -> int:
-        """No row holds more bytes than this in strings and binary."""
+        """Return an upper bound of the bytes of strings and binary in a row."""
         ...
 
     def bytes_of(self, piece: slice) -> int:
-        """Bytes that strings and binary of some of the rows hold."""
+        """Return the bytes of strings and binary in some of the rows."""
         ...
 
     def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
-        """Tasks that append some of the rows to the output columns of this side."""
+        """Return tasks that append some of the rows to the output columns of this side."""
         ...
 
 
@@ -43,7 +43,7 @@ Batches = Iterator[pa.RecordBatch]
 _WORTH_A_THREAD = 8192  # rows below which waking a second thread costs more than it saves
 
 
-class Output:
+class JoinOutput:
     """Collects the rows of a join's output and yields them in batches of bounded size."""
 
     def __init__(
@@ -62,65 +62,65 @@ class Output:
         self._lanes = lanes
         self._builder = BatchBuilder(self.schema, rows)
 
-    def emit(self, count: int, stream: Part, master: Part | None) -> Batches:
+    def emit(self, count: int, stream: OutputRows, master: OutputRows | None) -> Batches:
         """Append ``count`` rows; without ``master`` its columns are null.
 
-        Stream rows are copied before this goes on. Master rows that last are left to the second thread.
+        Stream rows are copied before this returns. Master rows that last are gathered by the second thread.
         """
         builder, split = self._builder, len(self._stream_columns)
         later = master is not None and master.lasts
         if not later:
-            self._settle()
+            self._wait_for_columns()
         done = 0
         while done < count:
             if builder.opaque:
-                self._settle()
-            rows, held = self._next_piece(done, min(builder.room, count - done), stream, master)
+                self._wait_for_columns()
+            rows, nbytes = self._next_piece(done, min(builder.room, count - done), stream, master)
             piece = slice(done, done + rows)
-            ours, theirs = builder.columns[:split], builder.columns[split:]
-            tasks = stream.tasks(piece, ours)
+            stream_columns, master_columns = builder.columns[:split], builder.columns[split:]
+            tasks = stream.tasks(piece, stream_columns)
             if master is None:
-                tasks += [partial(column.nulls, rows) for column in theirs]
+                tasks += [partial(column.nulls, rows) for column in master_columns]
             elif not later:
-                tasks += master.tasks(piece, theirs)
+                tasks += master.tasks(piece, master_columns)
             if rows >= _WORTH_A_THREAD and not later:
                 self._lanes.run(tasks)
             else:
                 for task in tasks:
                     task()
             if later and master is not None:
-                gathering = partial(_gather, master, piece, theirs)
+                gathering = partial(_gather, master, piece, master_columns)
                 if rows >= _WORTH_A_THREAD:
                     self._lanes.submit(gathering)
                 else:
-                    self._lanes.wait()  # rows before these are there first
+                    self._lanes.wait()  # earlier rows come first
                     gathering()
-            builder.advance(rows, held)
+            builder.advance(rows, nbytes)
             done = piece.stop
             if builder.full:
                 yield from self.flush()
 
-    def _settle(self) -> None:
-        """Wait for the second thread: all columns have their rows, and what they hold is known."""
+    def _wait_for_columns(self) -> None:
+        """Wait for the second thread, so that all columns have their rows and their sizes are known."""
         self._lanes.wait()
         self._builder.settle()
 
-    def _next_piece(self, done: int, rows: int, stream: Part, master: Part | None) -> tuple[int, int]:
-        """How many of the next rows fit into the batch (one always does), and how many bytes they hold at most."""
+    def _next_piece(self, done: int, rows: int, stream: OutputRows, master: OutputRows | None) -> tuple[int, int]:
+        """Return how many of the next rows fit into the batch (at least one), and the bytes they hold at most."""
         longest = stream.longest() + (master.longest() if master else 0)
         if rows * longest <= self._builder.bytes_left:
             return rows, rows * longest
-        self._settle()
+        self._wait_for_columns()
         while True:
             piece = slice(done, done + rows)
-            held = stream.bytes_of(piece) + (master.bytes_of(piece) if master else 0)
-            if held <= self._builder.bytes_left or rows == 1:
-                return rows, held
+            nbytes = stream.bytes_of(piece) + (master.bytes_of(piece) if master else 0)
+            if nbytes <= self._builder.bytes_left or rows == 1:
+                return rows, nbytes
             rows //= 2
 
     def flush(self) -> Batches:
-        """Yield what has been collected, if anything."""
-        self._settle()
+        """Yield the collected rows, if any."""
+        self._wait_for_columns()
         batch = self._builder.flush()
         if batch is not None:
             self._metrics.rows_out += len(batch)
@@ -129,29 +129,29 @@ class Output:
 
     # where rows come from
 
-    def pushed(self, batch: pa.RecordBatch, rows: Indices) -> Part:
-        """Stream rows that have just been pushed."""
-        return _Pushed(batch, rows)
+    def pushed(self, batch: pa.RecordBatch, rows: Indices) -> OutputRows:
+        """Return stream rows that have just been pushed, as rows of the output."""
+        return _PushedRows(batch, rows)
 
-    def waiting(self, rows: KeyedRows, slots: Slots) -> Part:
-        """Stream rows in the waiting room."""
-        return _Kept(rows, self._stream_columns, slots)
+    def waiting(self, rows: KeyedRows, slots: Slots) -> OutputRows:
+        """Return stream rows in the waiting room, as rows of the output."""
+        return _RowsInMemory(rows, self._stream_columns, slots)
 
-    def cached(self, rows: KeyedRows, slots: Slots) -> Part:
-        """Master rows in a cache, whose first columns are the output's master columns."""
-        return _Kept(rows, range(len(self.master_columns)), slots)
+    def cached(self, rows: KeyedRows, slots: Slots) -> OutputRows:
+        """Return cached master rows, whose first columns are those of the output, as rows of the output."""
+        return _RowsInMemory(rows, range(len(self.master_columns)), slots)
 
-    def mapped(self, rows: MappedRows, numbers: Indices) -> Part:
-        """Master rows on disk."""
-        return _Mapped(rows, self.master_columns, numbers)
+    def mapped(self, rows: MappedRows, numbers: Indices) -> OutputRows:
+        """Return master rows on disk, as rows of the output."""
+        return _RowsOnDisk(rows, self.master_columns, numbers)
 
 
-def _gather(part: Part, piece: slice, outputs: Sequence[OutputColumn]) -> None:
+def _gather(part: OutputRows, piece: slice, outputs: Sequence[OutputColumn]) -> None:
     for task in part.tasks(piece, outputs):
         task()
 
 
-class _Pushed:
+class _PushedRows:
     lasts = False
 
     def __init__(self, batch: pa.RecordBatch, rows: Indices) -> None:
@@ -170,7 +170,7 @@ class _Pushed:
         return [partial(output.arrow, column, rows) for column, output in pairs]
 
 
-class _Kept:
+class _RowsInMemory:
     lasts = False
 
     def __init__(self, rows: KeyedRows, columns: Sequence[int], slots: Slots) -> None:
@@ -186,7 +186,7 @@ class _Kept:
         return self._rows.gather(self._columns, self._slots[piece], outputs)
 
 
-class _Mapped:
+class _RowsOnDisk:
     lasts = True
 
     def __init__(self, rows: MappedRows, columns: Sequence[int], numbers: Indices) -> None:
@@ -203,4 +203,5 @@ class _Mapped:
 
 
 def as_indices(rows: Slots | Indices) -> Indices:
+    """Return slots as 64-bit indices."""
     return rows.astype(np.int64, copy=False)

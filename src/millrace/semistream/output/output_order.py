@@ -1,4 +1,4 @@
-"""What the loop needs of the order of output: when a tuple leaves, and what is kept of it until then."""
+"""The protocol of output orders: when a tuple leaves, and what is kept of it until then."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices, shape_of
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.intake import Arrived
+from millrace.semistream.intake import ArrivedTuples
 from millrace.semistream.output.output_columns import Batches
 
 
 class HeldTuples(NamedTuple):
-    """Tuples that wait for earlier ones to leave: the rows, and the number of the first."""
+    """Tuples that wait for earlier ones to leave: their rows, and the number of the first."""
 
     rows: pa.RecordBatch
     head: int
@@ -29,74 +29,74 @@ class HeldTuples(NamedTuple):
 class OutputOrder(Protocol):
     """Decides when tuples leave. The loop calls, in this order::
 
-    begin     tuples have come: some leave at once, the others are pending
-    admit     let pending tuples in, as many as there is room for; whether a step has to make room
-    make_way  the waiting room is empty and a tuple still does not fit
-    match     waiting tuples have met master rows with their code
-    leave     waiting tuples have met every row of their key
-    end_step  all loads of a step have passed
+    begin              take new tuples: some leave at once, the others are pending
+    admit              let in as many pending tuples as fit; return whether a step has to make room
+    make_room_for_one  make room for one tuple when the waiting room is empty
+    match              join waiting tuples with master rows that have their code
+    finish             answer tuples that have met every row of their key
+    end_step           release what can leave after a step
     """
 
-    def begin(self, arrived: Arrived) -> Batches:
-        """Yield what can leave at once."""
+    def begin(self, arrived: ArrivedTuples) -> Batches:
+        """Take new tuples; yield the output of those that can leave at once."""
         ...
 
     @property
     def pending(self) -> int:
-        """Tuples that have come and are not let in yet."""
+        """Number of tuples that have arrived and are not let in yet."""
         ...
 
     def admit(self, step: int) -> Generator[pa.RecordBatch, None, bool]:
-        """Let pending tuples in; return whether none could be let in, so that a step has to make room."""
+        """Let in pending tuples; return whether none fitted, so that a step has to make room."""
         ...
 
-    def make_way(self, step: int) -> None:
-        """Make way for one tuple by all means, or raise an error and drop what is pending."""
+    def make_room_for_one(self, step: int) -> None:
+        """Make room for one tuple, if need be by emptying the cache; if that fails, drop pending tuples and raise."""
         ...
 
     def match(self, load: Load, slots: Slots, positions: Indices, step: int) -> Batches:
-        """Yield what comes out as waiting tuples meet master rows that may match."""
+        """Yield the output of pairs of waiting tuples and master rows that have their code."""
         ...
 
-    def leave(self, slots: Slots, step: int) -> Batches:
-        """Yield what comes out as tuples leave that have met every master row of their key."""
+    def finish(self, slots: Slots, step: int) -> Batches:
+        """Yield the output of tuples that leave after they have met every master row of their key."""
         ...
 
     def end_step(self) -> Batches:
-        """Yield what can leave now that a step is over."""
+        """Yield the output that is complete after a step."""
         ...
 
     @property
     def capacity(self) -> int:
-        """Tuples that the waiting room may hold, beside what the cache has and wants to grow into."""
+        """Number of tuples that the waiting room may hold, beside the cache and what is reserved for its growth."""
         ...
 
     @property
     def waiting(self) -> int:
-        """Tuples that have not left: those that meet master rows, and those that are held back."""
+        """Number of tuples that have not left: in the waiting room, and held back."""
         ...
 
     def trim(self) -> None:
-        """Give memory back that no tuple uses."""
+        """Give back memory that no tuple uses."""
         ...
 
     # snapshots
 
     @property
     def waiting_schema(self) -> pa.Schema:
-        """Columns that the waiting room keeps of a tuple."""
+        """Columns of a tuple in the waiting room."""
         ...
 
     def codes_of(self, columns: list[pa.Array]) -> Codes:
-        """Return the key codes of tuples, given what the waiting room keeps of them."""
+        """Return the key codes of tuples from their columns in the waiting room."""
         ...
 
-    def held(self) -> HeldTuples | None:
-        """Return the tuples that wait for earlier ones; None if tuples leave in any order."""
+    def held_tuples(self) -> HeldTuples | None:
+        """Return the tuples that wait for earlier ones to leave; None if tuples leave in any order."""
         ...
 
-    def hold_again(self, held: HeldTuples) -> bool:
-        """Take tuples back from a snapshot into an empty buffer; return whether there was room for them."""
+    def restore_held(self, held: HeldTuples) -> bool:
+        """Restore the held tuples of a snapshot into an empty buffer; return False if they do not fit."""
         ...
 
     def check_invariants(self) -> None:
@@ -105,7 +105,7 @@ class OutputOrder(Protocol):
 
 
 def cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:
-    """Return the columns of some rows; opaque ones are copied so that they do not hold on to the whole batch."""
+    """Return the columns of some rows; opaque ones are copied so that the batch can be freed."""
     columns = [column.slice(start, count) for column in batch.columns]
     if any(shape_of(column.type) == "opaque" for column in columns):
         every = pa.array(np.arange(count))
@@ -117,5 +117,5 @@ def too_large(columns: list[pa.Array], budget: MemoryBudget, others: str) -> Bud
     """Return the error for a tuple that does not fit into an empty join."""
     return BudgetExceededError(
         f"stream: a tuple of {format_size(sum(c.nbytes for c in columns))} does not fit; "
-        f"{format_size(budget.available)} of {format_size(budget.total)} are free. It and {others} were not taken in"
+        f"{format_size(budget.available)} of {format_size(budget.total)} are free. It and {others} were not joined"
     )

@@ -1,4 +1,4 @@
-"""The parts a join is put together from, once its stream is known."""
+"""The parts of a join, made once its stream is known."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from millrace.semistream.binding import Binding
 from millrace.semistream.cache.cache_policy import Cache
 from millrace.semistream.conditions.residual import Residual
 from millrace.semistream.intake import Intake
-from millrace.semistream.output.output_columns import Output
+from millrace.semistream.output.output_columns import JoinOutput
 from millrace.semistream.row_numbers import NumberedRows
 from millrace.semistream.waiting.waiting_room import WaitingRoom
 
 
 @dataclass(frozen=True)
 class JoinParts:
-    """What the loop and the order of its output work with."""
+    """Parts that the loop and its output order work with."""
 
     store: MasterStore
     spec: JoinSpec
@@ -31,7 +31,7 @@ class JoinParts:
     cache: Cache
     access: Access
     room: WaitingRoom
-    output: Output
+    output: JoinOutput
     residual: Residual | None
-    """What has to hold of a pair beside what it was found by."""
+    """Condition that a pair still has to meet once it was found; None if there is none."""
     numbered: NumberedRows

@@ -1,4 +1,4 @@
-"""Output in any order: a tuple leaves as soon as everything it joins with is known."""
+"""Output in any order: a tuple leaves as soon as all of its matches are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace.master.read.wheel import Load
 from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.intake import Arrived
+from millrace.semistream.intake import ArrivedTuples
 from millrace.semistream.output.cache_hits import CacheHits
 from millrace.semistream.output.index_answers import IndexAnswers
 from millrace.semistream.output.output_columns import Batches
@@ -22,7 +22,7 @@ from millrace.semistream.stream_keys import Flags
 
 
 class Unordered:
-    """Answers from the cache, lets the other tuples wait, and puts out pairs as they are found."""
+    """Answers tuples from the cache, lets the others wait, and emits pairs as they are found."""
 
     def __init__(self, parts: JoinParts, at_once: IndexAnswers | None) -> None:
         self.parts, self._at_once = parts, at_once
@@ -33,7 +33,7 @@ class Unordered:
 
     # tuples come
 
-    def begin(self, arrived: Arrived) -> Batches:
+    def begin(self, arrived: ArrivedTuples) -> Batches:
         misses = yield from self._answer_hits(arrived)
         if self._at_once is not None:
             yield from self._at_once.answer(arrived, misses)
@@ -42,8 +42,8 @@ class Unordered:
         if len(misses):
             self._next, self._codes, self._at = arrived.batch.take(pa.array(misses)), arrived.codes[misses], 0
 
-    def _answer_hits(self, arrived: Arrived) -> Generator[pa.RecordBatch, None, Indices]:
-        """Yield the output of tuples that the cache answers; return which tuples it does not."""
+    def _answer_hits(self, arrived: ArrivedTuples) -> Generator[pa.RecordBatch, None, Indices]:
+        """Yield the output of tuples that the cache answers; return the places of the others."""
         found = self.parts.cache.look_up(arrived.codes)
         if arrived.valid is not None:
             found[~arrived.valid] = ABSENT  # a null key matches nothing
@@ -59,7 +59,7 @@ class Unordered:
         return len(self._codes) - self._at
 
     def admit(self, step: int) -> Generator[pa.RecordBatch, None, bool]:
-        yield from ()  # no tuple leaves by being let in
+        yield from ()  # letting tuples in emits nothing
         parts, room = self.parts, self.parts.room
         count = min(parts.access.quota(self.capacity), self.pending)
         columns = cut(self._next, self._at, count)
@@ -71,25 +71,25 @@ class Unordered:
         codes = self._codes[self._at : self._at + count]
         counts = room.admit(codes, columns, parts.access.place, step)
         parts.metrics.most_waiting = max(parts.metrics.most_waiting, len(room))
-        parts.access.admitted(codes)
-        parts.cache.admitted(codes, counts)
+        parts.access.on_admit(codes)
+        parts.cache.on_admit(codes, counts)
         self._at += count
         if not self.pending:
-            self._forget_pending()
+            self._clear_pending()
         return False
 
-    def make_way(self, step: int) -> None:
+    def make_room_for_one(self, step: int) -> None:
         room, columns = self.parts.room, cut(self._next, self._at, 1)
         room.rows.trim()
         if not room.fits(columns):
-            self.parts.cache.give_way()
+            self.parts.cache.free_memory()
         if not room.fits(columns):
             self.parts.metrics.tuples_in -= self.pending
-            self._forget_pending()
+            self._clear_pending()
             others = "all after it in the batch that would have to wait"
             raise too_large(columns, self.parts.budget, others)
 
-    def _forget_pending(self) -> None:
+    def _clear_pending(self) -> None:
         self._next, self._codes, self._at = self._no_rows, self._codes[:0], 0
 
     @property
@@ -107,10 +107,10 @@ class Unordered:
         if not parts.binding.keys.exact:
             same = self._same_keys(load, slots, rows)
             slots, rows = slots[same], rows[same]
-        in_vain = slots[:0]
+        rejected = slots[:0]
         if parts.residual is not None:
-            holds = parts.residual.of_waiting(room.rows, slots, mapped, rows)
-            in_vain, slots, rows = slots[~holds], slots[holds], rows[holds]
+            passed = parts.residual.of_waiting(room.rows, slots, mapped, rows)
+            rejected, slots, rows = slots[~passed], slots[passed], rows[passed]
         fresh = room.mark_matched(slots)
         parts.metrics.waits.record(room.waited(fresh, step))
         if parts.spec.emits_master:
@@ -120,16 +120,16 @@ class Unordered:
         if room.leave_early:
             parts.metrics.matched += len(fresh)
             parts.metrics.removals += room.dismiss(fresh)
-            if parts.binding.single and len(in_vain):
-                yield from self.leave(in_vain, step)  # they have met their only row
+            if parts.binding.single and len(rejected):
+                yield from self.finish(rejected, step)  # they have met their only row
 
     def _same_keys(self, load: Load, slots: Slots, rows: Indices) -> Flags:
         """Return which pairs with equal codes have equal keys."""
         keys = self.parts.binding.keys
-        ours = self.parts.room.rows.take(keys.columns, slots)
-        return keys.same(ours, self.parts.store.mapped(load.shard).take(keys.master_columns, rows))
+        stream_keys = self.parts.room.rows.take(keys.columns, slots)
+        return keys.same(stream_keys, self.parts.store.mapped(load.shard).take(keys.master_columns, rows))
 
-    def leave(self, slots: Slots, step: int) -> Batches:
+    def finish(self, slots: Slots, step: int) -> Batches:
         parts, room, output = self.parts, self.parts.room, self.parts.output
         matched = room.matched(slots)
         unmatched = slots[~matched]
@@ -138,7 +138,7 @@ class Unordered:
             yield from output.emit(len(unmatched), output.waiting(room.rows, unmatched), None)
         parts.metrics.matched += len(slots) - len(unmatched)
         parts.metrics.unmatched += len(unmatched)
-        absent = room.rows.map.code[slots[room.seen_rows(slots) == 0]]
+        absent = room.rows.map.code[slots[room.rows_met(slots) == 0]]
         parts.metrics.removals += room.dismiss(slots)
         parts.cache.on_absent(absent)
 
@@ -150,7 +150,7 @@ class Unordered:
         return len(self.parts.room)
 
     def trim(self) -> None:
-        """Keep nothing beside the waiting room, which is trimmed by itself."""
+        """Do nothing: only the waiting room holds tuples, and the loop trims it."""
 
     # snapshots
 
@@ -161,11 +161,11 @@ class Unordered:
     def codes_of(self, columns: list[pa.Array]) -> Codes:
         return self.parts.binding.keys.codes(columns)[0]
 
-    def held(self) -> HeldTuples | None:
+    def held_tuples(self) -> HeldTuples | None:
         return None
 
-    def hold_again(self, held: HeldTuples) -> bool:
+    def restore_held(self, held: HeldTuples) -> bool:
         return False
 
     def check_invariants(self) -> None:
-        assert not self.pending, "tuples that have come were neither let in nor refused"
+        assert not self.pending, "tuples were neither admitted nor refused"

@@ -1,12 +1,12 @@
-"""How arms share one budget.
+"""Division of one budget among the arms of a star join.
 
-With M bytes an arm answers M / v tuples in one pass over its R master rows, v being what a tuple takes while it waits.
-So a tuple costs R · v / M there, and the sum over all arms is least, for a given sum of all M, if
+With M bytes an arm answers M / v tuples in one pass over its R master rows, where a waiting tuple takes v bytes. So a
+tuple costs R · v / M there, and the sum over all arms is least, for a given sum of all M, if
 
         M  ∝  √(R · v)
 
-Where n joins at a time share the M bytes of an arm, each with R rows, it costs n times as much, and n counts like R.
-An arm that can hold all of its master needs no more; where nobody waits, the least will do.
+Where n joins share the M bytes of an arm, each with R rows, a tuple costs n times as much, so n is a factor like R. An
+arm needs no more memory than holds all of its master; where no tuple waits, the least is enough.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _ROUNDS = 100
 
 @dataclass(frozen=True)
 class Need:
-    """What an arm could do with memory."""
+    """Memory that an arm needs, and memory that it can use."""
 
     name: str
     least: int
     weight: float = 0.0
-    """√(n · R · v); 0 where more than the least is of no use."""
+    """Weight of the arm, √(n · R · v); 0 where more than the least is of no use."""
     enough: float = math.inf
     """Bytes with which all of the master is in memory."""
     fixed: int | None = None
-    """What the user has given it."""
+    """Bytes given by the user; None if the star decides."""
 
 
 class BoundJoin(Protocol):
-    """A join that is bound to its stream and has the least budget, as far as the share of its arm depends on it."""
+    """A join with the least budget, bound to its stream: the attributes that its arm's share depends on."""
 
     @property
     def budget(self) -> MemoryBudget: ...
@@ -54,18 +54,18 @@ class BoundJoin(Protocol):
 
 
 def need_of(name: str, join: BoundJoin, fixed: int | None, joins: int = 1) -> Need:
-    """Return the need of an arm, of which ``joins`` joins work at a time."""
+    """Return the need of an arm with ``joins`` joins at a time."""
     if not join.waits:
         return Need(name, joins * join.budget.total, fixed=fixed)
     rows = join.store.rows
     whole = join.whole_bytes
-    enough = math.inf if whole is None else 1.1 * (whole + 8 * rows) + join.budget.total  # beside it: load and filters
+    enough = math.inf if whole is None else 1.1 * (whole + 8 * rows) + join.budget.total  # total: load and filters
     weight = math.sqrt(joins * rows * join.tuple_bytes)
     return Need(name, joins * join.budget.total, weight, joins * enough, fixed)
 
 
 def split(total: int, needs: Sequence[Need]) -> list[int]:
-    """The bytes of each arm, together at most ``total``.
+    """Return the bytes of each arm, together at most ``total``.
 
     >>> split(100, [Need("big", 10, 3.0), Need("small", 10, 1.0), Need("index", 20)])
     [60, 20, 20]
@@ -85,12 +85,12 @@ def split(total: int, needs: Sequence[Need]) -> list[int]:
 
 
 def _at(level: float, need: Need) -> int:
-    """An arm's bytes if every unit of weight gets ``level`` of them."""
+    """Return an arm's bytes if every unit of weight gets ``level`` bytes."""
     return max(need.least, int(min(need.enough, level * need.weight)))
 
 
 def _level(left: int, growing: Sequence[Need]) -> float:
-    """The highest level at which the arms still find room."""
+    """Return the highest level at which all arms fit."""
     low, high = 0.0, left / min((need.weight for need in growing), default=1.0)
     for _ in range(_ROUNDS):
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""How little memory a join starts with: what its parts need at least, added up before any of them is made."""
+"""The least memory of a join: what its parts need, added up before any of them is made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace.rows.columns import plain_schema
 from millrace.semistream.arguments import JOIN_ARGUMENTS, JoinArguments
 from millrace.semistream.binding import Binding, bind
 from millrace.semistream.conditions.residual import Residual
-from millrace.semistream.waiting.condition_room import OpenRoom
+from millrace.semistream.waiting.condition_room import ConditionRoom
 from millrace.semistream.waiting.order_buffer import WAITING, OrderBuffer
 from millrace.semistream.waiting.waiting_room import WaitingRoom
 
@@ -28,7 +28,7 @@ _NO_COLUMNS = pa.schema([])
 
 
 def least_bytes(arguments: JoinArguments, binding: Binding | None, b: int | None = None) -> int:
-    """Return the least budget of a join with loads of ``b`` rows; without ``binding``, for a stream without columns."""
+    """Return the least budget of a join with loads of ``b`` rows; without ``binding`` for a stream without columns."""
     rest = _room_bytes(arguments, binding) + _SLACK
     if binding is not None and binding.residual is not None:
         rest += Residual.least_bytes(binding.residual, binding.stream, arguments.store.schema)
@@ -42,7 +42,7 @@ def least_bytes(arguments: JoinArguments, binding: Binding | None, b: int | None
 def least_memory(
     master: MasterStore | str | os.PathLike[str], on: On | None, how: str, stream: pa.Schema | None, **arguments: Any
 ) -> int:
-    """Return the least budget of a join with these arguments; without ``stream``, of one without columns.
+    """Return the least budget of a join with these arguments; without ``stream`` for a stream without columns.
 
     ``arguments`` are those of :class:`SemiStreamJoin <millrace.semistream.join.SemiStreamJoin>` but for the memory.
     """
@@ -63,7 +63,7 @@ def check_least(arguments: JoinArguments, binding: Binding | None, b: int | None
 
 
 def _start_bytes(arguments: JoinArguments, b: int | None, memory: int) -> int:
-    """Return what a policy that keeps something of every page starts with, its shares of the budget included."""
+    """Return the bytes that a policy with memory for every page needs at the start, with load buffer and filters."""
     store, algorithm = arguments.store, arguments.algorithm
     if not algorithm.reserves_at_start:
         return 0
@@ -77,10 +77,10 @@ def _filter_bytes(arguments: JoinArguments, matches: int) -> int:
 
 
 def _room_bytes(arguments: JoinArguments, binding: Binding | None) -> int:
-    """Return what a few tuples cost, wherever they are kept."""
+    """Return the bytes of a few tuples, in the waiting room and the order buffer."""
     stream = _NO_COLUMNS if binding is None else binding.stream
     if binding is not None and binding.search is not None:
-        return OpenRoom.least_bytes_of(binding.search, stream)
+        return ConditionRoom.least_bytes_of(binding.search, stream)
     if arguments.ordered:
         return WaitingRoom.least_bytes(WAITING, None) + OrderBuffer.least_bytes(stream)
     return WaitingRoom.least_bytes(stream, None if binding is None else binding.code_column)

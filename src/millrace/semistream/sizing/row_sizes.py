@@ -1,4 +1,4 @@
-"""What rows take in a join that has none yet: of the stream while they wait, and of the master in the cache."""
+"""Estimated bytes of rows before a join has any: of waiting stream tuples, and of cached master rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SAMPLE = 1024
 
 
 def waiting_tuple_bytes(arguments: JoinArguments, binding: Binding) -> float:
-    """Return what a tuple takes while it waits, without bytes of strings and binary."""
+    """Return the bytes of a waiting tuple, without strings and binary."""
     if arguments.ordered:
         return WaitingRoom.empty_tuple_bytes(WAITING, None)
     return WaitingRoom.empty_tuple_bytes(binding.stream, binding.code_column)
 
 
 def cached_row_bytes(arguments: JoinArguments, binding: Binding) -> float:
-    """Return what a master row takes in the join's cache, by the first rows; 0 where no rows are cached."""
+    """Return the bytes of a cached master row, estimated from the first rows; 0 where no rows are cached."""
     marks = arguments.algorithm.cached_marks(numbered=arguments.ordered)
     if marks is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""The arms of a star: which masters a stream passes, and in which order."""
+"""The arms of a star join: the masters that a stream is joined with, and their order."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from millrace.semistream.sizing.least_memory import least_memory
 
 
 class Arm:
-    """One master of a star, and how the stream is joined with it.
+    """One master of a star join, and how the stream is joined with it.
 
     Parameters
     ----------
     master
         A :class:`MasterStore` or its path.
     on
-        Key column of both sides; several; or a mapping to the master's names. On the left may stand columns of the
-        stream, or columns that an earlier arm brings (a snowflake).
+        Key column of both sides; several; or a mapping to the master's names. The left side may name columns of the
+        stream, or columns that an earlier arm adds (a snowflake).
     how
         ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``.
     columns
         Master columns that come out; all but the key by default.
     suffix
-        Appended to master columns whose name is taken already, by the stream or by an earlier arm.
+        Appended to master columns whose name the stream or an earlier arm has already.
     algorithm
-        A name from the table of algorithms, or ``"auto"``, with which the arm chooses for itself.
+        A name from the table of algorithms, or ``"auto"``, with which the arm's join chooses.
     share
         The arm's part of the star's memory: bytes, ``"16MB"``, or ``"25%"`` of it; by default the star decides.
     name
-        What the arm is called in metrics and errors; by default the name of the store's directory.
+        The arm's name in metrics and errors; by default the name of the store's directory.
     **options
         Options of the algorithm, or of :class:`SemiStreamJoin`.
 
@@ -79,7 +79,7 @@ class Arm:
 
     @staticmethod
     def of(arm: Any) -> Arm:
-        """Read an arm as users write it: an :class:`Arm`, a tuple ``(master, on, how)``, or a mapping of arguments."""
+        """Return an arm from an :class:`Arm`, a tuple ``(master, on, how)``, or a mapping of arguments."""
         if isinstance(arm, Arm):
             return arm
         if isinstance(arm, tuple) and len(arm) in (2, 3):
@@ -89,14 +89,14 @@ class Arm:
         raise ConfigError(f"arms: expected Arm(master, on=…), (master, on, how), or a mapping of both; got {arm!r}")
 
     def with_how(self, how: str) -> Arm:
-        """The same arm with another kind of join."""
+        """Return the same arm with another kind of join."""
         other = copy(self)
         other.__dict__.pop("spec", None)
         other.how = how
         return other
 
     def with_algorithm(self, algorithm: str) -> Arm:
-        """The same arm with another algorithm."""
+        """Return the same arm with another algorithm."""
         other = copy(self)
         other.algorithm = algorithm
         return other
@@ -107,16 +107,16 @@ class Arm:
 
     @cached_property
     def spec(self) -> JoinSpec:
-        """What is to be joined."""
+        """Keys, kind of join, and columns."""
         return JoinSpec.of(self.on, self.how, self.columns, self.suffix).in_order_of(self.store.key)
 
     @property
-    def brings(self) -> list[str]:
+    def added_columns(self) -> list[str]:
         """Names of the master columns that come out, before any suffix."""
         return [self.store.schema.field(place).name for place in self.spec.master_columns(self.store.schema)]
 
     def fixed(self, total: int) -> int | None:
-        """The part of so much memory that the user has given the arm, if any."""
+        """Return the bytes of ``total`` that the user has given the arm; None if the star decides."""
         if self.share is None:
             return None
         try:
@@ -125,7 +125,7 @@ class Arm:
             raise ConfigError(f"arm {self.name!r}: {str(error).replace('memory', 'share', 1)}") from None
 
     def join(self, memory: int) -> SemiStreamJoin:
-        """The arm as a join of its own with so many bytes."""
+        """Return the arm's join with this much memory."""
         return SemiStreamJoin(self.store, self.on, self.how, memory=memory, **self._arguments)
 
     @property
@@ -135,20 +135,20 @@ class Arm:
 
     @property
     def needs(self) -> list[str]:
-        """Columns it joins by, the stream's own or brought by other arms."""
+        """Columns that it joins by, of the stream or of other arms."""
         where = self.options.get("where")
         return [*self.spec.stream_key, *(where.stream if isinstance(where, Condition) else ())]
 
     def least_join(self, stream: pa.Schema | None = None) -> SemiStreamJoin:
-        """The arm as a join with the least bytes it starts with, bound to the stream if that is known."""
+        """Return the arm's join with the least memory, bound to the stream if that is known."""
         join = self.join(least_memory(self.store, self.on, self.how, stream, **self._arguments))
         if stream is not None:
             join.bind(stream)
         return join
 
     def check_names(self, taken: Mapping[str, str]) -> None:
-        """No column comes out under a name that is taken; ``taken`` says by whom."""
-        for column in self.brings:
+        """Raise an error if a column has a name that is taken; ``taken`` maps names to the side that has them."""
+        for column in self.added_columns:
             name = column + (self.suffix or "") if column in taken else column
             if name in taken and column in self.spec.master_key:
                 raise SchemaError(f"columns: the key {column!r} comes out already; leave it out of columns")
@@ -161,7 +161,7 @@ class Arm:
 
 
 def read(arms: Any) -> list[Arm]:
-    """The arms of a star, at least one, each with a name of its own."""
+    """Return the arms of a star, at least one, each with a unique name."""
     if isinstance(arms, str | Mapping | Arm) or not isinstance(arms, Sequence):
         raise ConfigError(f"arms: expected a list of arms; got {arms!r}")
     found = [copy(Arm.of(arm)) for arm in arms]
@@ -182,7 +182,7 @@ def read(arms: Any) -> list[Arm]:
 
 @contextmanager
 def naming(name: str | None) -> Iterator[None]:
-    """Errors raised inside say which arm they are about."""
+    """Add the name of an arm to errors raised inside."""
     try:
         yield
     except MillraceError as error:
@@ -191,13 +191,13 @@ def naming(name: str | None) -> Iterator[None]:
 
 
 def output_names(arms: Sequence[Arm], stream: Sequence[str]) -> list[str]:
-    """Names of the output's columns with the arms in this order; a column that is missing or twice names the arm."""
+    """Return the names of the output's columns, or raise an error with the arm whose column is missing or twice."""
     taken = dict.fromkeys(stream, "the stream")
     for place, arm in enumerate(arms):
         with naming(arm.name):
             _check_known(arm, taken, arms[place + 1 :])
             arm.check_names(taken)
-        for column in arm.brings:
+        for column in arm.added_columns:
             taken[column + (arm.suffix or "") if column in taken else column] = f"arm {arm.name!r}"
     return list(taken)
 
@@ -207,25 +207,25 @@ def _check_known(arm: Arm, known: Mapping[str, str], later: Sequence[Arm]) -> No
         what = "on" if key in arm.spec.stream_key else "where"
         if key in known:
             continue
-        bringer = next((other for other in later if key in other.brings), None)
-        if bringer is not None:
+        later_arm = next((other for other in later if key in other.added_columns), None)
+        if later_arm is not None:
             raise SchemaError(
-                f"{what}: {key!r} is brought by arm {bringer.name!r}, which comes later; put that one before"
+                f"{what}: {key!r} is a column of arm {later_arm.name!r}, which comes later; put that arm first"
             )
         raise SchemaError(
-            f"{what}: neither the stream nor an arm before has a column {key!r}; there are {', '.join(known)}"
+            f"{what}: neither the stream nor an earlier arm has a column {key!r}; there are {', '.join(known)}"
         )
 
 
 def run_order(arms: Sequence[Arm], stream: Sequence[str]) -> list[int]:
-    """The order in which the arms are cheapest, by position.
+    """Return the places of the arms in the cheapest order.
 
-    Arms on columns of the stream commute. First come those that only let through or drop (semi, anti), then inner arms
-    with at most one match to a tuple, then such left ones, and last those that may make several rows of one; among
-    equals the order given. An arm on another's column comes after that one. Where names are told apart by a suffix,
-    which depends on the order, the order given is kept.
+    Arms on columns of the stream commute. First come those that only filter (semi, anti), then inner arms with at most
+    one match per tuple, then left arms with at most one, and last those that may make several rows of one; among
+    equals the given order is kept. An arm on another's column comes after that one. Where a suffix makes names unique,
+    which depends on the order, the given order is kept.
     """
-    names = [*stream, *(name for arm in arms for name in arm.brings)]
+    names = [*stream, *(name for arm in arms for name in arm.added_columns)]
     if len(set(names)) < len(names):
         return list(range(len(arms)))
     known, left, order = set(stream), list(range(len(arms))), []
@@ -234,7 +234,7 @@ def run_order(arms: Sequence[Arm], stream: Sequence[str]) -> list[int]:
         chosen = min(ready, key=lambda place: (_rank(arms[place]), place))
         left.remove(chosen)
         order.append(chosen)
-        known.update(arms[chosen].brings)
+        known.update(arms[chosen].added_columns)
     return order
 
 

@@ -1,11 +1,11 @@
-"""Joins one behind the other: what one gives out, the next takes in.
+"""A chain of joins: the output of each is the input of the next.
 
 ::
 
     push ─► arm 1 ──► arm 2 ──► arm 3 ─► output
             waits     waits     waits
 
-A call is passed on batch by batch, so nothing is between two arms when it is over.
+A call is passed on batch by batch, so no rows are between two arms when it ends.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ _SUMMED = (
 
 @dataclass
 class StarMetrics(JoinMetrics):
-    """Counts of all arms. Tuples come in at the first and rows go out at the last; all else is added up over the arms.
+    """Counts of all arms: input of the first, output of the last, and sums over the arms for the rest.
 
-    What holds of a join holds of every arm: ``arms[name].tuples_in = matched + unmatched + waiting + shed``, and what
-    goes out of one comes into the next. ``most_waiting`` and ``peak_bytes`` are no less than what there was at a time,
-    ``waits`` are those of a tuple at one arm, ``cycles`` the turns of the wheel that has turned most.
+    As in a single join, ``arms[name].tuples_in = matched + unmatched + waiting + shed`` for every arm, and the output
+    of one is the input of the next. ``most_waiting`` and ``peak_bytes`` are upper bounds of what there was at any time,
+    ``waits`` are the waits of a tuple at one arm, ``cycles`` the turns of the wheel that has turned most.
     """
 
     arms: dict[str, JoinMetrics] = field(default_factory=dict)
-    """Each arm's own counts, in the order they are run."""
+    """Counts of each arm, in the order in which the arms are run."""
 
     @property
     def hit_rate(self) -> float:
-        """Share of the tuples that came to any arm which its cache answered."""
+        """Share of the input of all arms that their caches answered."""
         tuples = sum(arm.tuples_in for arm in self.arms.values())
         return self.cache_hits / tuples if tuples else 0.0
 
@@ -70,27 +70,27 @@ class StarMetrics(JoinMetrics):
 
 
 class Chain:
-    """Bound joins in the order they are run, by name."""
+    """Bound joins by name, in the order in which they are run."""
 
     def __init__(self, joins: Mapping[str, SemiStreamJoin]) -> None:
         self.names = list(joins)
         self.joins = list(joins.values())
         self.steps = 0
         self.broken = ""
-        """Why it cannot go on, if it cannot."""
+        """Reason why the star cannot continue; empty if it can."""
 
     # the life cycle
 
     def push(self, batch: pa.RecordBatch) -> Batches:
-        return self._onwards(0, iter([batch]))
+        return self._pass_on(0, iter([batch]))
 
     def step(self) -> Batches:
-        """One disk phase of every join."""
+        """Run one disk phase of every join and yield its output."""
         self.steps += 1
         yield from self._each(SemiStreamJoin.step)
 
     def idle(self) -> Batches:
-        """One disk phase of every join in which somebody waits."""
+        """Run one disk phase of every join in which tuples wait and yield its output."""
         if any(join.metrics.waiting for join in self.joins):
             self.steps += 1
         yield from self._each(SemiStreamJoin.idle)
@@ -99,30 +99,30 @@ class Chain:
         return self._each(SemiStreamJoin.finish)
 
     def _each(self, call: Callable[[SemiStreamJoin], Batches]) -> Batches:
-        """Call one join after the other; who has got something from those before it passes that on too."""
+        """Call one join after the other and pass their output through the joins behind them."""
         for place, join in enumerate(self.joins):
-            yield from self._onwards(place + 1, self._of(place, call, join))
+            yield from self._pass_on(place + 1, self._call(place, call, join))
 
-    def _onwards(self, place: int, batches: Iterator[pa.RecordBatch]) -> Batches:
-        """Batches through the joins from ``place`` on."""
+    def _pass_on(self, place: int, batches: Iterator[pa.RecordBatch]) -> Batches:
+        """Pass batches through the joins from ``place`` on; yield the output of the last."""
         if place == len(self.joins):
             yield from batches
             return
         for batch in batches:
-            yield from self._onwards(place + 1, self._of(place, SemiStreamJoin.push, self.joins[place], batch))
+            yield from self._pass_on(place + 1, self._call(place, SemiStreamJoin.push, self.joins[place], batch))
 
-    def _of(self, place: int, call: Callable[..., Batches], *arguments: Any) -> Batches:
-        """What one join gives out in a call. Errors name it."""
+    def _call(self, place: int, call: Callable[..., Batches], *arguments: Any) -> Batches:
+        """Yield the output of a call of one join; errors name its arm."""
         try:
             with naming(self.names[place]):
                 yield from call(*arguments)
         except BudgetExceededError as error:
             if place:  # the tuple has left the joins before
-                self.broken = f"a tuple did not fit in arm {self.names[place]!r}, and those before have let it go"
-                error.args = (f"{error}. Go on from a snapshot with more memory",)
+                self.broken = f"a tuple did not fit in arm {self.names[place]!r} and has left the earlier arms"
+                error.args = (f"{error}. Continue from a snapshot with more memory",)
             raise
 
-    # what it tells
+    # properties
 
     @property
     def nbytes(self) -> int:
@@ -157,20 +157,20 @@ class Chain:
         for before, after in zip(self.joins, self.joins[1:], strict=False):
             assert before.metrics.rows_out == after.metrics.tuples_in, "rows were lost between two arms"
 
-    # surviving
+    # snapshots
 
     def snapshot(self) -> bytes:
-        """The joins' snapshots, one after the other."""
+        """Return the joins' snapshots, one after the other."""
         parts = [join.snapshot() for join in self.joins]
         head = {"arms": self.names, "sizes": [len(part) for part in parts], "steps": self.steps}
         body = b"\n".join([json.dumps(head).encode(), b"".join(parts)])
         return _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
 
     def restore(self, names: list[str], steps: int, parts: list[bytes]) -> None:
-        """Go on from there; :func:`taken_apart` tells what there is."""
+        """Continue from the parts of a snapshot that :func:`split_snapshot` returns."""
         if names != self.names:
-            theirs, ours = ", ".join(names), ", ".join(self.names)
-            raise StateError(f"restore: the snapshot is of other arms: {theirs}; this star runs {ours}")
+            saved, running = ", ".join(names), ", ".join(self.names)
+            raise StateError(f"restore: the snapshot is of other arms: {saved}; this star runs {running}")
         self.broken = "restore failed half-way"
         for name, join, part in zip(self.names, self.joins, parts, strict=True):
             with naming(name):
@@ -178,8 +178,8 @@ class Chain:
         self.steps, self.broken = steps, ""
 
 
-def taken_apart(state: bytes) -> tuple[list[str], int, list[bytes]]:
-    """The names, steps and snapshots of the joins in the snapshot of a chain."""
+def split_snapshot(state: bytes) -> tuple[list[str], int, list[bytes]]:
+    """Return the names, steps and snapshots of the joins in the snapshot of a chain."""
     if not isinstance(state, bytes) or state[: len(_MAGIC)] != _MAGIC:
         raise StateError("restore: not a snapshot of a star, or one of another version")
     crc, body = state[len(_MAGIC) : len(_MAGIC) + 4], state[len(_MAGIC) + 4 :]

@@ -19,7 +19,7 @@ from millrace.semistream.output.output_columns import Batches
 from millrace.semistream.sizing.arm_shares import Need, need_of, split
 from millrace.semistream.star import arms as arms_of
 from millrace.semistream.star.arms import Arm, naming
-from millrace.semistream.star.chain import Chain, StarMetrics, taken_apart
+from millrace.semistream.star.chain import Chain, StarMetrics, split_snapshot
 
 
 class StarJoin(StreamOperator):
@@ -30,17 +30,17 @@ class StarJoin(StreamOperator):
     arms
         The masters, each as an :class:`Arm`, a tuple ``(master, on, how)``, or a mapping of an arm's arguments.
     memory
-        The budget of all arms together: bytes, ``"64MB"``, or ``"1%"`` of all masters. Batches on their way in, out and
-        from arm to arm (at most about 8 MB each) are not in it.
+        The budget of all arms together: bytes, ``"64MB"``, or ``"1%"`` of all masters. Input and output batches of the
+        arms (at most about 8 MB each) are not part of it.
     reorder
-        Run the arms in the order in which they are cheapest, where that makes no difference to the output. Columns come
-        out in the order given all the same.
+        Run the arms in the cheapest order, where that makes no difference to the output. Columns come out in the given
+        order all the same.
 
     Notes
     -----
     An arm's part of the memory is fixed when the stream's schema is known: in proportion to √(master rows · bytes of a
-    waiting tuple), which makes the work of all arms together least; no more than holds all of its master; at least what
-    it needs to start; or what the arm's ``share`` says.
+    waiting tuple), which minimizes the work of all arms together; at most enough for its whole master; at least what it
+    needs to start; or the arm's ``share``.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class StarJoin(StreamOperator):
         self._schema = pa.schema([])
         self._straight = True
         self._finished = False
-        split(self.budget.total, [self._need(arm, None) for arm in self.arms])  # is there enough to begin with?
+        split(self.budget.total, [self._need(arm, None) for arm in self.arms])  # raises an error if memory is too small
 
     # wiring
 
@@ -81,7 +81,7 @@ class StarJoin(StreamOperator):
     def bind(self, stream: pa.Schema) -> pa.Schema:
         """Fix the stream's schema, check that everything fits, and return the output's schema.
 
-        The first :meth:`push` does this by itself.
+        The first :meth:`push` calls it.
         """
         if self._chain is not None:
             self._chain.joins[0].bind(stream)
@@ -114,18 +114,18 @@ class StarJoin(StreamOperator):
     @property
     def _bound_chain(self) -> Chain:
         if self._chain is None:
-            raise StateError("the star has not seen a stream yet: push a batch or call bind(schema) first")
+            raise StateError("the star has no stream yet: push a batch or call bind(schema) first")
         return self._chain
 
     @property
     def joins(self) -> dict[str, SemiStreamJoin]:
-        """The joins of the arms by name, in the order they are run."""
+        """The joins of the arms by name, in the order in which they are run."""
         chain = self._bound_chain
         return dict(zip(chain.names, chain.joins, strict=True))
 
     @property
     def k(self) -> int:
-        """Steps that no tuple waits longer than, in all arms together."""
+        """Most steps that a tuple waits, in all arms together."""
         return sum(join.k for join in self._bound_chain.joins)
 
     _called = "star"
@@ -152,11 +152,11 @@ class StarJoin(StreamOperator):
         return self._guarded(self._bound_chain.push(batch))
 
     def step(self) -> Batches:
-        """One disk phase of every arm."""
+        """Run one disk phase of every arm and yield its output."""
         return self._guarded(self._bound_chain.step())
 
     def idle(self) -> Batches:
-        """One disk phase of every arm in which somebody waits."""
+        """Run one disk phase of every arm in which tuples wait and yield its output."""
         return self._guarded(self._chain.idle()) if self._chain else iter(())
 
     def finish(self) -> Batches:
@@ -171,7 +171,7 @@ class StarJoin(StreamOperator):
         names = ", ".join(str(arm.name) for arm in self.arms)
         return f"StarJoin({names}, memory={format_size(self.budget.total)})"
 
-    # what it tells
+    # properties
 
     @property
     def nbytes(self) -> int:
@@ -179,7 +179,7 @@ class StarJoin(StreamOperator):
 
     @property
     def output_schema(self) -> pa.Schema:
-        """Columns of the output, known once the stream's schema is: the stream's, then the arms' in the order given."""
+        """Columns of the output: the stream's, then the arms' in the given order; an error if not known yet."""
         assert self._bound_chain
         return self._schema
 
@@ -190,7 +190,7 @@ class StarJoin(StreamOperator):
         return metrics
 
     def explain(self) -> str:
-        """The order of the arms, their parts of the budget, and each arm's plan, to read."""
+        """Return the order of the arms, their parts of the budget, and each arm's plan, as text."""
         lines = [f"star of {len(self.arms)} arms, memory {format_size(self.budget.total)}"]
         if self._chain is None:
             lines += [f"  {arm!r}" for arm in self.arms]
@@ -208,26 +208,26 @@ class StarJoin(StreamOperator):
             self._chain.check_invariants()
             assert self.budget.used == sum(join.budget.total for join in self._chain.joins), "shares do not add up"
 
-    # surviving
+    # snapshots
 
-    def _go_on_with(self, algorithms: dict[str, str]) -> None:
-        """Let arms that choose for themselves run what they ran: who waited in one needs the same share of memory."""
+    def _fix_algorithms(self, algorithms: dict[str, str]) -> None:
+        """Fix the algorithms of arms with ``"auto"`` to those of a snapshot, so that they get the same memory again."""
         now = [arm.with_algorithm(algorithms[str(arm.name)]) if arm.algorithm == AUTO else arm for arm in self.arms]
         self.arms, self._chain = now, None
         self.budget = MemoryBudget(self.budget.total)
 
     def snapshot(self) -> bytes:
-        """Who waits in which arm, and how far each has come. Caches are not part of it: they refill."""
+        """Return the waiting tuples of every arm, their progress, and the counts. Caches are not part: they refill."""
         self._check_between_calls("snapshot")
         return self._bound_chain.snapshot()
 
     def restore(self, state: bytes) -> None:
         if self._chain is not None and (self._chain.steps or self.metrics.tuples_in):
             raise StateError("restore: this star has already begun; restore into a fresh one")
-        names, steps, parts = taken_apart(state)
+        names, steps, parts = split_snapshot(state)
         if sorted(names) != sorted(str(arm.name) for arm in self.arms):
-            ours = ", ".join(str(arm.name) for arm in self.arms)
-            raise StateError(f"restore: the snapshot is of other arms: {', '.join(names)}; this star has {ours}")
-        self._go_on_with(dict(zip(names, map(snapshots.algorithm_of, parts), strict=True)))
+            own = ", ".join(str(arm.name) for arm in self.arms)
+            raise StateError(f"restore: the snapshot is of other arms: {', '.join(names)}; this star has {own}")
+        self._fix_algorithms(dict(zip(names, map(snapshots.algorithm_of, parts), strict=True)))
         self.bind(snapshots.stream_schema(parts[0]))
         self._bound_chain.restore(names, steps, parts)

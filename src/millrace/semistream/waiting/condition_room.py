@@ -1,18 +1,18 @@
 """A waiting room without keys: tuples are found by a condition on their values.
 
-Every master row has to be judged with every tuple that waits, but where a condition has edges only a range of them can
-pass. Tuples are kept in the order of the compared column; a master row's edges are searched in it, and the places in
+Every master row has to be tested against every waiting tuple, but where the condition has edges, only a range of them
+can pass. Tuples are kept in the order of the compared column; a master row's edges are searched in it, and the tuples
 between are its candidates::
 
     waiting, in order        2   5   5   7   9   12          band(x, m, below=3, above=1)
     x + above ≥ m  from          ├───────────────►           m = 6:  first x + 1 ≥ 6  is 5
     x - below ≤ m  up to     ◄──────────────┤                        last  x - 3 ≤ 6  is 9
-    candidates                   5   5   7   9               four pairs, none of them in vain
+    candidates                   5   5   7   9               four pairs, all of them match
 
-Comparisons of the same column share one search; other parts of the condition are judged for the pairs that come out. A
+Comparisons of the same column share one search; other parts of the condition are tested on the pairs that it finds. A
 condition without edges makes every tuple a candidate of every row. Either way pairs come in pieces of bounded size.
 
-Whoever enters is merged into the order, whoever has left is taken out before it is next used.
+New tuples are merged into the order; tuples that have left are removed before it is next used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from millrace.rows.arena import Slots
 from millrace.rows.code_filter import FoundCodes
 from millrace.rows.columns import Indices
 from millrace.rows.keyed_rows import Codes
-from millrace.semistream.conditions.condition import Condition, Edge, ends_meet
+from millrace.semistream.conditions.condition import Condition, RangeEdge, may_clip_both
 from millrace.semistream.conditions.measures import Flags, Measure, Numbers
 from millrace.semistream.waiting.waiting_room import Positions, WaitingRoom
 
@@ -45,12 +45,12 @@ _ROW_SHARE = 1 / 100
 _NO_SLOTS = np.empty(0, np.int32)
 
 
-class Search:
+class ConditionSearch:
     """The part of a condition that is searched, and the rest of it.
 
     >>> from millrace.semistream.conditions.condition import band, compare
     >>> stream, master = pa.schema({"a": pa.int64(), "b": pa.string()}), pa.schema({"x": pa.int64(), "y": pa.string()})
-    >>> search = Search(compare("b", "!=", "y") & band("a", "x", above=3), stream, master)
+    >>> search = ConditionSearch(compare("b", "!=", "y") & band("a", "x", above=3), stream, master)
     >>> search.column, str(search.rest)
     ('a', 'compare(b != y)')
     """
@@ -62,51 +62,51 @@ class Search:
             if part.edges and measure is not None:
                 groups.setdefault((part.stream[0], measure), []).append(part)
         self.column: str | None = None
-        """The stream column by whose values tuples are ordered; None if there is none."""
+        """The stream column that orders the tuples; None if there is none."""
         self.measure: Measure | None = None
-        self.edges: list[Edge] = []
+        self.edges: list[RangeEdge] = []
         searched: list[Condition] = []
         if groups:
-            # a range that is bounded on both sides before one that is not; then as the user has written them
-            (self.column, self.measure), searched = max(groups.items(), key=lambda group: len(_sides(group[1])))
+            # prefer a range that is bounded on both sides, then the first one written
+            (self.column, self.measure), searched = max(groups.items(), key=lambda group: len(_bounded_sides(group[1])))
             self.edges = [edge for part in searched for edge in part.edges]
         rest = [part for part in condition.parts if part not in searched]
         self.rest: Condition | None = reduce(and_, rest) if rest else None
 
     @property
     def tuple_bytes(self) -> int:
-        """What a waiting tuple costs here: its place in the order and its value, old and new, and what is searched."""
+        """Bytes per waiting tuple: slot and value in the order, old and new while merging, and the searched bounds."""
         if self.measure is None:
             return 2 * 4
         return 2 * (4 + 8) + 8 * len(self.edges)
 
     def explain(self) -> str:
-        """How candidates are found, in a line."""
+        """Return a line that describes how candidates are found."""
         if self.column is None:
-            return "every pair is judged"
-        return f"waiting tuples in the order of {self.column}: a master row is judged with a range of them"
+            return "every pair is tested"
+        return f"waiting tuples in the order of {self.column}: a master row is tested against a range of them"
 
 
-def _sides(parts: Sequence[Condition]) -> set[bool]:
+def _bounded_sides(parts: Sequence[Condition]) -> set[bool]:
     return {edge.lower for part in parts for edge in part.edges}
 
 
-class OpenRoom(WaitingRoom):
+class ConditionRoom(WaitingRoom):
     """Stream tuples by value and by age.
 
     Parameters
     ----------
     search
-        How they are found.
+        How tuples are found.
     store
-        Whose rows they meet.
+        The master whose rows they meet.
     schema, cycle_rows, matches, pairs, leave_early
         As of :class:`WaitingRoom`.
     """
 
     def __init__(
         self,
-        search: Search,
+        search: ConditionSearch,
         store: MasterStore,
         schema: pa.Schema,
         budget: MemoryBudget,
@@ -126,32 +126,32 @@ class OpenRoom(WaitingRoom):
         self._ordered = np.empty(0, np.int32)
         self._values: Numbers = np.empty(0, np.float64 if search.measure and search.measure.floating else np.int64)
         self._bounds: list[Numbers] | None = None
-        self._known = 0  # tuples that were here when the order was last right
+        self._known = 0  # waiting tuples when the order was last up to date
 
     @staticmethod
-    def least_bytes_of(search: Search, schema: pa.Schema) -> int:
-        """What a room for a few tuples costs."""
+    def least_bytes_of(search: ConditionSearch, schema: pa.Schema) -> int:
+        """Return the bytes of a room for a few tuples."""
         return WaitingRoom.least_bytes(schema, None, search.tuple_bytes) + _LEAST_ROWS * _ROW_BYTES
 
     # entering and leaving
 
     def admit(self, codes: Codes, columns: Sequence[pa.Array], turned: int, step: int) -> Positions:
-        self._forget_who_left()  # before their slots are used again
+        self._drop_departed()  # before their slots are used again
         counts = super().admit(codes, columns, turned, step)
         self._put_in_order(self.chunks[-1].slots[-len(codes) :])
         self._known += len(codes)
         return counts
 
     def _put_in_order(self, slots: Slots) -> None:
-        """Merge tuples into the order; a value that compares with nothing has no place in it."""
+        """Merge tuples into the order, except for those whose value is null or NaN."""
         measure = self._search.measure
         if measure is None:
             self._ordered = np.concatenate([self._ordered, slots])
             return
         self._bounds = None
         (array,) = self.rows.take(self._column, slots)
-        values = measure.numbers(array, exact=ends_meet(self._search.edges, measure, self._store.schema))
-        there = array.is_valid().to_numpy(zero_copy_only=False) & (values == values)  # NaN is not
+        values = measure.numbers(array, exact=may_clip_both(self._search.edges, measure, self._store.schema))
+        there = array.is_valid().to_numpy(zero_copy_only=False) & (values == values)  # false for NaN
         values, slots = values[there], slots[there]
         order = np.argsort(values, kind="stable")
         values, slots = values[order], slots[order]
@@ -159,17 +159,17 @@ class OpenRoom(WaitingRoom):
         self._values = np.insert(self._values, places, values)
         self._ordered = np.insert(self._ordered, places, slots)
 
-    def _forget_who_left(self) -> None:
+    def _drop_departed(self) -> None:
         if self._known == len(self):
             return
-        here = self._here(self._ordered)
+        here = self._are_waiting(self._ordered)
         self._ordered = self._ordered[here]
         if self._search.measure is not None:
             self._values = self._values[here]
             self._bounds = None
         self._known = len(self)
 
-    def _here(self, slots: Slots) -> Flags:
+    def _are_waiting(self, slots: Slots) -> Flags:
         here: Flags = self.rows.map.slots["count"][slots] != 0
         return here
 
@@ -182,20 +182,20 @@ class OpenRoom(WaitingRoom):
 
     def pairs(self, load: Load, met: FoundCodes) -> Iterator[tuple[Slots, Indices]]:
         """Yield pairs of a waiting tuple and a row of the load that may match, in pieces of bounded size."""
-        self._forget_who_left()
+        self._drop_departed()
         starts, stops = self._ranges(self._store.mapped(load.shard), load.rows_at(met.positions))
         cursor = np.array([0, -1], np.int64)
         while cursor[0] < len(starts):
             made = ranges.expand(starts, stops, self._ordered, cursor, self._index, self._slots)
             slots, positions = self._slots[:made], met.positions[self._index[:made]].astype(np.int64)
             if self.leave_early:
-                here = self._here(slots)
+                here = self._are_waiting(slots)
                 slots, positions = slots[here], positions[here]
             if len(slots):
                 yield slots, positions
 
     def _ranges(self, mapped: MappedRows, rows: Indices) -> tuple[Indices, Indices]:
-        """For every master row the places of its candidates in the order: from, and up to."""
+        """Return the range of candidates in the order for every master row: starts and stops."""
         starts, stops = np.zeros(len(rows), np.int64), np.full(len(rows), len(self._ordered), np.int64)
         measure = self._search.measure
         if measure is None or not len(self._ordered):
@@ -212,19 +212,19 @@ class OpenRoom(WaitingRoom):
         return starts, np.maximum(starts, stops)
 
     def _searched(self, measure: Measure) -> list[Numbers]:
-        """For each edge the ordered values where master values are compared with them."""
+        """Return for each edge the ordered values, moved so that master values can be searched in them."""
         if self._bounds is None:
             self._bounds = [edge.moved(self._values, measure) for edge in self._search.edges]
         return self._bounds
 
     def check_invariants(self) -> None:
         super().check_invariants()
-        self._forget_who_left()
+        self._drop_departed()
         assert len(np.unique(self._ordered)) == len(self._ordered) <= len(self), "a tuple is twice in the order"
-        assert self._here(self._ordered).all(), "somebody who left is in the order"
+        assert self._are_waiting(self._ordered).all(), "a tuple that left is in the order"
         if self._search.measure is not None:
-            assert (self._values[1:] >= self._values[:-1]).all(), "the order is none"
+            assert (self._values[1:] >= self._values[:-1]).all(), "the values are not in order"
             (array,) = self.rows.take(self._column, self._ordered)
-            assert (self._search.measure.numbers(array) == self._values).all(), "a value is not its tuple's"
+            assert (self._search.measure.numbers(array) == self._values).all(), "a value differs from that of its tuple"
         else:
             assert len(self._ordered) == len(self), "a tuple is missing from the order"

@@ -1,17 +1,18 @@
-"""The order buffer: every stream tuple that may not leave yet, in the order they came, with what was found for it.
+"""The order buffer: stream tuples that may not leave yet, in the order they came, with the master rows found for them.
 
 ::
 
     head ──► [ settled ][ waits ][ settled ][ settled ][ waits ] ◄── next
                 │                    │
-                └─ released at once  └─ held back: somebody before it is not settled
+                └─ released at once  └─ held back: an earlier tuple is not settled
 
-A tuple has a sequence number. Its columns are kept here, and only the number waits in the waiting room. What it finds
-is kept as numbers of master rows; columns are gathered when it is released.
+A tuple has a sequence number. Its columns are kept here, and only the number waits in the waiting room. Its matches are
+kept as numbers of master rows; columns are gathered when the tuple is released. A tuple is *settled* when all of its
+matches are known.
 
-Tuples with many matches may find more than memory can keep. Then the youngest lose what they have found, are *overrun*,
-and have to find it again. The tuple at the head keeps nothing, for its rows may come out as they are found, so the head
-always gets on.
+Tuples with many matches may find more rows than memory can keep. Then the youngest are *overrun*: they lose the rows
+found so far and have to find them again. Rows of the tuple at the head come out as they are found and need no memory,
+so the head always makes progress.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ Flags = npt.NDArray[np.bool_]
 
 SETTLED, MATCHED, OVERRUN = np.uint8(1), np.uint8(2), np.uint8(4)
 WAITING = pa.schema([pa.field("sequence", pa.int64())])
-"""What the waiting room keeps of a tuple."""
+"""Columns of a tuple in the waiting room."""
 
 _MARKS: dict[str, npt.DTypeLike] = {"state": np.uint8}
 _ROW: dict[str, npt.DTypeLike] = {"row": np.int64}
-_FIRST_GUESS = 16  # tuples that what is known beforehand counts for
+_FIRST_GUESS = 16  # weight of the estimate made beforehand, in tuples
 _NOTHING = pa.schema([])
 
 
@@ -51,7 +52,7 @@ class OrderBuffer:
     stream
         The stream's columns.
     rows_per_key
-        Master rows that a tuple finds, as far as that is known beforehand; None: one at most.
+        Master rows that a tuple finds on average, estimated beforehand; None: one at most.
     """
 
     def __init__(self, stream: pa.Schema, budget: MemoryBudget, space: Space, rows_per_key: float | None) -> None:
@@ -59,17 +60,17 @@ class OrderBuffer:
         self.schema = stream
         self.tuples = KeyedRows("order", stream, budget, space, _MARKS | (_ROW if single else {}))
         self.found = None if single else KeyedRows("found rows", _NOTHING, budget, space, _ROW)
-        """Rows found by tuples that may find several, by sequence number."""
+        """Rows found for tuples, by sequence number; None where a tuple finds one at most."""
         self.head = 0
-        """The tuple that leaves next."""
+        """Number of the tuple that leaves next."""
         self.next = 0
-        """The tuple that comes next."""
+        """Number of the tuple that comes next."""
         self._rows_per_key = rows_per_key or 0.0
         self._released = self._rows_released = 0
 
     @staticmethod
     def least_bytes(stream: pa.Schema) -> int:
-        """What a buffer for a few tuples costs."""
+        """Return the bytes of a buffer for a few tuples."""
         tuples = KeyedRows.bytes_per_slot(stream, _MARKS | _ROW)
         return 4 * (tuples + 8) + 64 + 4 * (KeyedRows.bytes_per_slot(_NOTHING, _ROW) + 8) + 64
 
@@ -82,7 +83,7 @@ class OrderBuffer:
 
     @property
     def tuple_bytes(self) -> float:
-        """What a tuple costs on average, with the rows it finds."""
+        """Bytes per tuple on average, with the rows found for it."""
         if self.found is None:
             return self.tuples.row_bytes
         rows = (_FIRST_GUESS * self._rows_per_key + self._rows_released) / (_FIRST_GUESS + self._released)
@@ -91,13 +92,13 @@ class OrderBuffer:
     # entering
 
     def fits(self, columns: Sequence[pa.Array], rows: int, exact: bool = False) -> bool:
-        """Whether these tuples, and so many rows that they have found, can be kept; if so, room is reserved."""
+        """Reserve room for these tuples and ``rows`` rows found for them; return False if there is none."""
         if self.found is not None and not self.found.make_room(rows, exact=exact):
             return False
         return self.tuples.make_room(len(columns[0]), Arena.heap_bytes_of(columns), exact=exact)
 
     def append(self, columns: Sequence[pa.Array]) -> Sequences:
-        """Keep tuples that :meth:`fits` has said yes to."""
+        """Append tuples for which :meth:`fits` has reserved room; return their sequence numbers."""
         sequences = np.arange(self.next, self.next + len(columns[0]))
         slots, _ = self.tuples.insert(sequences, columns)
         self.tuples.marks["state"][slots] = 0
@@ -109,11 +110,11 @@ class OrderBuffer:
     # finding
 
     def slots(self, sequences: Sequences) -> Slots:
-        """Where tuples are kept."""
+        """Return the slots of tuples."""
         return self.tuples.oldest(sequences)
 
     def add(self, sequences: Sequences, rows: Indices) -> None:
-        """Tuples have found master rows; who finds too much is overrun."""
+        """Keep master rows found for tuples; if memory does not suffice, the youngest of the tuples are overrun."""
         state = self.tuples.marks["state"]
         slots = self.slots(sequences)
         if self.found is None:
@@ -124,41 +125,41 @@ class OrderBuffer:
         sequences, rows = sequences[keeps], rows[keeps]
         while len(sequences) and not self.found.make_room(len(sequences), exact=True):
             finders = np.unique(sequences)
-            self._overrun_by(finders[len(finders) // 2 :])
+            self._mark_overrun(finders[len(finders) // 2 :])
             keeps = sequences < finders[len(finders) // 2]
             sequences, rows = sequences[keeps], rows[keeps]
         places, _ = self.found.insert_codes(sequences)
         self.found.marks["row"][places] = rows
         state[self.slots(sequences)] |= MATCHED
 
-    def _overrun_by(self, sequences: Sequences) -> None:
-        """Forget what tuples have found."""
+    def _mark_overrun(self, sequences: Sequences) -> None:
+        """Drop the rows found for tuples and mark the tuples as overrun."""
         assert self.found is not None
         self.found.remove(self.found.slots_of(sequences))
         state, slots = self.tuples.marks["state"], self.slots(sequences)
         state[slots] = (state[slots] | OVERRUN) & ~MATCHED
 
-    def match(self, sequences: Sequences) -> None:
-        """Tuples have a match; which one does not matter, or is known elsewhere."""
+    def mark_matched(self, sequences: Sequences) -> None:
+        """Mark tuples as matched; which row matched does not matter, or is known elsewhere."""
         self.tuples.marks["state"][self.slots(sequences)] |= MATCHED
 
-    def overrun(self, sequences: Sequences) -> Flags:
-        """Which tuples have lost something that they found."""
+    def is_overrun(self, sequences: Sequences) -> Flags:
+        """Return which tuples have lost rows that were found for them."""
         lost: Flags = self.tuples.marks["state"][self.slots(sequences)] & OVERRUN > 0
         return lost
 
     def begin_again(self, sequences: Sequences) -> None:
-        """Overrun tuples start over."""
+        """Let overrun tuples find their rows from the start."""
         self.tuples.marks["state"][self.slots(sequences)] = 0
 
-    def settle(self, sequences: Sequences) -> None:
-        """Nothing more is to be found for these tuples."""
+    def mark_settled(self, sequences: Sequences) -> None:
+        """Mark tuples as settled: all of their matches are known."""
         self.tuples.marks["state"][self.slots(sequences)] |= SETTLED
 
     # leaving
 
     def settled_run(self, most: int) -> Sequences:
-        """The tuples at the head that may leave, at most so many of them."""
+        """Return the tuples at the head that may leave, at most ``most`` of them."""
         state, run, size = self.tuples.marks["state"], 0, 1
         while True:
             stop = min(self.next, self.head + most, self.head + run + size)
@@ -169,12 +170,12 @@ class OrderBuffer:
             size *= 64
 
     def matched(self, slots: Slots) -> Flags:
-        """Which of the tuples at these slots have a match."""
+        """Return which of the tuples at these slots have a match."""
         matched: Flags = self.tuples.marks["state"][slots] & MATCHED > 0
         return matched
 
     def pairs(self, sequences: Sequences, most: int) -> Iterator[tuple[Indices, Indices]]:
-        """Places in ``sequences`` and the rows found, a tuple's rows together, in pieces of at most ``most``."""
+        """Yield places in ``sequences`` and the rows found, a tuple's rows together, in pieces of at most ``most``."""
         if self.found is None:
             rows = self.tuples.marks["row"][self.slots(sequences)]
             places = np.flatnonzero(rows != NO_ROW)
@@ -188,30 +189,30 @@ class OrderBuffer:
             made = multimap.expand(self.found.map, newest, cursor, index, slots)
             yield index[:made].astype(np.int64), self.found.marks["row"][slots[:made]]
 
-    def forget_rows(self, sequences: Sequences, more: int = 0) -> None:
-        """What these tuples have found has come out, and so many ``more`` rows that were not kept."""
+    def drop_rows(self, sequences: Sequences, more: int = 0) -> None:
+        """Drop the rows of these tuples after they have come out, and ``more`` that were not kept."""
         if self.found is not None:
             slots = self.found.slots_of(sequences)
             self.found.remove(slots)
             self._rows_released += len(slots) + more
 
     def release(self, sequences: Sequences) -> None:
-        """The tuples at the head, all of them settled, have left."""
-        self.forget_rows(sequences)
+        """Remove the tuples at the head, all of them settled, after they have left."""
+        self.drop_rows(sequences)
         self.tuples.remove(self.slots(sequences))
         self.head += len(sequences)
         self._released += len(sequences)
 
     def trim(self) -> None:
-        """Give back memory that nobody uses."""
+        """Give back unused memory."""
         self.tuples.trim()
         if self.found is not None:
             self.found.trim()
 
-    # surviving
+    # snapshots
 
     def to_batch(self) -> pa.RecordBatch:
-        """All of it, one row per tuple: the stream's columns, the state, and the rows found."""
+        """Return the whole buffer, one row per tuple: the stream's columns, the state, and the rows found."""
         sequences = np.arange(self.head, self.next)
         slots = self.slots(sequences)
         counts, rows = np.zeros(len(sequences), np.int64), [np.empty(0, np.int64)]
@@ -226,11 +227,14 @@ class OrderBuffer:
 
     @staticmethod
     def saved_schema(stream: pa.Schema) -> pa.Schema:
-        """Columns of :meth:`to_batch`."""
+        """Return the columns of :meth:`to_batch`."""
         return pa.schema([*stream, pa.field("state", pa.uint8()), pa.field("found", pa.large_list(pa.int64()))])
 
-    def accept(self, saved: pa.RecordBatch, columns: Sequence[pa.Array], head: int) -> bool:
-        """Take over what :meth:`to_batch` gave, into an empty buffer; ``columns`` are the stream's. False: no room."""
+    def fill_from(self, saved: pa.RecordBatch, columns: Sequence[pa.Array], head: int) -> bool:
+        """Fill an empty buffer with the result of :meth:`to_batch`, whose stream columns are ``columns``.
+
+        Return False if there is no room.
+        """
         state, found = saved.column(saved.num_columns - 2).to_numpy(), saved.column(saved.num_columns - 1)
         rows = found.flatten().to_numpy()
         if not self.fits(columns, len(rows), exact=True):
@@ -242,16 +246,17 @@ class OrderBuffer:
         return True
 
     def check_invariants(self, waiting: Sequences) -> None:
-        """``waiting`` are the sequence numbers in the waiting room."""
+        """Assert that the buffer is sound, given the sequence numbers in the waiting room; for tests."""
         self.tuples.check_invariants()
         assert len(self.tuples) == len(self), "a tuple was lost or is here twice"
         sequences = np.arange(self.head, self.next)
         slots = self.slots(sequences)
         assert (slots >= 0).all(), "a sequence number is missing"
         state = self.tuples.marks["state"][slots]
-        assert np.array_equal(sequences[state & SETTLED == 0], np.sort(waiting)), "who waits is not who is not settled"
-        assert not len(self) or not state[0] & SETTLED, "the head is settled and was not released"
+        unsettled = sequences[state & SETTLED == 0]
+        assert np.array_equal(unsettled, np.sort(waiting)), "the waiting room does not hold the unsettled tuples"
+        assert not len(self) or not state[0] & SETTLED, "the head is settled but was not released"
         if self.found is not None:
             self.found.check_invariants()
             finders = np.unique(self.found.map.code[self.found.live()])
-            assert np.isin(finders, sequences[state & MATCHED > 0]).all(), "rows are kept for nobody"
+            assert np.isin(finders, sequences[state & MATCHED > 0]).all(), "rows are kept for tuples without a match"

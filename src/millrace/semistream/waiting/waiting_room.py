@@ -1,15 +1,15 @@
 """The waiting room: stream tuples that have to meet the master rows of their key before they may leave.
 
-Tuples enter in chunks, one per step. Where the master passes by in turns, a chunk remembers where the wheel stood when
-it entered, and leaves when the wheel has passed the same place again; chunks therefore leave in the order they came.
-Where pages are chosen, tuples leave one by one, and the chunks say who has waited longest. Tuples are found by key
-through a multimap with a bit filter in front, for most master rows match nobody::
+Tuples enter in chunks, one per step. Where the master passes by in turns, a chunk records where the wheel was when it
+entered, and leaves when the wheel has passed the same position again; chunks therefore leave in the order they came.
+Where pages are chosen, tuples leave one by one, and the chunks keep them in order of age. Tuples are found by key
+through a multimap with a bit filter in front of it, because most master rows match no waiting tuple::
 
     admit ─► [chunk 7][chunk 6] … [chunk 2][chunk 1] ─► expire          queue, by age
                   └───────────┬────────────────┘
             load ─► filter ─► multimap ─► pairs (slot, row)             index, by key
 
-Where only one match of a tuple matters, it leaves with that match, before its chunk does.
+Where only one match of a tuple matters, the tuple leaves with that match, before its chunk does.
 """
 
 from __future__ import annotations
@@ -35,28 +35,29 @@ from millrace.rows.keyed_rows import Codes, KeyedRows
 Positions = npt.NDArray[np.int32]
 
 MARKS = {"entered": np.int32, "tally": np.uint8}
-QUEUE_BYTES = 8  # a chunk's pointers: to a tuple that waits, and to one that has left before its chunk
-CHUNK_BYTES = 256  # a chunk's own record
+QUEUE_BYTES = 8  # per tuple: a chunk's pointer to it, and one to a tuple that has left before its chunk
+CHUNK_BYTES = 256  # a chunk itself
 _FILTER_BYTES = 2.0  # a tuple's bits in the filter
 _MATCHED = 128
 
 
 @dataclass
-class Chunk:
+class QueuedChunk:
     """Tuples that entered at the same step."""
 
     step: int
     start: int
-    """Where the wheel stood: rows it had turned by then."""
+    """Position of the wheel: rows it had turned by then."""
     pieces: list[Slots] = field(default_factory=list)
     size: int = 0
 
     @property
     def tag(self) -> int:
-        """What its tuples are marked with. Never 0, which is what memory that was given back reads as."""
+        """Mark of its tuples; never 0, which memory that was given back reads as."""
         return self.step + 1
 
     def add(self, slots: Slots) -> None:
+        """Append tuples."""
         self.pieces.append(slots)
         self.size += len(slots)
         if len(self.pieces) > 32:
@@ -64,6 +65,7 @@ class Chunk:
 
     @property
     def slots(self) -> Slots:
+        """Slots of its tuples, including those that have left since."""
         if len(self.pieces) > 1:
             self.pieces = [np.concatenate(self.pieces)]
         return self.pieces[0] if self.pieces else np.empty(0, np.int32)
@@ -79,11 +81,11 @@ class WaitingRoom:
     cycle_rows
         Master rows a tuple has to meet before it may leave.
     matches, pairs
-        Matching master rows, and index pairs, that are handled at a time.
+        Matching master rows, and index pairs, processed at a time.
     leave_early
-        Whether a tuple leaves with its first match, because there can be no other that matters.
+        Whether a tuple leaves with its first match, because no other match matters.
     beside
-        Bytes per tuple that are kept elsewhere and charged here.
+        Bytes per tuple that a subclass needs and that are charged here.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class WaitingRoom:
         beside: int = 0,
     ) -> None:
         self.rows = KeyedRows("waiting", schema, budget, space, MARKS, code_column, QUEUE_BYTES + beside)
-        self.chunks: deque[Chunk] = deque()
+        self.chunks: deque[QueuedChunk] = deque()
         self.leave_early = leave_early
         self.removal_shifts = 0
         self._entries = 0
@@ -112,32 +114,32 @@ class WaitingRoom:
 
     @staticmethod
     def least_bytes(schema: pa.Schema, code_column: int | None, beside: int = 0) -> int:
-        """What a room for a few tuples costs."""
+        """Return the bytes of a room for a few tuples."""
         slot = KeyedRows.bytes_per_slot(schema, MARKS, code_column, QUEUE_BYTES + beside)
         return 4 * (slot + 8) + 64 + 4 * CHUNK_BYTES
 
     @staticmethod
     def empty_tuple_bytes(schema: pa.Schema, code_column: int | None) -> float:
-        """Return what a waiting tuple costs without the bytes of its strings and binary."""
+        """Return the bytes of a waiting tuple without its strings and binary."""
         return KeyedRows.fixed_bytes_per_row(schema, MARKS, code_column, QUEUE_BYTES) + _FILTER_BYTES
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
-    def stay(self) -> float:
-        """How much of a turn a tuple with a match stays, on average."""
+    def mean_stay(self) -> float:
+        """Part of a turn that a tuple with a match waits, on average."""
         return 0.5 if self.leave_early else 1.0
 
     @property
     def tuple_bytes(self) -> float:
-        """What a waiting tuple costs on average: row, index entry, queue entry, filter bits."""
+        """Bytes per waiting tuple on average: row, index entry, queue entry, filter bits."""
         return self.rows.row_bytes + _FILTER_BYTES
 
     # entering
 
     def fits(self, columns: Sequence[pa.Array], exact: bool = False) -> bool:
-        """Whether these rows can be let in now; if so, room is reserved for them (and no more if ``exact``)."""
+        """Reserve room for these rows (and no more if ``exact``); return False if there is none."""
         queue = max(self._queue.nbytes, (len(self.chunks) + 1) * CHUNK_BYTES)
         if not self._queue.try_resize(queue):
             self.rows.trim()  # slots may have been reserved ahead
@@ -146,10 +148,10 @@ class WaitingRoom:
         return self.rows.make_room(len(columns[0]), Arena.heap_bytes_of(columns), exact=exact)
 
     def admit(self, codes: Codes, columns: Sequence[pa.Array], turned: int, step: int) -> Positions:
-        """Let tuples in that :meth:`fits` has said yes to; return how many wait for the same key."""
+        """Let in tuples for which :meth:`fits` has reserved room; return for each how many wait for the same key."""
         slots, counts = self.rows.insert(codes, columns)
         if not self.chunks or self.chunks[-1].start != turned:
-            self.chunks.append(Chunk(step, turned))
+            self.chunks.append(QueuedChunk(step, turned))
         chunk = self.chunks[-1]
         chunk.add(slots)
         self._entries += len(slots)
@@ -159,13 +161,13 @@ class WaitingRoom:
         return counts
 
     def newest_chunk_size(self, turned: int) -> int:
-        """Tuples that entered since the wheel last moved."""
+        """Return how many tuples entered since the wheel last moved."""
         return self.chunks[-1].size if self.chunks and self.chunks[-1].start == turned else 0
 
     # meeting master rows
 
     def meet(self, load: Load) -> Iterator[FoundCodes]:
-        """Yield the rows of a load for whose codes tuples wait, in pieces of bounded size."""
+        """Yield the rows of a load whose codes waiting tuples have, in pieces of bounded size."""
         if not len(self):
             return
         if self._filter.stale(len(self)):
@@ -185,70 +187,70 @@ class WaitingRoom:
             yield slots, met.positions[self._index[:made]].astype(np.int64)
 
     def mark_matched(self, slots: Slots) -> Slots:
-        """Note that these tuples have a true match; return those that had none before."""
+        """Mark tuples as matched; return those that were not before."""
         fresh = np.empty(len(slots), np.int32)
         return fresh[: groups.mark_matched(self.rows.marks["tally"], slots, fresh)]
 
     def waited(self, slots: Slots, step: int) -> Positions:
-        """Steps since each of these tuples entered."""
+        """Return the steps since each of these tuples entered."""
         waited = np.empty(len(slots), np.int32)
         groups.since(self.rows.marks["entered"], slots, step + 1, waited)
         return waited
 
-    def seen_rows(self, slots: Slots) -> npt.NDArray[np.uint8]:
-        """Master rows with their code that each tuple has met so far, up to 127."""
-        seen: npt.NDArray[np.uint8] = self.rows.marks["tally"][slots] & np.uint8(127)
-        return seen
+    def rows_met(self, slots: Slots) -> npt.NDArray[np.uint8]:
+        """Return how many master rows with its code each tuple has met so far, up to 127."""
+        met: npt.NDArray[np.uint8] = self.rows.marks["tally"][slots] & np.uint8(127)
+        return met
 
     # leaving
 
     def expired(self, turned: int) -> Slots | None:
-        """Take the oldest chunk from the queue if it has met every master row; its tuples are still here."""
+        """Remove the oldest chunk from the queue if it has met every master row; return its tuples that still wait."""
         if not self.chunks or self.chunks[0].start + self._cycle_rows > turned:
             return None
         chunk = self.chunks.popleft()
         self._entries -= chunk.size
         return self._present(chunk)
 
-    def _present(self, chunk: Chunk) -> Slots:
-        """The tuples of a chunk that are still here."""
+    def _present(self, chunk: QueuedChunk) -> Slots:
+        """Return the tuples of a chunk that still wait."""
         slots = chunk.slots
         present: Slots = slots[self.rows.marks["entered"][slots] == chunk.tag]
         return present
 
     def matched(self, slots: Slots) -> npt.NDArray[np.bool_]:
-        """Which of these tuples have had a true match."""
+        """Return which of these tuples have matched."""
         matched: npt.NDArray[np.bool_] = self.rows.marks["tally"][slots] >= _MATCHED
         return matched
 
     def dismiss(self, slots: Slots) -> int:
-        """Remove tuples before their turn is over; return how many left."""
+        """Remove tuples; return how many there were."""
         groups.set_all(self.rows.marks["entered"], slots, 0)
         self.removal_shifts += self.rows.remove(slots)
         if not len(self):
-            self.chunks.clear()  # nobody of them is left
+            self.chunks.clear()  # their tuples have all left
             self._entries = 0
             self._queue.resize(CHUNK_BYTES)
         return len(slots)
 
     def rows_until_expiry(self, turned: int) -> int:
-        """Master rows the oldest chunk still has to meet."""
+        """Return how many master rows the oldest chunk still has to meet."""
         return self.chunks[0].start + self._cycle_rows - turned if self.chunks else self._cycle_rows
 
     # by age
 
     def oldest(self, count: int) -> Slots:
-        """The tuples that have waited longest."""
+        """Return the tuples that have waited longest, at most ``count``."""
         while self.chunks and not len(self._present(self.chunks[0])):
             self._entries -= self.chunks.popleft().size
         return self._some(iter(self.chunks), count, newest_first=False)
 
     def older_than(self, share: float, count: int) -> Slots:
-        """Tuples from a position of the queue on towards the older ones; this share of all is younger."""
+        """Return ``count`` tuples from a position of the queue towards the oldest; ``share`` of all is younger."""
         skip = min(int(share * len(self)), max(0, len(self) - 1))
         return self._some(reversed(self.chunks), count, skip=skip, newest_first=True)
 
-    def _some(self, chunks: Iterator[Chunk], count: int, skip: int = 0, *, newest_first: bool) -> Slots:
+    def _some(self, chunks: Iterator[QueuedChunk], count: int, skip: int = 0, *, newest_first: bool) -> Slots:
         found: list[Slots] = []
         for chunk in chunks:
             slots = self._present(chunk)
@@ -263,7 +265,7 @@ class WaitingRoom:
         return np.concatenate(found) if found else np.empty(0, np.int32)
 
     def sweep(self) -> None:
-        """Forget the queue's entries of tuples that have left, once they are as many as those who wait."""
+        """Drop the queue's entries of tuples that have left, once they are as many as those that wait."""
         if self._entries <= 2 * len(self):
             return
         for chunk in self.chunks:
@@ -276,11 +278,11 @@ class WaitingRoom:
     # the rest
 
     def queue(self) -> list[tuple[int, int, Slots]]:
-        """The chunks, oldest first: where the wheel stood, the step, and the tuples still here."""
+        """Return the chunks, oldest first: position of the wheel, step, and the tuples that still wait."""
         return [(chunk.start, chunk.step, self._present(chunk)) for chunk in self.chunks]
 
     def groups(self) -> tuple[Codes, Positions]:
-        """All keys that tuples wait for, and how many do."""
+        """Return the keys of all waiting tuples, and how many wait for each."""
         heads, sizes = self.rows.groups()
         return self.rows.map.code[heads], sizes
 

@@ -19,7 +19,7 @@ from millrace.core.errors import ConfigError, one_of
 from millrace.master.store import MasterStore
 from millrace.semistream.algorithms import ALGORITHMS
 from millrace.semistream.arguments import AUTO, check_no_options
-from millrace.semistream.choose.auto import Decision, as_it_is
+from millrace.semistream.choose.auto import Decision, best_without_disk_model
 
 _WITH_ANY_ALGORITHM = ("where", "leave_early", "output_rows")
 _NOT_ON_SPARK = ("w", "threads", "space", "device")
@@ -32,7 +32,7 @@ def choose_algorithm(algorithm: str, store: MasterStore, pending: str, options: 
     _check_options(options)
     if algorithm == AUTO:
         check_no_options(option for option in options if option not in _WITH_ANY_ALGORITHM)
-        return as_it_is(store, wheel=_CARRY_NEEDS_WHEEL if pending == "carry" else "")
+        return best_without_disk_model(store, wheel=_CARRY_NEEDS_WHEEL if pending == "carry" else "")
     name = one_of("algorithm", algorithm, (AUTO, *ALGORITHMS))
     if pending == "carry" and not ALGORITHMS[name].turns:
         able = [other.name for other in ALGORITHMS.values() if other.turns]

@@ -52,8 +52,8 @@ class MeteredChain(Chain):
         """Return the metrics of all joins, in one line."""
         return " ".join(meter.metrics().line() for meter in self._meters)
 
-    def _of(self, place: int, call: Callable[..., Batches], *arguments: Any) -> Batches:
-        work, meter = super()._of(place, call, *arguments), self._meters[place]
+    def _call(self, place: int, call: Callable[..., Batches], *arguments: Any) -> Batches:
+        work, meter = super()._call(place, call, *arguments), self._meters[place]
         while True:
             meter.resume()
             batch = next(work, None)
