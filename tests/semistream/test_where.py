@@ -399,7 +399,7 @@ def test_a_time_that_is_too_far_for_the_steps_it_is_compared_in_is_refused(tmp_p
     store = mr.MasterStore.build(pa.table({"k": [1], "then": last}), tmp_path / "s", "k")
     far = pa.record_batch({"at": pa.array([10**11], pa.timestamp("s"))})
     join = mr.SemiStreamJoin(store, where=mr.band("at", "then", below=timedelta(days=1), above=timedelta(days=1)))
-    with pytest.raises(SchemaError, match="is too much to be counted in steps of"):
+    with pytest.raises(SchemaError, match="is too large to be counted in steps of"):
         list(join.push(far))
 
 
