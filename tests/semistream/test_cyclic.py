@@ -76,6 +76,8 @@ def played(join: mr.SemiStreamJoin, calls: str, per_step: int | None = None) -> 
         (8, 1, 1, 5, "step push step restore=8", 2),
         # the places are on the new grid by chance, but the tuple has waited longer than a turn of it
         (7, 2, 1, 1, "push step step step restore=6 push step push step push step", 4),
+        # so it has here, although it has not waited for a whole turn
+        (8, 3, None, 2, "push step step restore=8", 4),
     ],
 )
 def test_no_tuple_waits_longer_than_k_says(

@@ -9,6 +9,11 @@ from millrace.core.sizes import format_size
 class MemoryBudget:
     """A ledger of bytes. Parts reserve what they are about to use, and never more than there is.
 
+    Parameters
+    ----------
+    peak
+        The most bytes reserved at a time before this ledger, of which it goes on.
+
     Examples
     --------
     >>> budget = MemoryBudget(1000)
@@ -21,12 +26,12 @@ class MemoryBudget:
     (0, 700)
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, peak: int = 0) -> None:
         if total < 1:
             raise ConfigError(f"memory: expected at least one byte; got {total}")
         self.total = total
         self.used = 0
-        self.peak = 0
+        self.peak = peak
         self._parts: list[Reservation] = []
 
     @property
@@ -39,6 +44,14 @@ class MemoryBudget:
         reservation.resize(nbytes)
         self._parts.append(reservation)
         return reservation
+
+    def take(self, nbytes: int) -> bool:
+        """Count so many bytes more, or fewer, as used; return False, with nothing changed, if there are not enough."""
+        if self.used + nbytes > self.total:
+            return False
+        self.used += nbytes
+        self.peak = max(self.peak, self.used)
+        return True
 
     def parts(self) -> dict[str, int]:
         """Return the bytes reserved now, by part."""
@@ -65,12 +78,8 @@ class Reservation:
         """Hold ``nbytes`` from now on, if the budget can give them."""
         if nbytes < 0:
             raise ConfigError(f"{self.part}: cannot reserve {nbytes} bytes")
-        budget = self._budget
-        used = budget.used + nbytes - self.nbytes
-        if used > budget.total:
+        if not self._budget.take(nbytes - self.nbytes):
             return False
-        budget.used = used
-        budget.peak = max(budget.peak, used)
         self.nbytes = nbytes
         return True
 

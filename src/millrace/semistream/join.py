@@ -227,11 +227,10 @@ class SemiStreamJoin(StreamOperator):
         m = self.metrics
         m.evicted_keys += m.cached_keys
         self._earlier = EarlierCounts(m.cycles, self.k, m.removal_shifts)
-        budget = MemoryBudget(self.budget.total)
+        budget = MemoryBudget(self.budget.total, self.budget.peak)
         arguments = self.arguments.with_algorithm(decision.algorithm, decision.options)
         self._loop = wire(arguments, before.parts.binding, budget, self._metrics, before.parts.output, self.auto)
         self._loop.resume(before.steps)
-        budget.peak = max(self.budget.peak, budget.peak)
         self.budget, self.arguments = budget, arguments
 
     # the life cycle

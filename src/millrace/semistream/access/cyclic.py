@@ -72,9 +72,17 @@ class Cyclic(Access):
         """Return whether a step begins after ``turned`` rows in every turn."""
         if not self.wheel.rows:
             return True
+        row = self._in_shard(turned)[1]
+        return row % self.b == 0 and self._loads_before(turned) % self.loads_per_step == 0
+
+    def _loads_before(self, turned: int) -> int:
+        """Return how many loads of a turn come before the one that ``turned`` rows lead to."""
         shard, row = self._in_shard(turned)
-        before = int((-(-self._sizes[:shard] // self.b)).sum())
-        return row % self.b == 0 and (before + row // self.b) % self.loads_per_step == 0
+        return int((-(-self._sizes[:shard] // self.b)).sum()) + row // self.b
+
+    def _steps_before(self, turned: int) -> int:
+        """Return how many steps it takes to turn the wheel so far, if they all begin on the grid."""
+        return turned // self.wheel.rows * self.longest_turn + self._loads_before(turned) // self.loads_per_step
 
     def loads(self) -> Iterator[Load]:
         for number in range(self.loads_per_step if self.wheel.rows else 0):
@@ -117,8 +125,12 @@ class Cyclic(Access):
 
     def on_resume(self, waited: int) -> None:
         chunks = self.context.room.chunks
+        if not self.wheel.rows:
+            return
         places = (self.wheel.turned, *(chunk.start for chunk in chunks))
-        if waited > self.longest_turn or not all(self._on_grid(place) for place in places):
+        on_grid = all(self._on_grid(place) for place in places)
+        steps = self._steps_before(places[0]) - self._steps_before(chunks[0].start) if chunks else 0
+        if not on_grid or waited != steps:
             self._in_force = waited + len(chunks) + self.longest_turn + 1  # they entered with another b
             self._longest = max(self._longest, self._in_force)
             self._settled_at = self.wheel.turned + 2 * self.wheel.rows
