@@ -656,7 +656,7 @@ def test_spark_submit_of_the_example(spark: SparkSession, tmp_path: Path) -> Non
         assert made.exit_code == 0, made.output
     submit = Path(sys.executable).parent / "spark-submit"
     command = [submit, "--master", "local[1]", "--driver-memory", "1g", "--driver-java-options", BRIEFLY]
-    script = ROOT / "src" / "millrace" / "spark" / "pipeline.py"
+    script = ROOT / "src" / "millrace" / "spark" / "pipeline" / "pipeline.py"
     code, _, err = Process(*command, script, tmp_path / "pipeline.toml", folder=tmp_path).end()
     assert code == 0, err
     rows = spark.read.parquet(str(tmp_path / "data" / "enriched"))

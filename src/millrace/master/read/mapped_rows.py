@@ -71,10 +71,10 @@ class MappedRows:
                 f"{path}: expected {-(-rows // page_rows)} pages; it has {self._reader.num_record_batches}"
             )
         self._raw = np.frombuffer(self._file, np.uint8)
-        self._layout: list[_Column] | None = None
+        self._layout: list[_MappedColumn] | None = None
         self._bases: dict[tuple[int, ...], npt.NDArray[np.int64]] = {}
 
-    def _columns(self) -> list[_Column]:
+    def _columns(self) -> list[_MappedColumn]:
         """Return where every column's values are, page by page; noted at the first use."""
         if self._layout is None:
             pages = self._reader.num_record_batches
@@ -86,7 +86,7 @@ class MappedRows:
                         for j, buffer in enumerate(array.buffers()):
                             if buffer is not None and buffer.size:
                                 found[i, j, page] = buffer.address - base
-            self._layout = [_Column(self._raw, f.type, found[i]) for i, f in enumerate(self.schema)]
+            self._layout = [_MappedColumn(self._raw, f.type, found[i]) for i, f in enumerate(self.schema)]
         return self._layout
 
     def page(self, number: int) -> pa.RecordBatch:
@@ -143,7 +143,7 @@ class MappedRows:
             output.filled(len(page))
 
     def _gather_column(
-        self, number: int, column: _Column, page: Indices, inside: Indices, output: OutputColumn
+        self, number: int, column: _MappedColumn, page: Indices, inside: Indices, output: OutputColumn
     ) -> None:
         valid = None if column.validity is None else self._valid(column.validity[page], inside)
         if isinstance(output, FixedColumn):
@@ -197,7 +197,7 @@ class MappedRows:
         return [output.finish() for output in outputs]
 
 
-class _Column:
+class _MappedColumn:
     """Where one column's values are in the file: for each page the first item, in units of an item.
 
     ``validity`` is in bits, -1 for pages without nulls, None if no page has any; so are the values of booleans.

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.spark.state.coded_rows import CodedRows, RestoreRows
+from millrace.spark.state.keyed_runs import RestoreRows, RunRows
 from millrace.spark.transport.batch_bytes import from_blob, to_blob
 
 _MERGED_RUNS = 4
@@ -93,7 +93,7 @@ class SortedRuns:
         """Chunks that were written."""
         return self._written_count
 
-    def overlapping(self, codes: npt.NDArray[np.int64]) -> Iterator[CodedRows]:
+    def overlapping(self, codes: npt.NDArray[np.int64]) -> Iterator[RunRows]:
         """Yield the chunks that may have one of these sorted codes; one is in memory at a time."""
         for run in self._runs:
             for chunk in run:
@@ -103,11 +103,11 @@ class SortedRuns:
                 else:
                     self._skipped_count += 1
 
-    def all(self) -> Iterator[CodedRows]:
+    def all(self) -> Iterator[RunRows]:
         """Yield every chunk; one is in memory at a time."""
         return (self._read(chunk) for run in self._runs for chunk in run)
 
-    def add(self, rows: CodedRows) -> None:
+    def add(self, rows: RunRows) -> None:
         """Write new rows, and merge runs if there are too many."""
         if not len(rows.rows):
             return
@@ -119,19 +119,19 @@ class SortedRuns:
             merged = partial(_merged, self._restore, self._side)
             self._runs[-_MERGED_RUNS:] = [self._write(reduce(merged, map(self._removed, last)))]
 
-    def _removed(self, run: Run) -> Iterator[CodedRows]:
+    def _removed(self, run: Run) -> Iterator[RunRows]:
         """Yield a run's chunks, each removed from the state once it was read."""
         for chunk in run:
             rows = self._read(chunk)
             self._state.removeKey((chunk.number,))
             yield rows
 
-    def _read(self, chunk: RunChunk) -> CodedRows:
+    def _read(self, chunk: RunChunk) -> RunRows:
         self._read_count += 1
         rows = from_blob(bytes(self._state.getValue((chunk.number,))[0]))
         return self._restore(rows, self._side, sort=False)
 
-    def _write(self, pieces: Iterator[CodedRows]) -> Run:
+    def _write(self, pieces: Iterator[RunRows]) -> Run:
         """Write pieces whose codes follow each other as chunks of the right size."""
         run: Run = []
         pending: list[pa.RecordBatch] = []
@@ -150,12 +150,12 @@ class SortedRuns:
             run.append(self._put(self._combined(pending)))
         return run
 
-    def _combined(self, pieces: list[pa.RecordBatch]) -> CodedRows:
+    def _combined(self, pieces: list[pa.RecordBatch]) -> RunRows:
         if len(pieces) == 1:
             return self._restore(pieces[0], self._side, sort=False)
         return self._restore(pa.concat_batches(pieces), self._side)
 
-    def _put(self, rows: CodedRows) -> RunChunk:
+    def _put(self, rows: RunRows) -> RunChunk:
         blob = to_blob(rows.rows)
         chunk = RunChunk(self._next, int(rows.codes[0]), int(rows.codes[-1]), len(rows.codes), len(blob))
         self._state.updateValue((chunk.number,), (blob,))
@@ -169,8 +169,8 @@ def _nbytes(run: Run) -> int:
 
 
 def _merged(
-    restore: RestoreRows, side: int, one: Iterator[CodedRows], other: Iterator[CodedRows]
-) -> Iterator[CodedRows]:
+    restore: RestoreRows, side: int, one: Iterator[RunRows], other: Iterator[RunRows]
+) -> Iterator[RunRows]:
     """Yield two sequences of rows with ascending codes as one, with a piece of each in memory."""
     ours, theirs = next(one, None), next(other, None)
     while ours is not None and theirs is not None:

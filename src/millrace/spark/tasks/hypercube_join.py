@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.spark.plans.hypercube_plan import HypercubePlan, JoinStep
-from millrace.spark.state.coded_rows import CodedRows
+from millrace.spark.state.keyed_runs import RunRows
 from millrace.spark.state.sorted_runs import SortedRuns
 from millrace.spark.tasks.hypercube_rows import HypercubeRows
 from millrace.spark.tasks.sorted_match import code_ranges, pairs, pairs_in
@@ -39,7 +39,7 @@ class HypercubeJoin:
         """The names of the inputs' state variables."""
         return tuple(f"input{number}" for number in range(len(self._plan.schemas)))
 
-    def join(self, new: list[CodedRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
+    def join(self, new: list[RunRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
         """Yield each new combination once; add the new rows of an input to those that are kept after its turn."""
         for number, (rows, runs) in enumerate(zip(new, kept, strict=True)):
             others = [each for each in kept if each is not runs]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millrace.spark.plans.hypercube_plan import Attribute, HypercubePlan
 from millrace.spark.plans.stream_join_plan import CODE
-from millrace.spark.state.coded_rows import CodedRows
+from millrace.spark.state.keyed_runs import RunRows
 from millrace.spark.tasks.row_layout import RoutedRows, RowLayout, all_present, cast, read_only
 
 
@@ -63,15 +63,15 @@ class HypercubeRows(RowLayout):
         """Return the codes of an attribute."""
         return self.plan.coders[attribute.dimension].codes(self.key(rows, attribute, ahead))[0]
 
-    def code(self, rows: pa.RecordBatch, side: int) -> CodedRows:
+    def code(self, rows: pa.RecordBatch, side: int) -> RunRows:
         """Return rows as they were packed with the codes of their first attribute, sorted."""
         codes = self.codes(rows, self.plan.attributes[side][0], 0)
         return self.restore(rows.add_column(0, CODE, pa.array(codes, pa.int64())), side)
 
-    def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> CodedRows:
+    def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
         """Return rows that have their codes already; ``sort`` if they may be out of order."""
         codes = read_only(rows.column(0).to_numpy())
         if sort and len(rows):
             order = np.argsort(codes, kind="stable")
             rows, codes = rows.take(pa.array(order)), read_only(codes[order])
-        return CodedRows(rows, codes, None)
+        return RunRows(rows, codes, None)

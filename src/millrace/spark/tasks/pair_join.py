@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from millrace.spark.plans.pair_plan import LEFT, RIGHT, SIDES, PairPlan
-from millrace.spark.state.coded_rows import CodedRows
+from millrace.spark.state.keyed_runs import RunRows
 from millrace.spark.state.sorted_runs import SortedRuns
 from millrace.spark.tasks.pair_rows import PairRows
 from millrace.spark.tasks.sorted_match import matches
@@ -21,7 +21,7 @@ class PairJoin:
     def __init__(self, plan: PairPlan) -> None:
         self.layout = PairRows(plan)
 
-    def join(self, new: list[CodedRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
+    def join(self, new: list[RunRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
         """Yield each new match once, then add the new rows to those that are kept."""
         left, right = new
         for chunk in kept[RIGHT].overlapping(left.codes):

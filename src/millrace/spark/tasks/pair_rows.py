@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from millrace.spark.plans.pair_plan import BUCKET, LEFT, PairPlan
 from millrace.spark.plans.stream_join_plan import CODE
-from millrace.spark.state.coded_rows import CodedRows
+from millrace.spark.state.keyed_runs import RunRows
 from millrace.spark.tasks.row_layout import RoutedRows, RowLayout, all_present, cast, read_only
 
 
@@ -53,12 +53,12 @@ class PairRows(RowLayout):
             columns.append(rows.column(rows.num_columns - 1))
         return cast(columns, self.plan.coder.types)
 
-    def code(self, rows: pa.RecordBatch, side: int) -> CodedRows:
+    def code(self, rows: pa.RecordBatch, side: int) -> RunRows:
         """Return rows as they were packed with their codes, sorted."""
         codes, _ = self.plan.coder.codes(self.key_columns(rows, side))
         return self.restore(rows.add_column(0, CODE, pa.array(codes, pa.int64())), side)
 
-    def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> CodedRows:
+    def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
         """Return rows that have their codes already; ``sort`` if they may be out of order."""
         plan = self.plan
         codes = read_only(rows.column(0).to_numpy())
@@ -70,9 +70,9 @@ class PairRows(RowLayout):
             rows, codes = rows.take(pa.array(order)), read_only(codes[order])
             values = None if values is None else values[order]
         if values is None or plan.band is None:
-            return CodedRows(rows, codes, None)
+            return RunRows(rows, codes, None)
         firsts, lasts = plan.band.reach(values) if side == LEFT else (values, values)
-        return CodedRows(rows, codes, (read_only(firsts), read_only(lasts)))
+        return RunRows(rows, codes, (read_only(firsts), read_only(lasts)))
 
     def joined(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
         """Return output rows from as many rows of both sides, which have their codes in front."""

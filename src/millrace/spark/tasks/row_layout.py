@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.spark.plans.stream_join_plan import StreamJoinPlan
-from millrace.spark.state.coded_rows import CodedRows
+from millrace.spark.state.keyed_runs import RunRows
 
 
 class RoutedRows(NamedTuple):
@@ -36,11 +36,11 @@ class RowLayout(ABC):
         """Return the rows of an input that may have a partner, and the shards that they go to."""
 
     @abstractmethod
-    def code(self, rows: pa.RecordBatch, side: int) -> CodedRows:
+    def code(self, rows: pa.RecordBatch, side: int) -> RunRows:
         """Return rows as they were packed with their codes, sorted."""
 
     @abstractmethod
-    def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> CodedRows:
+    def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
         """Return rows that have their codes already; ``sort`` if they may be out of order."""
 
     def output(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from millrace.kernels.index_ranges import expand, narrow
 from millrace.spark.plans.pair_plan import LEFT, RIGHT
-from millrace.spark.state.coded_rows import CodedRows
+from millrace.spark.state.keyed_runs import RunRows
 from millrace.spark.tasks.pair_rows import PairRows
 
 Places = npt.NDArray[np.int32]
@@ -18,7 +18,7 @@ Codes = npt.NDArray[np.int64]
 _MOST_PAIRS = 65_536
 
 
-def matches(layout: PairRows, left: CodedRows, right: CodedRows) -> Iterator[pa.RecordBatch]:
+def matches(layout: PairRows, left: RunRows, right: RunRows) -> Iterator[pa.RecordBatch]:
     """Yield output rows, in batches of a fraction of the memory. The side with fewer rows looks up its partners."""
     left, right = _overlap(left, right), _overlap(right, left)
     if not len(left.rows) or not len(right.rows):
@@ -66,7 +66,7 @@ def pairs_in(nbytes: int, *rows: pa.RecordBatch) -> int:
     return max(1, min(_MOST_PAIRS, nbytes // width))
 
 
-def _overlap(rows: CodedRows, others: CodedRows) -> CodedRows:
+def _overlap(rows: RunRows, others: RunRows) -> RunRows:
     """Return the rows whose codes are within the range of the others' codes."""
     if not len(rows.codes) or not len(others.codes):
         return rows.cut(0, 0)

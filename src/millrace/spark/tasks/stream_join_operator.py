@@ -26,7 +26,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from millrace.core.errors import StateError
 from millrace.spark.metrics.stream_join_metrics import StreamJoinMetrics
-from millrace.spark.state.coded_rows import CodedRows
+from millrace.spark.state.keyed_runs import RunRows
 from millrace.spark.state.sorted_runs import SortedRuns
 from millrace.spark.tasks.row_layout import RowLayout
 from millrace.spark.transport.batch_bytes import from_blob
@@ -45,7 +45,7 @@ class BlockJoin(Protocol):
     def state_names(self) -> tuple[str, ...]:
         """The names of the inputs' state variables. They are in checkpoints and must not change."""
 
-    def join(self, new: list[CodedRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
+    def join(self, new: list[RunRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
         """Yield each new match once, then add the new rows to those that are kept. Both lists are by input."""
 
 
@@ -98,7 +98,7 @@ class StreamJoinOperator(StatefulProcessor):
     def close(self) -> None:
         """Do nothing: nothing is held between micro-batches."""
 
-    def _blocks(self, frames: Iterator[pd.DataFrame]) -> Iterator[list[CodedRows]]:
+    def _blocks(self, frames: Iterator[pd.DataFrame]) -> Iterator[list[RunRows]]:
         """Yield new rows of all inputs, as many at a time as the memory allows."""
         pending: list[list[pa.RecordBatch]] = [[] for _ in self._chunks]
         size = 0
@@ -114,7 +114,7 @@ class StreamJoinOperator(StatefulProcessor):
         if size:
             yield self._block(pending)
 
-    def _block(self, pending: list[list[pa.RecordBatch]]) -> list[CodedRows]:
+    def _block(self, pending: list[list[pa.RecordBatch]]) -> list[RunRows]:
         layout = self._layout
         return [
             layout.code(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 
-class CodedRows(NamedTuple):
+class RunRows(NamedTuple):
     """Rows in order of their codes and, within a code, of the value that the band is about.
 
     The first column of ``rows`` is the code. With a band, two rows match if their codes are equal and their intervals
@@ -20,9 +20,9 @@ class CodedRows(NamedTuple):
     codes: npt.NDArray[np.int64]
     spans: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None
 
-    def cut(self, start: int, stop: int) -> CodedRows:
+    def cut(self, start: int, stop: int) -> RunRows:
         """Return the rows from ``start`` up to, and without, ``stop``, without copying them."""
-        return CodedRows(
+        return RunRows(
             self.rows.slice(start, stop - start),
             self.codes[start:stop],
             None if self.spans is None else (self.spans[0][start:stop], self.spans[1][start:stop]),
@@ -30,6 +30,6 @@ class CodedRows(NamedTuple):
 
 
 class RestoreRows(Protocol):
-    """Return rows that have their codes in front as :class:`CodedRows`; ``sort`` if they may be out of order."""
+    """Return rows that have their codes in front as :class:`RunRows`; ``sort`` if they may be out of order."""
 
-    def __call__(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> CodedRows: ...
+    def __call__(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows: ...
