@@ -31,7 +31,7 @@ _AHEAD = 6
 """Keys, or chunks, that are fetched before it is their turn."""
 
 
-class OrderedMap(NamedTuple):
+class Ordered(NamedTuple):
     """The arrays: entries by chunk, and by place in the directory the chunk and its least key."""
 
     keys: npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ def _fill(width: int) -> int:
 
 
 @inlined
-def _last_from(o: OrderedMap, key: np.int64, at: int) -> int:
+def _last_from(o: Ordered, key: np.int64, at: int) -> int:
     """Return the last place from ``at`` on with a least key not above ``key``; ``at`` if there is none."""
     low = at
     step = 1
@@ -69,7 +69,7 @@ def _last_from(o: OrderedMap, key: np.int64, at: int) -> int:
 
 
 @inlined
-def _first_from(o: OrderedMap, key: np.int64, at: int) -> int:
+def _first_from(o: Ordered, key: np.int64, at: int) -> int:
     """Return the last place from ``at`` on with a least key below ``key``; ``at`` if there is none."""
     low = at
     step = 1
@@ -88,7 +88,7 @@ def _first_from(o: OrderedMap, key: np.int64, at: int) -> int:
 
 
 @inlined
-def _inside(o: OrderedMap, chunk: int, key: np.int64) -> np.int64:
+def _inside(o: Ordered, chunk: int, key: np.int64) -> np.int64:
     """Count the entries of a chunk below ``key``: whole stretches by their last entry, then entries of one stretch.
 
     Counting has no branch to guess, where each step of a binary search has one.
@@ -106,7 +106,7 @@ def _inside(o: OrderedMap, chunk: int, key: np.int64) -> np.int64:
 
 
 @inlined
-def _fetch(o: OrderedMap, at: int) -> None:
+def _fetch(o: Ordered, at: int) -> None:
     """Have the chunk at a place brought near: what :func:`_inside` will look at first."""
     row = np.uint64(o.order[at])
     width = np.uint64(o.keys.shape[1])
@@ -115,7 +115,7 @@ def _fetch(o: OrderedMap, at: int) -> None:
 
 
 @inlined
-def _fetch_all(o: OrderedMap, at: int) -> None:
+def _fetch_all(o: Ordered, at: int) -> None:
     """Have all of the chunk at a place brought near."""
     row = np.uint64(o.order[at])
     held = np.uint64(o.counts[row])
@@ -127,7 +127,7 @@ def _fetch_all(o: OrderedMap, at: int) -> None:
 
 
 @inlined
-def _run(o: OrderedMap, keys: npt.NDArray[np.int64], i: int, at: int) -> int:
+def _run(o: Ordered, keys: npt.NDArray[np.int64], i: int, at: int) -> int:
     """Return where the keys that go into the chunk at place ``at`` end."""
     if at + 1 >= o.state[USED]:
         return len(keys)
@@ -139,7 +139,7 @@ def _run(o: OrderedMap, keys: npt.NDArray[np.int64], i: int, at: int) -> int:
 
 
 @kernel
-def chunks_needed(o: OrderedMap, keys: npt.NDArray[np.int64]) -> int:
+def chunks_needed(o: Ordered, keys: npt.NDArray[np.int64]) -> int:
     """Return the chunks that :func:`insert` will take for these sorted keys. O(keys + directory)."""
     width = o.keys.shape[1]
     fill = _fill(width)
@@ -159,7 +159,7 @@ def chunks_needed(o: OrderedMap, keys: npt.NDArray[np.int64]) -> int:
 
 
 @inlined
-def _new_chunk(o: OrderedMap) -> int:
+def _new_chunk(o: Ordered) -> int:
     if o.state[SPARE] > 0:
         o.state[SPARE] -= 1
         return int(o.spare[o.state[SPARE]])
@@ -169,7 +169,7 @@ def _new_chunk(o: OrderedMap) -> int:
 
 @inlined
 def _merge_into(
-    o: OrderedMap, chunk: int, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], i: int, j: int
+    o: Ordered, chunk: int, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], i: int, j: int
 ) -> None:
     """Merge keys ``i`` to ``j`` into a chunk that has room for them, from the back."""
     row = np.uint64(chunk)
@@ -191,7 +191,7 @@ def _merge_into(
 
 @inlined
 def _merge_out(
-    o: OrderedMap,
+    o: Ordered,
     chunk: int,
     keys: npt.NDArray[np.int64],
     slots: npt.NDArray[np.int32],
@@ -216,7 +216,7 @@ def _merge_out(
 
 
 @kernel
-def insert(o: OrderedMap, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> None:
+def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> None:
     """Insert sorted keys, behind their equals. O(keys + directory + moved entries).
 
     It goes from the last chunk to the first, so that every place of the directory moves up once, by all the chunks that
@@ -282,7 +282,7 @@ def insert(o: OrderedMap, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int
 
 
 @kernel
-def tidy(o: OrderedMap) -> None:
+def tidy(o: Ordered) -> None:
     """Give empty chunks back and put small neighbours together. O(directory + moved entries)."""
     half = o.keys.shape[1] // 2
     kept = 0
@@ -310,7 +310,7 @@ def tidy(o: OrderedMap) -> None:
 
 @kernel
 def matches(
-    o: OrderedMap,
+    o: Ordered,
     lows: npt.NDArray[np.int64],
     highs: npt.NDArray[np.int64],
     cursor: npt.NDArray[np.int64],
@@ -376,7 +376,7 @@ def matches(
 
 
 @kernel
-def below(o: OrderedMap, key: np.int64, equal: bool) -> int:
+def below(o: Ordered, key: np.int64, equal: bool) -> int:
     """Count the entries below ``key``, with ``equal`` those equal to it too. O(directory)."""
     found = 0
     for at in range(o.state[USED]):
@@ -395,7 +395,7 @@ def below(o: OrderedMap, key: np.int64, equal: bool) -> int:
 
 
 @kernel
-def key_at(o: OrderedMap, rank: int) -> np.int64:
+def key_at(o: Ordered, rank: int) -> np.int64:
     """Return the key of the entry with this rank, counted from 0. O(directory)."""
     for at in range(o.state[USED]):
         held = o.counts[o.order[at]]
@@ -407,7 +407,7 @@ def key_at(o: OrderedMap, rank: int) -> np.int64:
 
 @kernel
 def take(
-    o: OrderedMap,
+    o: Ordered,
     low: np.int64,
     high: np.int64,
     skip: int,
@@ -450,7 +450,7 @@ def take(
 
 
 @kernel
-def drop(o: OrderedMap, keys: npt.NDArray[np.int64], bits: npt.NDArray[np.uint8], mask: np.uint8) -> None:
+def drop(o: Ordered, keys: npt.NDArray[np.int64], bits: npt.NDArray[np.uint8], mask: np.uint8) -> None:
     """Take out the entries at slots with a bit of ``mask``; their keys, sorted, are given.
 
     Call :func:`tidy` afterwards. O(directory + keys + chunks in which they are).
@@ -482,7 +482,7 @@ def drop(o: OrderedMap, keys: npt.NDArray[np.int64], bits: npt.NDArray[np.uint8]
 
 
 @inlined
-def _hand_place(o: OrderedMap, stamps: npt.NDArray[np.int64], key: np.int64, stamp: np.int64) -> int:
+def _hand_place(o: Ordered, stamps: npt.NDArray[np.int64], key: np.int64, stamp: np.int64) -> int:
     """Return the place of the chunk in which the first entry behind (key, stamp) may be."""
     low = 0
     high = int(o.state[USED])
@@ -499,7 +499,7 @@ def _hand_place(o: OrderedMap, stamps: npt.NDArray[np.int64], key: np.int64, sta
 
 @kernel
 def sweep(
-    o: OrderedMap,
+    o: Ordered,
     low: np.int64,
     high: np.int64,
     hand: npt.NDArray[np.int64],
@@ -554,7 +554,7 @@ def sweep(
 
 
 @kernel
-def entries(o: OrderedMap, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> int:
+def entries(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> int:
     """Write all entries in order; return how many."""
     found = 0
     for at in range(o.state[USED]):
@@ -567,7 +567,7 @@ def entries(o: OrderedMap, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.in
 
 
 @kernel
-def rename(o: OrderedMap, names: npt.NDArray[np.int32]) -> None:
+def rename(o: Ordered, names: npt.NDArray[np.int32]) -> None:
     """Call every slot ``names[slot]`` from now on."""
     for at in range(o.state[USED]):
         chunk = o.order[at]
@@ -576,7 +576,7 @@ def rename(o: OrderedMap, names: npt.NDArray[np.int32]) -> None:
 
 
 @kernel
-def pack(o: OrderedMap) -> None:
+def pack(o: Ordered) -> None:
     """Move chunks into the lowest numbers. O(chunks)."""
     used = o.state[USED]
     places = np.full(o.state[HIGH], -1, np.int32)
@@ -598,7 +598,7 @@ def pack(o: OrderedMap) -> None:
 
 
 @kernel
-def check(o: OrderedMap, stamps: npt.NDArray[np.int64]) -> int:
+def check(o: Ordered, stamps: npt.NDArray[np.int64]) -> int:
     """Return 0 if the structure is sound, else the number of the rule that is broken. Slow; for tests."""
     live = 0
     before = FIRST

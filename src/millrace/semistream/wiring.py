@@ -14,11 +14,11 @@ from millrace.semistream.context import JoinContext
 from millrace.semistream.intake import Intake
 from millrace.semistream.loop import JoinLoop
 from millrace.semistream.output.index_answers import IndexAnswers
-from millrace.semistream.output.ordered import Ordered
+from millrace.semistream.output.ordered import OrderedOutput
 from millrace.semistream.output.output_columns import JoinOutput
 from millrace.semistream.output.output_order import OutputOrder
 from millrace.semistream.output.parts import JoinParts
-from millrace.semistream.output.unordered import Unordered
+from millrace.semistream.output.unordered import UnorderedOutput
 from millrace.semistream.row_numbers import NumberedRows
 from millrace.semistream.waiting.condition_room import ConditionRoom
 from millrace.semistream.waiting.order_buffer import WAITING, OrderBuffer
@@ -78,7 +78,7 @@ def wire(
         numbered=numbered,
     )
     at_once = IndexAnswers(parts) if access.at_once else None
-    order: OutputOrder = Unordered(parts, at_once) if buffer is None else Ordered(parts, buffer, at_once)
+    order: OutputOrder = UnorderedOutput(parts, at_once) if buffer is None else OrderedOutput(parts, buffer, at_once)
     return JoinLoop(parts, order, load, sizes.pair_bytes)
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from millrace.adaptive.array_types import Bits, Codes, Stamps
 from millrace.core.space import Space
 from millrace.kernels import ordered_map as ordered
-from millrace.kernels.ordered_map import HIGH, LAST, LIVE, SPARE, USED, OrderedMap
+from millrace.kernels.ordered_map import HIGH, LAST, LIVE, SPARE, USED, Ordered
 from millrace.rows.arena import Slots
 
 ENTRY_BYTES = 8 + 4
@@ -218,7 +218,7 @@ class FreeSlots:
         self._space.release(self._stack, slots)
 
 
-def _ordered_arrays(space: Space, name: str, chunks: int, width: int) -> OrderedMap:
+def _ordered_arrays(space: Space, name: str, chunks: int, width: int) -> Ordered:
     """Return an empty index with room for so many chunks."""
     keys: npt.NDArray[Any] = space.array(f"{name}.keys", np.int64, chunks * width)
     slots: npt.NDArray[Any] = space.array(f"{name}.slots", np.int32, chunks * width)
@@ -227,4 +227,4 @@ def _ordered_arrays(space: Space, name: str, chunks: int, width: int) -> Ordered
     spare: npt.NDArray[Any] = space.array(f"{name}.spare", np.int32, chunks)
     lows: npt.NDArray[Any] = space.array(f"{name}.lows", np.int64, chunks)
     grid = (chunks, width)
-    return OrderedMap(keys.reshape(grid), slots.reshape(grid), counts, order, lows, spare, np.zeros(4, np.int64))
+    return Ordered(keys.reshape(grid), slots.reshape(grid), counts, order, lows, spare, np.zeros(4, np.int64))

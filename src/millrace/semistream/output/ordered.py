@@ -42,7 +42,7 @@ _LEAST_WINDOW = 64
 _NO_TUPLES = ArrivedTuples(pa.RecordBatch.from_pylist([], pa.schema([])), np.empty(0, np.int64), None)
 
 
-class Ordered:
+class OrderedOutput:
     """Keeps tuples in an order buffer until every earlier one has left."""
 
     def __init__(self, parts: JoinParts, buffer: OrderBuffer, at_once: IndexAnswers | None) -> None:

@@ -21,7 +21,7 @@ from millrace.semistream.output.parts import JoinParts
 from millrace.semistream.stream_keys import Flags
 
 
-class Unordered:
+class UnorderedOutput:
     """Answers tuples from the cache, lets the others wait, and emits pairs as they are found."""
 
     def __init__(self, parts: JoinParts, at_once: IndexAnswers | None) -> None:
