@@ -1,4 +1,4 @@
-"""A similarity join: misspelt company names find the ones they were meant to be, without a key in common.
+"""A similarity join: misspelt company names are matched with the right ones, without a key in common.
 
 Names are alike when they share most of their trigrams. A name's trigrams are hashed to 64 bits, so that the Jaccard
 measure of a pair is two bit counts, taken for many pairs at a time. Names that are alike are about equally long: a band
@@ -25,11 +25,11 @@ THIRD = ["Works", "Trading", "Company", "Brothers", "Partners", "Mills"]
 
 
 def signature(name: str) -> int:
-    """The trigrams of a name as 64 bits."""
+    """Return the trigrams of a name, hashed into the 64 bits of a signed integer."""
     text = f"  {name.lower()} "
     grams = {text[i : i + 3] for i in range(len(text) - 2)}
     bits = sum({1 << zlib.crc32(gram.encode()) % 64 for gram in grams})
-    return bits - (bits >> 63 << 64)  # as int64 has it
+    return bits - (bits >> 63 << 64)  # as a signed number
 
 
 def named(names: list[str], prefix: str) -> dict[str, Any]:
@@ -41,14 +41,14 @@ def named(names: list[str], prefix: str) -> dict[str, Any]:
 
 
 def alike(stream: pa.RecordBatch, master: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Whether the trigrams of a pair's names have a Jaccard measure of at least 0.6."""
+    """Return for each pair whether the trigrams of its names have a Jaccard measure of at least 0.6."""
     ours, theirs = stream["grams"].to_numpy().view(np.uint64), master["their_grams"].to_numpy().view(np.uint64)
     common = np.bitwise_count(ours & theirs).astype(np.float64)
     return np.asarray(common >= 0.6 * np.bitwise_count(ours | theirs))
 
 
 def misspelt(name: str, rng: np.random.Generator) -> str:
-    """A name with two neighbouring letters in the wrong order, or one letter left out."""
+    """Return the name with two neighbouring letters in the wrong order, or with one letter left out."""
     at = int(rng.integers(1, len(name) - 2))
     if rng.random() < 0.5:
         return name[:at] + name[at + 1] + name[at] + name[at + 2 :]

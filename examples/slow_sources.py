@@ -1,4 +1,4 @@
-"""Two web servers that stall at random, joined while they talk: results come long before the inputs have ended."""
+"""Two web servers that stall at random, joined while they send: results come long before the inputs have ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table(name: str, seed: int) -> pa.Table:
 
 @contextmanager
 def slow_server(whole: pa.Table, seed: int) -> Iterator[str]:
-    """A server that sends a table as an Arrow IPC stream, with stalls; its address."""
+    """Run a server that sends a table as an Arrow IPC stream, with stalls, and yield its address."""
 
     class Slow(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -38,7 +38,7 @@ def slow_server(whole: pa.Table, seed: int) -> Iterator[str]:
                     time.sleep(0.25 if stalls.random() < 0.15 else 0.005)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -51,7 +51,7 @@ def slow_server(whole: pa.Table, seed: int) -> Iterator[str]:
 def main() -> None:
     left, right = table("order", 1), table("payment", 2)
     with slow_server(left, 3) as orders, slow_server(right, 4) as payments:
-        join = mr.StreamJoin(on="key", memory="300kB")  # about a quarter of what comes
+        join = mr.StreamJoin(on="key", memory="300kB")  # about a quarter of the size of the inputs
         out = pa.Table.from_batches(join.run(left=ipc_http(orders), right=ipc_http(payments)))
 
     m = join.metrics

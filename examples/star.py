@@ -1,4 +1,4 @@
-"""One stream of sales through three masters: customers, products, and stores that are closed, in one budget."""
+"""One stream of sales joined with three masters (customers, products, closed stores) under one memory budget."""
 
 from __future__ import annotations
 

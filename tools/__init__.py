@@ -1,1 +1,1 @@
-"""Scripts for those who work on the tree; docs/development.md introduces them."""
+"""Scripts for people who work on this source tree; docs/development.md introduces them."""

@@ -12,15 +12,15 @@
 Which files: `--target GLOB …`, else `[tool.millrace.mutants] targets` of pyproject.toml. Nothing is changed in the
 working tree: `record` copies it to `.mutants/tree` and runs the tests there, `run` works in copies of that.
 
-A mutant is killed if a test fails, the tests cannot be collected, the process dies, or takes several times as long as
-unchanged (in processor time where Spark is not at work, else by the clock). Tests run fastest first, at most `--most`,
-at first one of each test function; those that use Spark or take long come last and only if the others pass. Where no
-test runs the line itself (compiled kernels, code in processes that Spark starts), tests count that run its function,
-else its callers, else its file, else a module that imports it. A changed kernel and all that import it are compiled
-anew.
+A mutant is killed if a test fails, if the tests cannot be collected, or if the process dies or takes several times as
+long as with unchanged code (in processor time where Spark is not at work, else by the clock). Tests run fastest first,
+at most `--most`, at first one of each test function; those that use Spark or take long come last and only if the others
+pass. Where no test runs the line itself (compiled kernels, code in processes that Spark starts), tests count that run
+its function, else its callers, else its file, else a module that imports it. A changed kernel and all that import it
+are compiled anew.
 
-Hints, docstrings, messages of errors, assertions, `__repr__`, `check_invariants` and blocks for type checkers are never
-changed. A survivor can be equivalent: the change makes no difference. A person has to judge that.
+Type hints, docstrings, messages of errors, assertions, `__repr__`, `check_invariants` and blocks for type checkers are
+never changed. A survivor can be equivalent: the change makes no difference. A person has to judge that.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _LEFT_OUT = (".git", ".venv", ".mutants", ".mypy_cache", ".ruff_cache", ".pytest
              "demo", "build", "dist", "*.egg-info", ".import_linter_cache")  # fmt: skip
 _QUICK_SECONDS = 3.0
 _PATIENCE = 4
-"""How many times its share of processor time a mutant may take by the clock, for others work on the machine too."""
+"""How many times its limit of processor time a mutant may take by the clock: other processes use the machine too."""
 _KILLED = ("killed", "hang", "crash")
 
 
 @dataclass
 class Test:
-    """A test of the recording."""
+    """A recorded test: its duration, and whether it uses Spark or is marked as thorough."""
 
     name: str
     seconds: float
@@ -73,7 +73,7 @@ class Test:
 
 
 class Recording:
-    """Which lines each test runs, and how long it takes."""
+    """The recording in a folder: which lines each test runs, and how long it takes."""
 
     def __init__(self, folder: Path) -> None:
         if not (folder / "recording.json").exists():
@@ -96,7 +96,7 @@ class Recording:
         return path.resolve().relative_to(self.tree).as_posix()
 
     def check(self, files: Iterable[str]) -> None:
-        """Raise an error if a file is not what was recorded."""
+        """Raise an error if a file has changed since the recording."""
         for file in files:
             if self.sources.get(file) != _digest(Path(file)):
                 raise SystemExit(f"{file}: changed since the recording; run python -m tools.mutants record")
@@ -110,7 +110,7 @@ class Recording:
         return {test for line in lines for test in contexts.get(line, ()) if test in self.tests}
 
     def reaching(self, mutant: Mutant) -> tuple[str, set[str]]:
-        """Return by what tests were found, and the tests that may notice a mutant."""
+        """Return how tests were found (``line``, ``function``, …), and the names of those that may notice a mutant."""
         if mutant.function and not mutant.kernel:
             if found := self._at(mutant.file, self._statement(mutant.file, mutant.line)):
                 return "line", found
@@ -140,7 +140,7 @@ class Recording:
         yield from below(self._by_file[file].body, "")
 
     def _statement(self, file: str, line: int) -> range:
-        """Return the lines of the innermost statement that a line belongs to, without the blocks in it."""
+        """Return the lines of the innermost statement around a line, without the blocks inside the statement."""
         around = [
             node
             for node in ast.walk(self._by_file[file].body)
@@ -164,7 +164,7 @@ class Recording:
         return {line for name, _ in self._functions(file) for line in self._body(file, name)}
 
     def _callers_tests(self, mutant: Mutant) -> set[str]:
-        """Return tests that run a function which names the mutant's function, through kernels up to plain ones."""
+        """Return the tests that run callers of the mutant's function, or callers of a caller that no test runs."""
         found: set[str] = set()
         seen = {(mutant.file, mutant.function)}
         work = list(seen)
@@ -184,7 +184,7 @@ class Recording:
         return found
 
     def dependants(self, file: str) -> set[str]:
-        """Return the file and all that import it, through others too."""
+        """Return the file and all files that import it, directly or through others."""
         found, work = {file}, [self._by_file[file].name]
         while work:
             module = work.pop()
@@ -205,7 +205,7 @@ def _digest(path: Path) -> str:
 
 
 def chosen(tests: Iterable[Test], most: int | None) -> tuple[list[Test], list[Test]]:
-    """Return the tests to run at first, and those to run if they pass: fastest first, one of each function first."""
+    """Return the quick tests, and the slow ones to run if those pass; one of each function first, fastest first."""
     ranked, turn = [], Counter[str]()
     for test in sorted(tests, key=lambda test: (test.seconds, test.name)):
         function = test.name.partition("[")[0]
@@ -218,17 +218,17 @@ def chosen(tests: Iterable[Test], most: int | None) -> tuple[list[Test], list[Te
 
 
 def python_command(*options: str) -> list[str]:
-    """Return the command for pytest in a copy of the tree, without what differs from run to run."""
+    """Return the command that runs pytest in a copy of the tree, without results cached from earlier runs."""
     return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--tb=short", *options]
 
 
 def environment(copy: Path, **more: str) -> dict[str, str]:
-    """Return the environment in which a copy's own sources are imported."""
+    """Return the environment variables under which Python imports the sources of the copy."""
     return {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
 def record(folder: Path, thorough: bool, jobs: int, select: list[str]) -> None:
-    """Copy the working tree and run its tests there, with the lines of each recorded."""
+    """Copy the working tree, run its tests there, and record which lines each test runs."""
     tree, parts = folder / "tree", folder / "parts"
     for stale in (parts, *folder.glob("job-*")):
         shutil.rmtree(stale, ignore_errors=True)
@@ -245,7 +245,7 @@ def record(folder: Path, thorough: bool, jobs: int, select: list[str]) -> None:
         raise SystemExit("no test ran, so nothing is recorded: see what pytest says above")
     failed = folder / "failed"
     failed.write_text("\n".join(name for name, test in tests.items() if not test["passed"]))
-    if failed.read_text():  # some do not bear that their lines are recorded
+    if failed.read_text():  # some fail only because their lines are being recorded
         again = python_command("-p", "tools.recording", "-n", "0", "-m", marks, f"@{failed.resolve()}")
         subprocess.run(again, cwd=tree, env=environment(tree.resolve(), **where, MUTANTS_LINES="0"), check=False)
         for name, test in _read_parts(parts).items():
@@ -274,7 +274,7 @@ def _read_parts(parts: Path) -> dict[str, dict[str, Any]]:
 
 
 def _synchronize(source: Path, target: Path) -> None:
-    """Make a folder a copy of the tree, times included; machine code that is there already stays."""
+    """Make ``target`` a copy of the tree, file times included; compiled kernels that it already has stay."""
     kept = {path.relative_to(target): path for path in target.rglob("*.nb[ic]")} if target.exists() else {}
     aside = target.with_name(target.name + ".machine-code")
     shutil.rmtree(aside, ignore_errors=True)
@@ -297,7 +297,7 @@ class Workplace:
         shutil.copytree(self._pristine, self._path, symlinks=True)
 
     def result_of(self, mutant: Mutant, most: int | None, factor: float, show: bool) -> dict[str, Any]:
-        """Apply a mutant, run the tests that reach it, and return what came of it."""
+        """Apply a mutant, run the tests that reach it, and return the result."""
         found_by, names = self._recording.reaching(mutant)
         quick, slow = chosen((self._recording.tests[name] for name in names), most)
         began = time.monotonic()
@@ -329,7 +329,7 @@ class Workplace:
             cache.unlink()
         file.unlink()  # it may be a link to the original's bytes
         file.write_bytes(mutant.applied(original.read_bytes()))
-        later = original.stat().st_mtime + 7 + int(mutant.id[:6], 16) % 100_000  # or old byte code would fit
+        later = original.stat().st_mtime + 7 + int(mutant.id[:6], 16) % 100_000  # otherwise old byte code would be used
         os.utime(file, (later, later))
         try:
             yield
@@ -372,7 +372,7 @@ class Workplace:
             return {"status": "hang", "by": f"more than {_PATIENCE * limit:.0f} s"}
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it has started and left
+                os.killpg(process.pid, signal.SIGKILL)  # processes that it has started and left running
         if show:
             print(out)
         by = next((line for line in out.splitlines() if line.startswith(("FAILED ", "ERROR "))), "")
@@ -388,14 +388,14 @@ class Workplace:
 
 
 def _limit(seconds: int) -> None:
-    """Keep a mutant that loops or allocates without end from holding the machine up."""
+    """Limit processor time, memory and file size, against mutants that loop or allocate without end."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
     resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 30, 4 << 30))
 
 
 def diff_of(mutant: Mutant, source: bytes) -> str:
-    """Return the changed lines, as a diff without context."""
+    """Return the lines that a mutant changes, as a diff without context."""
     lines = (source.decode().splitlines(), mutant.applied(source).decode().splitlines())
     return "\n".join(list(difflib.unified_diff(*lines, lineterm="", n=0))[2:])
 
@@ -443,7 +443,7 @@ def read_results(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def print_summary(results: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print how many were killed, by operator and by folder, and each survivor."""
+    """Print how many mutants were killed, by operator and by folder, and each survivor."""
     if not results:
         print("no results yet")
         return
@@ -480,7 +480,7 @@ def _selected(options: argparse.Namespace, root: Path) -> list[Mutant]:
 
 
 def main() -> None:
-    """Run the command."""
+    """Read the command line, and run the command that it names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["record", "draw", "run", "summary"])
     parser.add_argument(

@@ -46,24 +46,24 @@ _WITHOUT_EFFECT = ("logging.", "logger.", "log.", "_log.", "warnings.", "prefetc
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one file."""
+    """One small change of one source file."""
 
     file: str
     line: int
     operator: str
     function: str
-    """Qualified name of the function it lies in; empty in the body of a module."""
+    """Qualified name of the function or class that has the change; empty in the body of a module."""
     kernel: bool
     """Whether the function is compiled, so that coverage does not see its lines."""
     start: int
-    """Offset in bytes of what is replaced."""
+    """Offset of the replaced text in the file, in bytes."""
     end: int
     text: str
-    """What comes in its place."""
+    """The text that replaces the bytes from ``start`` to ``end``."""
 
     @property
     def id(self) -> str:
-        """Ten characters that differ from those of all other mutants."""
+        """Ten hexadecimal digits that identify the mutant."""
         return hashlib.sha1(f"{self.file}:{self.start}:{self.end}:{self.text}".encode()).hexdigest()[:10]
 
     def applied(self, source: bytes) -> bytes:
@@ -72,7 +72,7 @@ class Mutant:
 
 
 def mutants_of(file: str, source: bytes) -> list[Mutant]:
-    """Return every mutant of a file, in the order of their places.
+    """Return every mutant of a file, in the order of their positions.
 
     >>> for mutant in mutants_of("a.py", b"def f(a):\\n    return a < 2\\n"):
     ...     print(mutant.operator, mutant.applied(b"def f(a):\\n    return a < 2\\n").decode().splitlines()[1].strip())
@@ -85,7 +85,7 @@ def mutants_of(file: str, source: bytes) -> list[Mutant]:
 
 
 def draw(files: Iterable[tuple[str, bytes]], count: int, seed: int) -> list[Mutant]:
-    """Return so many mutants at random, on different lines; the same ones for the same files and seed."""
+    """Return up to ``count`` mutants at random, on different lines; the same for the same files and seed."""
     lines: dict[tuple[str, int], list[Mutant]] = defaultdict(list)
     for file, source in sorted(files):
         for mutant in mutants_of(file, source):
@@ -114,7 +114,7 @@ class _Finder:
             self._starts.append(self._starts[-1] + len(line))
 
     def mutants(self, node: ast.AST, function: str, kernel: bool) -> Iterator[Mutant]:
-        """Yield the mutants of a node and all below it."""
+        """Yield the mutants of a syntax-tree node and of all nodes below it."""
         if isinstance(node, Function):
             if node.name in _NOT_MUTATED or any(last_name(each) == "overload" for each in node.decorator_list):
                 return
@@ -128,7 +128,7 @@ class _Finder:
             yield from self.mutants(child, function, kernel)
 
     def _children(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield what may be mutated: no hints, messages, assertions, type-only blocks or docstrings."""
+        """Yield the child nodes that may be mutated: no hints, messages, assertions, type-only blocks or docstrings."""
         if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom | ast.arg):
             return
         if isinstance(node, ast.If) and last_name(node.test) == "TYPE_CHECKING":

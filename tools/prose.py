@@ -70,7 +70,7 @@ class Text:
     line: int
     kind: str
     of: str
-    """First line of what it belongs to."""
+    """First line of the code that the text belongs to."""
     text: str
 
 
@@ -137,7 +137,7 @@ def begins_with_a_verb(text: str) -> bool:
 
 
 def of_functions(tree: Tree) -> Iterator[Text]:
-    """Yield docstrings of functions, properties apart."""
+    """Yield the docstrings of functions, but not of properties."""
     for module in tree.modules.values():
         for node in ast.walk(module.body):
             if not isinstance(node, Function):
@@ -149,7 +149,7 @@ def of_functions(tree: Tree) -> Iterator[Text]:
 
 
 def lines_about_people(tree: Tree, docs: list[Path]) -> Iterator[Text]:
-    """Yield lines of comments, texts and pages that have a word for people, or an odd one."""
+    """Yield lines of comments, strings and pages that have a word meant for people, or an odd word."""
     for module in tree.modules.values():
         for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
             if token.type in (tokenize.COMMENT, tokenize.STRING):
@@ -164,7 +164,7 @@ def lines_about_people(tree: Tree, docs: list[Path]) -> Iterator[Text]:
 
 
 def main() -> None:
-    """Run the command."""
+    """Read the command line, and print what its options ask for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, default=Path("src"), help="folder of the tree; default: src")
     parser.add_argument("--docstrings", type=int, default=0, metavar="N", help="draw so many docstrings")

@@ -16,7 +16,7 @@ import pytest
 
 
 class Recording:
-    """What one process of pytest runs."""
+    """Records the tests that one process of pytest runs."""
 
     def __init__(self, folder: Path, lines: bool) -> None:
         name = f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{os.getpid()}"
@@ -30,7 +30,7 @@ class Recording:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Attribute lines to the test while it is set up, called and torn down."""
+        """Attribute lines to a test while it is set up, called and torn down."""
         self._found[item.nodeid] = {
             "seconds": 0.0,
             "passed": False,
@@ -44,7 +44,7 @@ class Recording:
             self._coverage.switch_context("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add up a test's time, and note if it passed."""
+        """Note how long a test took, and whether it passed."""
         test = self._found.get(report.nodeid)
         if test is None:
             return  # the process that only hands tests out
@@ -54,7 +54,7 @@ class Recording:
             test["passed"] = False
 
     def pytest_sessionfinish(self) -> None:
-        """Write what was recorded."""
+        """Write the recorded lines and tests to files."""
         if self._coverage is not None:
             self._coverage.stop()
             self._coverage.save()
@@ -62,7 +62,7 @@ class Recording:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to record where a folder for it is named."""
+    """Begin to record if the environment variable ``MUTANTS_RECORD`` names a folder."""
     folder = os.environ.get("MUTANTS_RECORD")
     if folder:
         config.pluginmanager.register(Recording(Path(folder), os.environ.get("MUTANTS_LINES") != "0"))

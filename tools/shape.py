@@ -116,7 +116,7 @@ def _parents(names: Iterable[str]) -> set[str]:
 
 
 def _child(package: str, name: str) -> str | None:
-    """Return which direct child of a package a module lies in; the package's own ``__init__`` is one."""
+    """Return which direct child of a package a module is or lies in; None if it is not in the package."""
     if name == package:
         return f"{name}.__init__"
     start = f"{package}." if package else ""
@@ -124,7 +124,7 @@ def _child(package: str, name: str) -> str | None:
 
 
 def set_from_outside(tree: Tree) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield place, target, classes it may belong to, and whether those are plain data."""
+    """Yield assignments to other objects' attributes: place, target, classes it may belong to, whether plain data."""
     owners: dict[str, list[Class]] = defaultdict(list)
     by_name: dict[str, list[Class]] = defaultdict(list)
     for each in tree.classes:
@@ -169,7 +169,7 @@ def _functions(
 
 
 def _kind(value: ast.expr, inside: Class | None, own: str | None, kinds: Mapping[str, str]) -> str:
-    """Return the name of an expression's class where the source says it, else nothing."""
+    """Return the name of an expression's class if the source says it, else an empty text."""
     if isinstance(value, ast.Name):
         return kinds.get(value.id, "")
     if isinstance(value, ast.Attribute) and dotted(value.value) == own and inside is not None:
@@ -178,7 +178,7 @@ def _kind(value: ast.expr, inside: Class | None, own: str | None, kinds: Mapping
 
 
 def shape(source: Path) -> dict[str, Any]:
-    """Return the maxima of a tree under ``maxima``, and every full list."""
+    """Return the figures of a source tree: the largest under ``maxima``, sums under ``totals``, and all full lists."""
     tree = Tree(source)
     classes = [each for each in tree.classes if not each.plain]
     folders: dict[str, int] = defaultdict(int)
@@ -287,7 +287,7 @@ def print_comparison(before: Mapping[str, Any], after: Mapping[str, Any]) -> Non
 
 
 def main() -> None:
-    """Run the command."""
+    """Read the command line, and print the shape of a tree or compare two."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, default=Path("src"), help="folder of the tree; default: src")
     parser.add_argument("--compare", type=Path, metavar="OTHER", help="folder of the tree before: prints both")

@@ -29,7 +29,7 @@ class Module:
 
     @property
     def package(self) -> str:
-        """Dotted name that relative imports begin at."""
+        """Dotted name of the package at which relative imports begin."""
         return self.name if self.is_package else self.name.rpartition(".")[0]
 
 
@@ -44,7 +44,7 @@ class Class:
     state: set[str] = field(default_factory=set)
     methods: set[str] = field(default_factory=set)
     types: dict[str, str] = field(default_factory=dict)
-    """Name of the class of a state attribute, where the source says it."""
+    """Class names of the state attributes, by attribute, where the source declares them."""
     plain: bool = False
     """Whether it is plain data: a dataclass, a named tuple, an enum, a protocol, or derived from one."""
 
@@ -68,17 +68,17 @@ class Class:
 
     @property
     def depth(self) -> int:
-        """Classes in the longest chain from this one up; 1 without a base in the tree."""
+        """Number of classes in the longest chain from this one up; 1 without a base in the tree."""
         return 1 + max((base.depth for base in self.bases), default=0)
 
     @property
     def all_state(self) -> set[str]:
-        """State attributes with the inherited ones."""
+        """Names of the state attributes, inherited ones included."""
         return set().union(*(each.state for each in self.lineage()))
 
     @property
     def all_methods(self) -> set[str]:
-        """Methods and properties with the inherited ones, a name once."""
+        """Names of the methods and properties, inherited ones included."""
         return set().union(*(each.methods for each in self.lineage()))
 
 
@@ -136,7 +136,7 @@ class Tree:
         return self._class_in(owner, attribute, hops + 1) if owner in self.modules else None
 
     def _imported_names(self, module: Module) -> dict[str, str]:
-        """Return what each imported name of a module stands for, dotted."""
+        """Return, for each imported name of a module, the dotted name of what it refers to."""
         names: dict[str, str] = {}
         for node in ast.walk(module.body):
             if isinstance(node, ast.ImportFrom):
@@ -150,7 +150,7 @@ class Tree:
         return names
 
     def imports(self) -> dict[str, dict[str, int]]:
-        """Return which modules each module imports, with a line where it does.
+        """Return which modules each module imports, with the number of a line that imports it.
 
         Imports inside functions and under ``TYPE_CHECKING`` count like all others. That ``import a.b`` runs ``a``'s
         ``__init__`` too does not count.
@@ -229,7 +229,7 @@ def _is_plain(node: ast.ClassDef) -> bool:
 
 
 def own_name(function: Function, in_class: bool) -> str | None:
-    """Return what a method calls its object or class; None for functions and static methods."""
+    """Return the name of a method's first parameter, such as ``self``; None for functions and static methods."""
     if not in_class or any(last_name(each) == "staticmethod" for each in function.decorator_list):
         return None
     first = [*function.args.posonlyargs, *function.args.args][:1]
@@ -237,7 +237,7 @@ def own_name(function: Function, in_class: bool) -> str | None:
 
 
 def assigned(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the single targets that a statement assigns to."""
+    """Yield the targets that a statement assigns to, those in tuples and lists one by one."""
     if isinstance(node, ast.Assign):
         targets = list(node.targets)
     elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For | ast.AsyncFor):
@@ -257,7 +257,7 @@ def assigned(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def parameters(function: Function) -> list[ast.arg]:
-    """Return all parameters of a function that have a name of their own."""
+    """Return all parameters of a function except ``*args`` and ``**kwargs``."""
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 

@@ -48,7 +48,7 @@ def names(keys: npt.NDArray[np.int64]) -> list[str]:
 
 
 def batches(rows: int, keys: int, number: int, text: bool, seed: int) -> list[pa.RecordBatch]:
-    """Return stream batches whose keys are skewed, with one in twenty that the master has not."""
+    """Return stream batches whose keys are skewed, with one in twenty that the master does not have."""
     random = np.random.default_rng(seed)
     made = []
     for _ in range(number):
@@ -62,12 +62,12 @@ def batches(rows: int, keys: int, number: int, text: bool, seed: int) -> list[pa
 
 @functools.cache
 def _start(code: CodeType) -> int:
-    """Return where the body of a generator begins in its byte code."""
+    """Return the offset at which the body of a generator begins in its byte code."""
     return next((each.offset for each in dis.get_instructions(code) if each.opname == "RESUME"), 0)
 
 
 class Trace:
-    """What the frames of a source tree do while it is active."""
+    """Counts what the functions of a source tree do while the trace is active."""
 
     def __init__(self, source: Path, within: str, first: str, second: str) -> None:
         self._source = str(source.resolve()) + "/"
@@ -119,7 +119,7 @@ class Trace:
 
 @contextmanager
 def counted_constructors(source: Path) -> Iterator[Counter[str]]:
-    """Count objects by their class, of all classes that loaded modules of a source tree define."""
+    """Count the objects made in this block, by class, for classes that loaded modules of a source tree define."""
     made: Counter[str] = Counter()
     undo: list[Callable[[], None]] = []
     start = str(source.resolve()) + "/"
@@ -159,7 +159,7 @@ def counted_constructors(source: Path) -> Iterator[Counter[str]]:
 
 
 def main() -> None:
-    """Run the command."""
+    """Read the command line, trace a pushed batch, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, default=Path("src"), help="folder of the tree; default: src")
     parser.add_argument("--algorithm", default="ssbj", help="default: ssbj")

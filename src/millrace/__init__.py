@@ -76,5 +76,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """List public names too that were not used yet, for completion in a shell."""
+    """List all public names, including those not imported yet, for completion in a shell."""
     return sorted({*globals(), *__all__})

@@ -60,9 +60,9 @@ def run(
         typer.Option("--machine", help="On this machine without a disk model, in wall time; one point at a time."),
     ] = False,
 ) -> None:
-    """Run experiments on the modelled disk and write their results and the report.
+    """Run experiments and write their results and a report.
 
-    Finished points stay: stop it with Ctrl-C, run it again, and it continues.
+    Finished points are kept: stop the run with Ctrl-C, and the same command continues it.
 
         millrace bench run ssbj-5a sscj --size default
     """
@@ -76,7 +76,7 @@ def run(
     if machine:
         wanted, every = ([here for e in some if (here := without_disk_model(e))] for some in (wanted, every))
         if not wanted:
-            raise ConfigError("machine: expected experiments whose figures show rates; these need the disk model")
+            raise ConfigError("machine: expected experiments on rates or hits; the chosen ones need the disk model")
     wanted, too_large = runner.fitting(wanted, chosen_size, directory)
     for name, nbytes in too_large.items():
         say(f"left out: {name}: its data takes about {format_size(nbytes)}, more than the disk of {directory} has")
@@ -121,7 +121,7 @@ def report(
     ] = None,
     tables: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown instead of a page.")] = False,
 ) -> None:
-    """Write one page with all figures beside the papers' claims, and the pictures as files.
+    """Write a page that shows all figures beside the papers' claims, and write each picture to a file.
 
     millrace bench report build/bench/results-default.json --peers build/rivals.jsonl
     """
@@ -154,7 +154,7 @@ def compare(
     after: Annotated[Path, typer.Argument(metavar="B.json", help="Results to compare with them.")],
     tolerance: Annotated[float, typer.Option(help="Changes below this share do not count.")] = 0.03,
 ) -> None:
-    """Show what got better or worse by more than seeds explain; exit with 1 if a point or a claim got worse."""
+    """Show what got better or worse by more than seeds can explain; exit with 1 if a point or a claim got worse."""
     from rich.table import Table
 
     from millrace_bench.experiments import results

@@ -21,7 +21,7 @@ from millrace_bench.rivals.result_files import read_matrix
 
 _PART = re.compile(r"(<!-- made: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _IMAGES = "../images"
-"""Where the pictures are, seen from the pages that show them, which are in a folder of docs/."""
+"""Folder of the pictures, relative to the pages that show them, which are in subfolders of docs/."""
 
 
 def _rivals(docs: Path, name: str) -> str:
@@ -46,7 +46,7 @@ def _experiments(docs: Path) -> dict[str, Any]:
 
 
 def _sheets(docs: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the figures of every paper, by the name of the picture that shows them."""
+    """Return the figures of each paper, keyed by the file name of the picture that shows them all."""
     figures = _experiments(docs)["experiments"]
     papers = by_paper(figures).items()
     return {f"figures-{paper.lower()}.png": {name: figures[name] for name in names} for paper, names in papers}
@@ -65,11 +65,11 @@ MAKERS: dict[str, Callable[[Path], str]] = {
     "rivals": lambda docs: _rivals(docs, "rivals"),
     "rivals-spark": lambda docs: _rivals(docs, "rivals-spark"),
 }
-"""Makers of the parts, which take the folder of the documentation."""
+"""Functions that return the Markdown of a marked part, by the part's name; each takes the documentation folder."""
 
 
 def remake(text: str, docs: Path) -> str:
-    """Return the text of a page with its marked parts made again.
+    """Return the text of a page with its marked parts replaced by ones made from the current results.
 
     >>> remake("no such part", Path("docs"))
     'no such part'
@@ -82,7 +82,7 @@ def remake(text: str, docs: Path) -> str:
 
 
 def pages(docs: Path) -> list[Path]:
-    """Return the pages that may have such parts."""
+    """Return the README and all Markdown pages of the documentation: the pages that may have marked parts."""
     return [docs.parent / "README.md", *sorted(docs.rglob("*.md"))]
 
 

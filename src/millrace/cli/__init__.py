@@ -1,1 +1,1 @@
-"""The command line: ``millrace demo | generate | master | join | algorithms``."""
+"""The command line: ``millrace generate | master | join | run | tune | algorithms``."""

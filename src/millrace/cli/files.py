@@ -109,7 +109,7 @@ class TableWriter:
     """Writes a Parquet (``.parquet``) or Arrow (``.arrow``) file under a temporary name, renamed at the end.
 
     If the ``with`` block ends with an exception, Ctrl-C included, the unfinished file is removed: it is created inside
-    the block, by ``open`` or by the first rows. Memory is one row group of about 131 072 rows or 32 MB.
+    the block, by ``open`` or by the first rows. Memory holds about one row group: 131 072 rows or 32 MB.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, overwrite: bool = False) -> None:
@@ -176,7 +176,7 @@ class TableWriter:
         if self._writer is not None:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
-            self._writer.is_open = False  # else a failed Parquet writer tries again when it is collected
+            self._writer.is_open = False  # else a failed Parquet writer tries again when it is garbage-collected
         if self._sink is not None:
             with suppress(OSError, pa.ArrowException):
                 self._sink.close()

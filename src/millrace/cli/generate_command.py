@@ -1,4 +1,4 @@
-"""``millrace generate``: seeded data for trying joins."""
+"""``millrace generate``: make seeded data for trying joins."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def stream(
 def zipf_rows(
     rows: int, domain: int, skew: float, seed: int = 0, batch_rows: int = 65_536, shuffled: bool = True
 ) -> Iterable[pa.RecordBatch]:
-    """Return a Zipf stream of exactly ``rows`` tuples."""
+    """Return a stream of exactly ``rows`` tuples with Zipf-distributed keys, in batches."""
     from millrace.datasets import zipf_stream
 
     if rows < 0 or batch_rows < 1:
@@ -81,7 +81,7 @@ def master(
     batch_rows: BatchRows = 65_536,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write the papers' master: rows of 120 bytes (key, a1…a5, x1…x6, label).
+    """Write a master like that of the research papers: rows of 120 bytes (key, a1…a5, x1…x6, label).
 
     Example: millrace generate master customers.parquet --rows 1_000_000
     """

@@ -31,22 +31,22 @@ INTERRUPTED = 130
 
 _LOOK_SECONDS = 0.02
 _GRACE_SECONDS = 2.0
-"""Time for the clean-up after another exception. An ``except`` block that takes longer is work of the command."""
+"""Time that the clean-up after another exception may take uninterrupted. After that it counts as the command's work."""
 
 _PATIENCE_SECONDS = 5.0
-"""Time in which Ctrl-C, pressed again, changes nothing. Afterwards it interrupts the clean-up too, which may hang."""
+"""Time in which pressing Ctrl-C again changes nothing. After that it interrupts the clean-up too, which may hang."""
 
 _WHOLE_FUNCTIONS = frozenset({"__enter__", "__exit__", "__del__", "rmtree", "_execute_child"})
 _WHOLE_MODULES = frozenset({"importlib._bootstrap", "tempfile", "weakref"})
-"""Python functions that are not interrupted: they acquire, release or import something and must do all of it."""
+"""Functions and modules that are not interrupted: they acquire, release or import something and must finish."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The exception that Ctrl-C raises in a command; its own type distinguishes it while it propagates."""
+    """The exception that Ctrl-C raises in a command; its own type tells it from any other ``KeyboardInterrupt``."""
 
 
 class Interrupts:
-    """Raises :class:`Interrupted` in the main thread after Ctrl-C, as often as it takes."""
+    """Raises :class:`Interrupted` in the main thread after Ctrl-C, again and again until it takes effect."""
 
     def __init__(self) -> None:
         self.came = False
@@ -67,7 +67,7 @@ class Interrupts:
 
     @contextmanager
     def command(self) -> Iterator[None]:
-        """Allow interrupts to be raised in this block; one that came before is raised soon after it begins."""
+        """Allow interrupts to be raised in this block; one that came earlier is raised soon after the block begins."""
         self._at_work = True
         try:
             yield
@@ -75,14 +75,14 @@ class Interrupts:
             self._at_work = False
 
     def settle(self) -> None:
-        """Note that the interrupt is known to the command, which ends itself: it is not raised again."""
+        """Note that the command knows of the interrupt and ends by itself, so that it is not raised again."""
         if self._installed:
             self.came = self._settled = True
             self._since = time.monotonic()
             self._stop_looking()
 
     def end(self) -> None:
-        """Raise nothing from now on."""
+        """Stop raising interrupts for good."""
         self._ended = True
         if self._installed:
             self._stop_looking()
@@ -135,13 +135,13 @@ class Interrupts:
             self._unraisable(unraisable)
 
     def _printed(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        """Print an exception, but not the interrupt: extension modules print what they discard."""
+        """Print an uncaught exception, except the interrupt: extension modules print exceptions that they discard."""
         if not isinstance(error, Interrupted):
             self._uncaught(kind, error, trace)
 
 
 def _is_within_whole(frame: FrameType | None) -> bool:
-    """Return whether a function that must not be interrupted is running."""
+    """Return whether the frame is in a function that must not be interrupted, directly or further up the stack."""
     while frame is not None:
         if frame.f_code.co_name in _WHOLE_FUNCTIONS or frame.f_globals.get("__name__") in _WHOLE_MODULES:
             return True
@@ -152,7 +152,7 @@ def _is_within_whole(frame: FrameType | None) -> bool:
 class Held:
     """Calls ``noted`` at the first Ctrl-C in a block, which then ends in its own way: no exception is raised.
 
-    For calls that must not be broken off, such as those to Spark, where the answer would remain for the next call.
+    For calls that must not be broken off, such as those to Spark: the next call would receive the answer to this one.
     """
 
     def __init__(self, noted: Callable[[], None]) -> None:
@@ -191,7 +191,7 @@ def came() -> bool:
 
 @contextmanager
 def handler_kept() -> Iterator[None]:
-    """Put the present handler of SIGINT back at the end of this block: a new Spark session replaces it."""
+    """Restore the current handler of SIGINT at the end of this block: a new Spark session replaces it."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -201,13 +201,13 @@ def handler_kept() -> Iterator[None]:
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Let Ctrl-C raise :class:`Interrupted` in this block, which is all of a command's work."""
+    """Let Ctrl-C raise :class:`Interrupted` in this block, which does all of a command's work."""
     with _of_process.command():
         yield
 
 
 def run(command: Callable[[], object]) -> NoReturn:
-    """Run a command line and exit the process with its code, or with 130 after Ctrl-C whatever came of it."""
+    """Run a command line, and exit the process with its exit code, or with 130 if Ctrl-C was pressed."""
     _of_process.install()
     code: Any = 0
     try:

@@ -113,7 +113,7 @@ def join(
 
 
 def _pairs(on: list[str]) -> dict[str, str]:
-    """Return stream columns and master columns from ``KEY`` and ``STREAM=MASTER``.
+    """Return a mapping from stream columns to master columns, from texts such as ``KEY`` or ``STREAM=MASTER``.
 
     >>> _pairs(["day", "cust=custkey"])
     {'day': 'day', 'cust': 'custkey'}
@@ -132,7 +132,7 @@ def _pairs(on: list[str]) -> dict[str, str]:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """Return a name and a value, as a number if it reads as one.
+    """Return the name and the value in ``NAME=VALUE``; the value is a number if it can be read as one.
 
     >>> _option("evict_every=5"), _option("switching_factor=1.5"), _option("migration=three-cycle")
     (('evict_every', 5), ('switching_factor', 1.5), ('migration', 'three-cycle'))
@@ -162,7 +162,7 @@ def _rates(watched: WatchedJoin, seconds: float) -> dict[str, float]:
 
 
 def _facts(watched: WatchedJoin, seconds: float, target: Path | None) -> dict[str, Any]:
-    """Return the results of a finished join under names for programs."""
+    """Return the results of a finished join by name, for ``--json``."""
     join = watched.join
     return {
         "algorithm": join.algorithm.name,

@@ -64,7 +64,7 @@ AVAILABLE = _available()
 
 
 class LazyCommands(ErrorsInOneLine):
-    """Lists commands with the helps of the tables above, and imports a command when it runs or shows its own help."""
+    """Lists commands with the help texts from the tables above; imports a command when it runs or shows its help."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in BENCH_COMMANDS and args[0] not in AVAILABLE:

@@ -97,7 +97,7 @@ def info(
 
 @app.command()
 def index(store: Store) -> None:
-    """Add an index, and rows stored contiguously, to a store that was built without."""
+    """Add an index, and rows stored contiguously, to a store that was built without them."""
     from millrace.master.store import MasterStore
 
     began = time.perf_counter()
@@ -107,7 +107,7 @@ def index(store: Store) -> None:
 
 @app.command()
 def verify(store: Store) -> None:
-    """Read all of a store and check its checksums, pages, key codes and shards. Exit code 1: it is damaged."""
+    """Read all of a store and check its checksums, pages, key codes and shards. Exit code 1 means damage."""
     from millrace.cli.progress import row_progress
     from millrace.master.store import MasterStore
 

@@ -93,7 +93,7 @@ class WatchedJoin:
 
     @property
     def served(self) -> int:
-        """Tuples whose result is complete."""
+        """Number of tuples whose result is complete."""
         m = self.join.metrics
         return m.matched + m.unmatched
 

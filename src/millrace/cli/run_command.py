@@ -71,7 +71,7 @@ def run(
 
 
 def _failed(problems: list[str]) -> typer.Exit:
-    """Print every problem on a line of its own, and return the exit."""
+    """Print every problem on a line of its own, and return the exception that ends the command with exit code 1."""
     for problem in problems:
         err().print(Text(f"error: {' '.join(problem.split())}", style="red"), soft_wrap=True)
     return typer.Exit(1)
@@ -171,16 +171,16 @@ class QueryCounts:
 
     @property
     def rate(self) -> float:
-        """Tuples per second of the micro-batches."""
+        """Tuples per second of the time that the micro-batches took."""
         return self.tuples / self.seconds if self.seconds else 0.0
 
     @property
     def hit_rate(self) -> float:
-        """Share of tuples that the cache answered."""
+        """Share of tuples that the cache answered, from 0 to 1."""
         return self.cache_hits / self.tuples if self.tuples else 0.0
 
     def facts(self) -> dict[str, Any]:
-        """Return the counts under names for programs."""
+        """Return the counts by name, for ``--json``."""
         return {
             "batches": self.batches,
             "tuples": self.tuples,

@@ -1,4 +1,4 @@
-"""Searches along a line: the lowest point of a valley, and where an increasing function has a value."""
+"""One-dimensional searches: the minimum of a function, and where an increasing function has a given value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def lowest(f: Callable[[float], float], low: float, high: float, steps: int) -> float:
-    """Return where a function with one valley is lowest, by golden sections; each step leaves 62 % of the interval.
+    """Return the x from ``low`` to ``high`` at which a function with a single minimum is lowest.
+
+    By golden-section search: each of the ``steps`` steps leaves 62 % of the interval.
 
     >>> round(lowest(lambda x: (x - 0.3) ** 2, 0, 1, 30), 5)
     0.3
@@ -31,11 +33,11 @@ def lowest(f: Callable[[float], float], low: float, high: float, steps: int) -> 
 def increasing_root(
     function: Callable[[float], float], value: float, low: float, high: float, within: float = 1e-9, close: float = 0.0
 ) -> float:
-    """Return the x from ``low`` to ``high`` where an increasing function has this value; an end if it never has.
+    """Return the x from ``low`` to ``high`` where an increasing function equals ``value``; the nearer end if nowhere.
 
-    The search ends when x is known to within the part ``within`` of it, or the function is ``close`` to the value. Each
-    step is a secant that gives the end that stays behind half its weight (the Illinois rule), and every fourth the
-    middle, for functions with steps.
+    The search ends when the relative error of x is at most ``within``, or when the function is within ``close`` of
+    ``value``. It uses the secant method with the Illinois rule, and bisects at every fourth step, since the function
+    may have jumps.
 
     >>> round(increasing_root(lambda x: x * x, 2.0, 0.0, 10.0), 6)
     1.414214

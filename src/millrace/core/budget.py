@@ -1,4 +1,4 @@
-"""One byte budget, split into named reservations that are made before memory grows."""
+"""A memory budget in bytes, split into named reservations that are made before memory is used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from millrace.core.sizes import format_size
 
 
 class MemoryBudget:
-    """A ledger of bytes. Parts reserve what they are about to use, and never more than there is.
+    """A memory budget in bytes. Parts of an operator reserve what they are about to use, never more than is left.
 
     Parameters
     ----------
     peak
-        The most bytes reserved at a time before this ledger, of which it goes on.
+        The most bytes ever reserved at a time in the budget that this one replaces.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class MemoryBudget:
         return reservation
 
     def take(self, nbytes: int) -> bool:
-        """Count so many bytes more, or fewer, as used; return False, with nothing changed, if there are not enough."""
+        """Count ``nbytes`` more as used (fewer if negative); return False and change nothing if too few are left."""
         if self.used + nbytes > self.total:
             return False
         self.used += nbytes
@@ -75,7 +75,7 @@ class Reservation:
         self.nbytes = 0
 
     def try_resize(self, nbytes: int) -> bool:
-        """Hold ``nbytes`` from now on, if the budget can give them."""
+        """Change the reservation to ``nbytes``; return False and change nothing if the budget has too few left."""
         if nbytes < 0:
             raise ConfigError(f"{self.part}: cannot reserve {nbytes} bytes")
         if not self._budget.take(nbytes - self.nbytes):
@@ -84,7 +84,7 @@ class Reservation:
         return True
 
     def resize(self, nbytes: int) -> None:
-        """Hold ``nbytes`` from now on; raise if the budget cannot give them."""
+        """Change the reservation to ``nbytes``; raise a :class:`BudgetExceededError` if the budget has too few left."""
         if not self.try_resize(nbytes):
             more = nbytes - self.nbytes
             raise BudgetExceededError(

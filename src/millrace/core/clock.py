@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds since some fixed moment, never going back."""
+    """A source of time, in seconds since some fixed moment; it never goes back."""
 
     def now(self) -> float: ...
 

@@ -25,11 +25,11 @@ class BudgetTooSmallError(ConfigError):
         self.minimum = minimum
 
     def __reduce__(self) -> tuple[type[BudgetTooSmallError], tuple[str, int]]:
-        return type(self), (str(self), self.minimum)  # as another process may send it
+        return type(self), (str(self), self.minimum)  # so that the error can be pickled and sent to another process
 
 
 class OutOfReachError(ConfigError):
-    """No setting gives what is required; ``nearest`` is the nearest value that one gives."""
+    """No setting reaches the required value; ``nearest`` is the nearest value that can be reached."""
 
     def __init__(self, message: str, nearest: float) -> None:
         super().__init__(message)
@@ -68,15 +68,15 @@ class CorruptStoreError(StoreError):
 
 
 class StoreVersionError(StoreError):
-    """The store was written in a layout this version does not read."""
+    """The store was written in a format that this version of Millrace does not read."""
 
 
 class SpillError(MillraceError, OSError):
-    """Blocks of a join could not be written to disk, or are not read as they were written."""
+    """Data of a join could not be written to disk, or is not read back as it was written."""
 
 
 class SourceError(MillraceError, OSError):
-    """An input of a join broke off; ``source``, ``tuples`` and ``batches`` say which one and after how much."""
+    """An input of a join failed; ``source`` is its name, ``tuples`` and ``batches`` count what it had delivered."""
 
     def __init__(self, message: str, source: str = "", tuples: int = 0, batches: int = 0) -> None:
         super().__init__(message)

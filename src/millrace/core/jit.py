@@ -1,4 +1,4 @@
-"""The one way kernels are compiled: no Python objects, no GIL, cached on disk."""
+"""How all kernels are compiled with numba: without Python objects, without the GIL, cached on disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a piece of a kernel into its callers."""
+    """Compile a function so that it is inlined into the kernels that call it."""
     return _compiled(function, inline="always")
 
 
@@ -42,8 +42,8 @@ def _compiled(function: F, inline: Literal["never", "always"] = "never") -> F:
 def interrupts_wait() -> Iterator[None]:
     """Hold Ctrl-C back until the block ends.
 
-    LLVM calls back into Python while it compiles or loads a kernel. An exception there is lost, and the
-    process with it.
+    LLVM calls back into Python while it compiles or loads a kernel. An exception raised there is
+    lost, and the process crashes.
     """
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():
@@ -75,7 +75,7 @@ def _prefetch(_: Any, array: Any, at: Any) -> Any:
 
 
 prefetch: Any = intrinsic(_prefetch)
-"""In a kernel, ``prefetch(array, at)``: have item ``at``, counted through all of a contiguous array, brought near.
+"""In a kernel, ``prefetch(array, at)`` loads item ``at`` of a contiguous array into the processor's cache.
 
-Nothing waits for it and nothing is read, so ``at`` may be out of bounds.
+``at`` counts through all dimensions. Nothing waits for the item or uses it, so ``at`` may be out of bounds.
 """

@@ -27,7 +27,7 @@ class Lanes:
         self._pending: deque[Future[object]] = deque()
 
     def run(self, tasks: Sequence[Task]) -> None:
-        """Run all tasks; the first error of any is raised when all have stopped."""
+        """Run all tasks, shared between the threads; if one fails, raise its error once both threads have stopped."""
         if self.threads < 2 or len(tasks) < 2:
             for task in tasks:
                 task()
@@ -37,18 +37,18 @@ class Lanes:
         try:
             _work_off(left)
         finally:
-            if not other.cancel():  # it has not begun: nothing is left for it
+            if not other.cancel():  # if it has not begun, no task is left for it
                 other.result()
 
     def submit(self, task: Task) -> None:
-        """Run a task some time before :meth:`wait` returns; tasks run one after the other, in order."""
+        """Run a task on the second thread, after those submitted before; at once if there is only one thread."""
         if self.threads < 2:
             task()
         else:
             self._pending.append(self._second_thread().submit(task))
 
     def wait(self) -> None:
-        """Wait until all submitted tasks are done; raise the first error of any."""
+        """Wait until all submitted tasks are done; raise the error of the first one that failed."""
         while self._pending:
             self._pending.popleft().result()
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 
 class WaitHistogram:
-    """Waits in whole steps, exactly up to ``bins`` of them.
+    """A histogram of how many steps tuples waited; all waits of ``bins - 1`` steps or more share the last bin.
 
     >>> waits = WaitHistogram(); waits.record(np.array([1, 2, 2, 9])); waits.quantile(0.5), waits.most
     (2, 9)
@@ -29,7 +29,7 @@ class WaitHistogram:
         self._counts[: len(counts)] += counts
 
     def include(self, other: WaitHistogram) -> None:
-        """Add the waits that another has recorded."""
+        """Add the waits recorded in another histogram."""
         self.most = max(self.most, other.most)
         self._counts += other._counts
 
@@ -38,7 +38,7 @@ class WaitHistogram:
         return int(self._counts.sum())
 
     def quantile(self, share: float) -> int:
-        """Return the wait that this share of the tuples did not exceed."""
+        """Return the wait, in steps, that this share of the tuples (0 to 1) did not exceed."""
         if self.total == 0:
             return 0
         return int(np.searchsorted(np.cumsum(self._counts), share * self.total))
@@ -73,9 +73,9 @@ class JoinMetrics:
     unmatched: int = 0
     waiting: int = 0
     held_back: int = 0
-    """Waiting tuples that have their rows and only wait for earlier tuples, with ordered output."""
+    """Waiting tuples whose rows are found, held back only to keep the output in order."""
     most_waiting: int = 0
-    """Largest number of tuples that waited at a time."""
+    """Largest number of tuples waiting at a time."""
     shed: int = 0
     """Tuples dropped without being joined."""
     cache_hits: int = 0
@@ -90,7 +90,7 @@ class JoinMetrics:
     seeks: int = 0
     removals: int = 0
     removal_shifts: int = 0
-    """Entries behind a removed one in its key's list: what removal by value would have had to move."""
+    """Entries that removal by value from a list per key would have gone through, in all removals."""
     probes: int = 0
     budget_bytes: int = 0
     used_bytes: int = 0
@@ -110,17 +110,17 @@ class JoinMetrics:
         return 1 - self.shed / self.tuples_in if self.tuples_in else 1.0
 
     def lasting(self) -> dict[str, int]:
-        """Return the counts that go on after a restore, by name."""
+        """Return the counts that a snapshot keeps, by name."""
         return {name: getattr(self, name) for name in _LASTING}
 
     def go_on_from(self, counts: Mapping[str, int]) -> None:
-        """Begin with counts that :meth:`lasting` returned."""
+        """Set the counts that :meth:`lasting` returned, to continue them after a restore."""
         for name, count in counts.items():
             if name in _LASTING:
                 setattr(self, name, count)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return all metrics as plain values, for JSON."""
         plain = {name: value for name, value in vars(self).items() if name != "waits"}
         plain |= {
             "hit_rate": round(self.hit_rate, 4),

@@ -1,4 +1,4 @@
-"""What counts as a number where a user gives one: Python's and NumPy's do, True and False do not."""
+"""Tests for numbers in arguments: Python's and NumPy's numbers pass, True and False do not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether a value is a real number; infinities and NaN are, as floats.
+    """Return whether a value is a real number, including infinity and NaN but not a bool.
 
     >>> is_number(2), is_number(2.5), is_number(True), is_number("2")
     (True, True, False, False)
@@ -16,7 +16,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
-    """Return whether a value is a whole number, by its type.
+    """Return whether a value is of an integer type other than bool.
 
     >>> is_whole(2), is_whole(2.0), is_whole(False)
     (True, False, False)

@@ -1,4 +1,4 @@
-"""The life of a stream operator, the same for every algorithm."""
+"""The life cycle of a stream operator, the same for every algorithm."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from millrace.core.metrics import JoinMetrics
 
 
 class OneCallAtATime:
-    """Lets one call work at a time: a call works while its batches are read, and the next has to wait for its end."""
+    """A base class that allows one call at a time: the output of a call must be read to its end before the next."""
 
     _called = "join"
-    """What its errors call it."""
+    """What error messages call the object."""
     _busy = False
     _broken = ""
-    """Why it cannot go on, if it cannot."""
+    """Why the object cannot go on; empty if it can."""
 
     def _guarded(self, work: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Begin one call of the life cycle; its batches must be read to the end before the next."""
+        """Begin a call and return its batches, which must be read to their end before the next call."""
         self._check_sound()
         if self._busy:
             raise StateError(
@@ -34,7 +34,7 @@ class OneCallAtATime:
         try:
             yield from work
         except BudgetExceededError:
-            self._busy = False  # everything taken in so far is sound
+            self._busy = False  # what was taken in so far is intact
             raise
         except GeneratorExit:
             self._broken = "its output was not read to the end of a call"
@@ -49,11 +49,11 @@ class OneCallAtATime:
             raise StateError(f"this {self._called} cannot go on: {self._broken}. Make a new one")
 
     def _stop_for_good(self, why: str) -> None:
-        """Refuse all further calls, for this reason."""
+        """Refuse all further calls, with ``why`` as the reason in their errors."""
         self._broken = why
 
     def _check_between_calls(self, doing: str) -> None:
-        """Raise if a call is still running: what follows has to wait for its end."""
+        """Raise an error that names ``doing`` if the batches of a call have not been read to their end."""
         self._check_sound()
         if self._busy:
             raise StateError(f"{doing} in the middle of a call: read its batches to the end first")
@@ -62,26 +62,26 @@ class OneCallAtATime:
 class StreamOperator(OneCallAtATime, ABC):
     """An operator that takes in record batches and yields record batches.
 
-    The order of calls is ``push`` and ``step`` and ``idle`` as often as wanted, then ``finish`` once::
+    Call ``push``, ``step`` and ``idle`` as often as wanted, in any order, then ``finish`` once::
 
         push(batch)*  step()*  idle()*  …  finish()
 
     Each returns an iterator of output batches of bounded size, which must be read to its end before the next call.
-    Between calls ``snapshot`` returns all that has to survive; ``restore`` on a fresh operator with the same arguments
-    goes on as if nothing had happened.
+    Between calls ``snapshot`` returns all state that has to survive; ``restore`` on a fresh operator with the same
+    arguments continues from it as if nothing had happened.
     """
 
     @abstractmethod
     def push(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take in stream tuples."""
+        """Take in stream tuples and yield output."""
 
     @abstractmethod
     def step(self) -> Iterator[pa.RecordBatch]:
-        """Run one disk phase."""
+        """Take one step: read the next master rows and join the waiting tuples with them."""
 
     @abstractmethod
     def idle(self) -> Iterator[pa.RecordBatch]:
-        """Work on tuples that wait while no input is there, or do nothing."""
+        """Use a pause of the input to work on waiting tuples, or do nothing."""
 
     @abstractmethod
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -89,11 +89,11 @@ class StreamOperator(OneCallAtATime, ABC):
 
     @abstractmethod
     def snapshot(self) -> bytes:
-        """Return all state that has to survive."""
+        """Return all state that has to survive, as bytes."""
 
     @abstractmethod
     def restore(self, state: bytes) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot that :meth:`snapshot` returned."""
 
     @property
     @abstractmethod
@@ -103,7 +103,7 @@ class StreamOperator(OneCallAtATime, ABC):
     @property
     @abstractmethod
     def metrics(self) -> JoinMetrics:
-        """Counts so far."""
+        """Metrics of the operator so far."""
 
     @abstractmethod
     def check_invariants(self) -> None:

@@ -1,4 +1,4 @@
-"""Options of policies: what a policy takes by keyword only is an option of every join that uses it."""
+"""Options of policies: a policy's keyword-only parameters are options of every join that uses the policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millrace.core.errors import ConfigError
 
 
 def options_of(policy: Callable[..., Any]) -> list[str]:
-    """Return the names of a policy's options.
+    """Return the names of a policy's options, its keyword-only parameters.
 
     >>> def policy(around, *, fan_in=8): ...
     >>> options_of(policy)
@@ -20,7 +20,7 @@ def options_of(policy: Callable[..., Any]) -> list[str]:
 
 
 def check_known(subject: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Raise an error that names the known options if one of those given is not among them."""
+    """Raise an error that lists the known options if a given option is not one of them."""
     unknown = [name for name in given if name not in known]
     if unknown:
         raise ConfigError(f"{subject}: unknown option {', '.join(unknown)}; it has {', '.join(known) or 'no options'}")

@@ -1,7 +1,7 @@
-"""What a count says about the number that was to be expected: a count n is off by about √n.
+"""Bounds of an expected number, given a count: a count n differs from what was expected by about √n.
 
-A decision by a bare count is a decision by chance. Of many rare things some are always seen often, and a decision that
-is repeated goes back and forth. A *margin* is how many standard deviations a count must be on one side.
+A decision based on the count alone is left to chance: of many rare keys some always come often, and a decision that is
+repeated goes back and forth. A *margin* is the number of standard deviations that a bound is away from the count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def surely(counts: npt.NDArray[np.generic], margin: float) -> Floats:
-    """Return a lower bound of the expected number where so many came.
+    """Return a lower bound of the expected number for each count: ``margin`` standard deviations below the count.
 
     >>> surely(np.array([1, 4, 100]), 1.5).tolist()
     [-0.5, 1.0, 85.0]
@@ -27,7 +27,7 @@ def surely(counts: npt.NDArray[np.generic], margin: float) -> Floats:
 
 
 def at_most(counts: npt.NDArray[np.generic], margin: float) -> Floats:
-    """Return an upper bound of the expected number where so many came.
+    """Return an upper bound of the expected number for each count: ``margin`` standard deviations above the count.
 
     >>> at_most(np.array([0, 4, 100]), 1.5).tolist()
     [0.0, 7.0, 115.0]
@@ -37,7 +37,7 @@ def at_most(counts: npt.NDArray[np.generic], margin: float) -> Floats:
 
 
 def count_for(expected: float, margin: float) -> float:
-    """Return the count with this lower bound or, with a negative margin, this upper bound (:func:`at_most`).
+    """Return the count whose lower bound (:func:`surely`) is ``expected``; with a negative margin, whose upper bound.
 
     >>> count_for(85, 1.5), count_for(7, -1.5)
     (100.0, 4.0)

@@ -22,7 +22,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*|%)\s*")
 
 
 def parse_size(size: str | int, *, of: int | None = None) -> int:
-    """Return the bytes meant by ``size``; ``of`` is what a percentage is taken of.
+    """Return a size as a number of bytes; a percentage is taken of ``of`` bytes.
 
     >>> parse_size("64MB"), parse_size("64MiB"), parse_size(4096)
     (64000000, 67108864, 4096)

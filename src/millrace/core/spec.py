@@ -1,4 +1,4 @@
-"""What is to be joined: keys, kind of join, and which master columns come out."""
+"""The specification of a join: its keys, the kind of join, and the master columns in its output."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class JoinSpec:
     Parameters
     ----------
     stream_key, master_key
-        Key columns of both sides, in the same order; none where matches have no key in common.
+        Key columns of both sides, in the same order; empty for a join without a key.
     how
         ``inner``, ``left`` (stream rows without a match come out with nulls), ``semi`` (stream rows with a match, once)
         or ``anti`` (stream rows without one).
     columns
-        Master columns that come out, in this order; None for all but the key.
+        Master columns in the output, in this order; None for all but the key.
     suffix
         Appended to the name of a master column that the stream has too; None makes such a clash an error.
     """
@@ -44,7 +44,7 @@ class JoinSpec:
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
     ) -> JoinSpec:
-        """Read the arguments as users write them.
+        """Make a specification from arguments as users write them.
 
         >>> JoinSpec.of({"cust": "custkey"}, "left").master_key
         ('custkey',)
@@ -63,7 +63,7 @@ class JoinSpec:
 
     @staticmethod
     def without_key(how: str = "inner", columns: Sequence[str] | None = None, suffix: str | None = None) -> JoinSpec:
-        """Make a join whose matches have no key in common: the master's key comes out like any other column."""
+        """Make the specification of a join without a key: the master's key is a column like any other."""
         return JoinSpec._made([], how, columns, suffix)
 
     @staticmethod
@@ -85,7 +85,7 @@ class JoinSpec:
         )
 
     def in_order_of(self, key: Sequence[str]) -> JoinSpec:
-        """Return the join with its key columns in the order of the store's key, if they are the same columns."""
+        """Return the specification with its key columns in the order of the store's key; unchanged if they differ."""
         if sorted(key) != sorted(self.master_key):
             return self
         order = [self.master_key.index(name) for name in key]
@@ -97,7 +97,7 @@ class JoinSpec:
         return self.how in ("inner", "left")
 
     def master_columns(self, master: pa.Schema) -> list[int]:
-        """Return the master columns that come out, by position."""
+        """Return the positions of the master columns that are in the output."""
         if not self.emits_master:
             return []
         wanted = [n for n in master.names if n not in self.master_key] if self.columns is None else self.columns
@@ -110,7 +110,7 @@ class JoinSpec:
         return [master.get_field_index(name) for name in wanted]
 
     def check_keys(self, stream: pa.Schema, master: pa.Schema, store_key: Sequence[str]) -> None:
-        """Raise unless both sides have the key columns, of types that can be equal, and the store is built on them."""
+        """Raise an error unless both sides have the key columns, of comparable types, and the store has this key."""
         if self.master_key and tuple(self.master_key) != tuple(store_key):
             raise SchemaError(
                 f"on: the master store is keyed by {', '.join(store_key)}; got {', '.join(self.master_key)}"
@@ -151,7 +151,7 @@ class JoinSpec:
 
 
 def _fits(stream: pa.DataType, master: pa.DataType) -> bool:
-    """Return whether two types are the same, text or bytes in two encodings, or a narrower integer and a wider one."""
+    """Return whether key types compare: the same, both text, both bytes, or signed integers, the master's wider."""
     plain = stream.value_type if pa.types.is_dictionary(stream) else stream
     if plain == master or _family(plain) == _family(master) != "":
         return True

@@ -1,1 +1,1 @@
-"""Cost models: what memory a join needs for a service rate, and what rate it has for a memory."""
+"""Cost models: how much memory a join needs for a service rate, and what rate it reaches with a budget."""

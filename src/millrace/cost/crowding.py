@@ -1,12 +1,14 @@
-"""How much of its quota a cyclic join lets in, where tuples leave with their match.
+"""The part of its quota that a cyclic join uses, if tuples leave as soon as they have a match.
 
-The quota is what keeps the room full on average, and no tuple enters a full room. Where the number of waiting tuples
-goes up and down within a turn, some of the quota is lost while it is up, and not made up for while it is down. Two
-things make it go up and down: the last load of a turn is shorter than the others, and the tuples of a very frequent
-key leave all at once, when its row passes. Neither depends on how large the room is.
+The quota is the number of tuples that may enter before each load; it keeps the waiting room full on average, and no
+tuple enters a full room. If the number of waiting tuples goes up and down within a turn of the wheel, some of the quota
+is lost while it is up, and not made up for while it is down. There are two reasons for going up and down: the last load
+of a turn is shorter than the others, and the tuples of a very frequent key leave all at once, when its row passes.
+Neither effect depends on the size of the room.
 
-Both are played out: k loads, a chunk of tuples before each, of which 1 - (what has passed since) is still here; for
-frequent keys all of it until the key's row has passed. Where their rows lie is not known, so several places are tried.
+Both are simulated: a turn has k loads, and a chunk of tuples enters before each. The part of a chunk that still waits
+is 1 - (the part of a turn that has passed since); of a frequent key, all tuples wait until the key's row passes. It is
+not known where the rows of frequent keys are, so several places are tried.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ _LOADS, _TRIES, _TURNS = 32, 16, 6
 
 
 def filled(frequencies: Frequencies, loads: int, last: float) -> float:
-    """Return the part of the quota that is used.
+    """Return the part of its quota of new tuples that a join uses, if a turn of the wheel has ``loads`` loads.
 
-    A turn has so many loads, the last as long as this part of the others.
+    ``last`` is the length of the last load, relative to the others.
     """
     frequent = np.repeat(frequencies.each, np.minimum(frequencies.counts, _MOST_KEYS).astype(int))[:_MOST_KEYS]
     keys = tuple(round(share, 4) for share in frequent[frequent >= _FREQUENT].tolist())
@@ -41,7 +43,7 @@ def _played(loads: int, last: float, keys: tuple[float, ...]) -> float:
     lengths = np.ones(loads)
     lengths[-1] = max(last, 0.01)
     starts = (np.cumsum(lengths) - lengths) / lengths.sum()
-    passed = (starts[:, None] - starts) % 1.0  # from when chunk j entered until load t
+    passed = (starts[:, None] - starts) % 1.0  # part of a turn from the entry of chunk j to load t
     present = np.repeat((1 - sum(keys)) * (1 - passed)[None], _TRIES if keys else 1, axis=0)
     number = np.arange(loads)
     age = (number[:, None] - number) % loads
@@ -49,7 +51,7 @@ def _played(loads: int, last: float, keys: tuple[float, ...]) -> float:
     for share in keys:
         at = np.searchsorted(starts, random.random(len(present)), side="right") - 1
         present += share * ((at[:, None, None] - number) % loads >= age)
-    quota = 2 / (loads + 1)  # of a room for 1
+    quota = 2 / (loads + 1)  # if the room has size 1
     entered = np.full((len(present), loads), quota)
     for t in list(range(loads)) * _TURNS:
         others = (present[:, t] * entered).sum(1) - entered[:, t]

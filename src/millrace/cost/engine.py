@@ -1,15 +1,15 @@
-"""What this engine's joins do with a budget: the papers' models with the engine's own sizes and reads.
+"""Predictions for this engine's joins: the papers' models with the engine's own sizes and reads.
 
-Where it differs from the papers' forms:
+Differences from the papers' models:
 
 - a waiting tuple takes what the engine charges for it (slot, index, queue, filter), and a load only has key codes;
 - the wheel reads on where it stopped, so it seeks once a turn and not at every load;
-- where only one match matters, a tuple leaves with it and stays for half a turn on average;
-- pages are loaded several in a step, and finding them reads the index;
-- caches know frequencies by counting, so keys near the border come and go.
+- if only one match matters, a tuple leaves with it and stays for half a turn on average;
+- a step loads several pages, and finding them reads the index;
+- caches find frequent keys by counting, so keys near the threshold enter and leave again and again.
 
-Rates are for a stream that always has a tuple, once the join has settled. Every key is taken to have as many master
-rows as any other.
+Rates are for a stream that always has the next tuple ready, once the join has settled. Every key is taken to have as
+many master rows as any other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def predict(
     cache_share: float = 0.3,
     l: int = 4,  # noqa: E741
 ) -> Prediction:
-    """Predict what a join does with ``memory`` bytes.
+    """Predict the rate, the waits and the memory use of a join with a budget of ``memory`` bytes.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def predict(
         Options of the join, as it takes them; ``cache_share`` for ``cachejoin`` and ``sscj``, ``l`` for ``r-meshjoin``.
     """
     one_of("algorithm", algorithm, PREDICTED)
-    asked = 1 if b is None or b <= rows_by_share(memory) else b  # the share of a load has room for it
+    asked = 1 if b is None or b <= rows_by_share(memory) else b  # the load's share of the budget has room for b rows
     least = least_memory(workload, min(asked, workload.rows))
     if memory < least:
         raise BudgetTooSmallError(
@@ -54,7 +54,7 @@ def predict(
             least,
         )
     if algorithm in ("cachejoin", "sscj", "ssbj") and not workload.cached_bytes > 0:
-        raise ConfigError(f"cached_bytes: {algorithm} caches rows; expected what one takes; got 0")
+        raise ConfigError(f"cached_bytes: {algorithm} caches rows; expected the bytes that a key's rows take; got 0")
     if algorithm == "lookup":
         return engine_direct.predict(workload, memory)
     if algorithm in ("hybridjoin", "cachejoin", "sscj"):

@@ -16,10 +16,10 @@ from millrace.cost.prediction import Prediction
 from millrace.cost.symbols import UnitCosts
 from millrace.cost.workload import Workload
 
-_RESERVE = 0.01  # of the budget is kept free for the cache to grow into
+_RESERVE = 0.01  # part of the budget that is kept free for the cache to grow into
 _SWITCHING = 16 * 8
-_MOST_TUPLES = 46.0  # the logarithm of more than come in any turn
-_COUNTED_TURNS = 3  # hits are halved every turn: as good as counting for so long
+_MOST_TUPLES = 46.0  # logarithm of more tuples than ever come in a turn
+_COUNTED_TURNS = 3  # hits are halved every turn, which is as good as counting over this many turns
 
 
 def predict(workload: Workload, algorithm: str, memory: int, b: int | None, loads_per_step: int) -> Prediction:
@@ -34,7 +34,7 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, load
         return _in_memory(workload, costs, memory, sizes)
 
     def short(log_tuples: float) -> float:
-        """Return by how much more tuples come in a turn than fit, where their number decides what is cached."""
+        """Return the logarithm of assumed tuples in a turn over the tuples that fit with the cache they lead to."""
         return log_tuples - math.log(turn.balanced(free, memory, math.exp(log_tuples)).tuples)
 
     tuples = math.exp(increasing_root(short, 0.0, 0.0, _MOST_TUPLES, 1e-6, 1e-4))
@@ -42,7 +42,7 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, load
 
 
 class _Settled:
-    """Tuples, matches and the cache of one turn of the wheel."""
+    """One turn of the wheel, once the join has settled: tuples, matches, waiting room and cache."""
 
     def __init__(self, misses: float, met: float, room: Room) -> None:
         self.misses, self.met, self.room = misses, met, room
@@ -50,7 +50,7 @@ class _Settled:
         self.hit_share = self.cached = self.switched = 0.0
 
     def with_cache(self, hit_share: float, cached: float, switched: float) -> _Settled:
-        """Add a cache of so many bytes, into which so many keys are switched."""
+        """Add a cache of ``cached`` bytes that answers ``hit_share`` of the stream; it admits ``switched`` keys."""
         self.hit_share, self.cached, self.switched = hit_share, cached, switched
         self.tuples = self.misses / (1 - hit_share)
         return self
@@ -69,7 +69,7 @@ class _Turn:
         self._last = (workload.rows - (self.steps - 1) * step_rows) / step_rows
 
     def settled(self, free: float, frequencies: Frequencies) -> _Settled:
-        """Return the turn with ``free`` bytes for waiting tuples, whose keys have these frequencies."""
+        """Return a settled turn with ``free`` bytes for waiting tuples, whose keys have these frequencies."""
         s, k = self._situation, self.steps
         room = Room.fitting(s, self._sizes, free, lambda capacity: min(k + 1, capacity / s.stay))
         quota = room.capacity / s.stay / (k + 1)
@@ -79,7 +79,7 @@ class _Turn:
         return _Settled(misses, frequencies.distinct(misses), room)
 
     def balanced(self, free: float, memory: int, tuples: float) -> _Settled:
-        """Return the turn with the cache that SSBJ has if so many tuples come in it."""
+        """Return a settled turn with the cache that SSBJ has if ``tuples`` tuples come in a turn."""
         s = self._situation
         kept, leaves = balanced(s, tuples)
         share = min(s.frequencies.share(kept), 1 - 1e-9)
@@ -90,7 +90,7 @@ class _Turn:
         return beside.with_cache(share, cached, float(inside @ leaves))
 
     def seconds(self, settled: _Settled) -> float:
-        """Return the seconds of the turn."""
+        """Return how many seconds the turn takes."""
         s, costs = self._situation, self._costs
         reading = s.disk.transfer(s.rows * s.read_bytes) + s.disk.seek * (self.loads if s.every_load_seeks else 1)
         met = settled.met * s.rows_per_key
@@ -120,11 +120,11 @@ class _Turn:
 
 
 def balanced(workload: Workload, tuples: float) -> tuple[Floats, Floats]:
-    """Return the part of each bucket's keys in SSBJ's cache when so many tuples come in a turn, and which leave.
+    """Return the part of each bucket's keys that SSBJ caches, and the chance that a key leaves in a turn.
 
-    A key of n tuples a turn enters in a turn in which surely enough wait for it, and leaves when surely too few came
-    over its last turns. Between always and never, it is inside for a part of the time: enters / (enters + leaves). The
-    second array is how likely a key leaves in a turn; as many enter as leave.
+    ``tuples`` come in a turn, n of them for a key. The key enters if significantly many of them wait at a time, and
+    leaves if significantly few came over its last turns. In between it is cached for a part of the time, which is
+    enters / (enters + leaves), the two chances in a turn. As many keys enter as leave.
     """
     n = workload.frequencies.expected(tuples)
     worth = workload.cached_bytes / (workload.tuple_bytes * workload.stay)
@@ -134,7 +134,7 @@ def balanced(workload: Workload, tuples: float) -> tuple[Floats, Floats]:
 
 
 def _in_memory(workload: Workload, costs: UnitCosts, memory: int, sizes: Plan) -> Prediction:
-    """Predict a join that has all of the master in its cache."""
+    """Predict a join that has the whole master in its cache."""
     cached = workload.rows * workload.cached_bytes
     parts = {"load": float(sizes.load_bytes), "cache": cached}
     return Prediction("ssbj", memory, sizes.b, None, costs.hit, 1.0, 1.0, 0.0, 0.0, 0.0, parts)

@@ -1,14 +1,15 @@
 """The engine's joins that load the page of the oldest tuple: HYBRIDJOIN, CACHEJOIN and SSCJ.
 
-A step loads the pages of the n oldest tuples. While S tuples enter between two steps, the oldest of a page waits for T
-of them, give or take S/2, and h_S - S/2 wait on average; see :mod:`page_loads <millrace.cost.page_loads>` for T and G.
-From the oldest tuple on, one in T/G arrivals was the first of its page, and a page that is loaded has a share
-q = (T - G) / (T · G) of the stream on average. So the n oldest tuples go back D arrivals, with a = G/T and
+A step loads the pages of the n oldest tuples. If S tuples enter between two steps, the oldest tuple of a page waits
+while T tuples arrive, give or take S/2, and h_S - S/2 tuples wait on average; see
+:mod:`page_loads <millrace.cost.page_loads>` for T and G. After the oldest tuple, one arrival in T/G was the first of
+its page, and a page that is loaded has a share q = (T - G) / (T · G) of the stream on average. So the n oldest tuples
+are among the D arrivals from the oldest on, with a = G/T and
 
     n  =  1  +  a · D  +  q · D  +  a · q · D² / 2
 
-for the oldest, further pages, and those that came later for the same pages; a step loads 1 + a · D pages, and T/G
-tuples leave with each.
+which counts the oldest tuple, the first tuples of further pages, and later tuples of the oldest's page and of further
+pages. A step loads 1 + a · D pages, and T/G tuples leave with each.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from millrace.cost.prediction import Prediction
 from millrace.cost.symbols import Disk
 from millrace.cost.workload import Workload
 
-_PART_OF_ROOM = 40  # a step frees at most about this part of the room
+_PART_OF_ROOM = 40  # a step frees at most about 1/40 of the room
 _ENTRY_BYTES, _INDEX_PAGE = 12, 8192
-_COUNTED_ROOMS = 3  # uses are halved once a room full of tuples has come: as good as counting for so long
+_COUNTED_ROOMS = 3  # uses are halved after a room full of tuples, which is as good as counting over 3
 _BUSY = 0.01  # share of the cached keys that may change in a hundred loads before the threshold goes up
 _ROUNDS = 12
 
@@ -49,7 +50,7 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, cach
         room = Room.fitting(s, sizes, free, lambda h: min(steps, h))  # noqa: B023
         before, hits_before = entering, hit_share
         if cache:
-            in_stream = 1 / (1 - hit_share)  # tuples of the stream for one that enters the room
+            in_stream = 1 / (1 - hit_share)  # tuples of the stream for each that enters the room
             rows = cache / s.cached_bytes
             if algorithm == "sscj":
                 kept = s.frequencies.noticed(rows, _COUNTED_ROOMS * room.capacity * in_stream)
@@ -90,12 +91,12 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, cach
 
 
 def _looked_up(enough: float, most: int) -> float:
-    """Return n: tuples whose pages are looked up in a step; the engine rounds down what goes up and down."""
+    """Return n, the tuples whose pages are looked up in a step: ``enough``, rounded down, but at most ``most``."""
     return max(1.0, min(float(most), enough - 0.5))
 
 
 def _loads(looked_up: float, span: float, wanted: float) -> float:
-    """Return 1 + a · D, from the n above."""
+    """Return how many pages a step loads for ``looked_up`` tuples: 1 + a · D in the terms of the module."""
     a, q = wanted / span, (span - wanted) / (span * wanted)
     more = looked_up - 1
     back = more / a if q * more < 1e-9 * a else (math.sqrt((a + q) ** 2 + 2 * a * q * more) - (a + q)) / (a * q)
@@ -103,25 +104,25 @@ def _loads(looked_up: float, span: float, wanted: float) -> float:
 
 
 def _index(disk: Disk, rows: int, looked_up: float) -> float:
-    """Return the seconds to read the pages of the index that so many keys are on."""
+    """Return the seconds to read the pages of the index that ``looked_up`` keys are on."""
     pages = max(1.0, rows * _ENTRY_BYTES / _INDEX_PAGE)
     different = pages * -math.expm1(looked_up * math.log1p(-1 / pages)) if pages > 1 else 1.0
     return disk.sweep(different, _INDEX_PAGE, pages)
 
 
 def _random_victims(frequencies: Frequencies, rows: float, tuples: float, wanted: float) -> Floats:
-    """Return the part of each bucket's keys in CACHEJOIN's cache; ``tuples`` come while a page is away.
+    """Return the part of each bucket's keys that CACHEJOIN caches; ``tuples`` come between two loads of a page.
 
-    A key enters when its page comes and enough wait for it, and leaves by chance. So it is inside for
-    enters / (enters + leaves) of the time; leaving is as likely for all, as likely as fills the cache. How many are
-    enough goes up until few enough keys change.
+    A key enters when its page is loaded and enough tuples wait for it, and leaves when it is drawn as a victim. So it
+    is cached for enters / (enters + leaves) of the time; ``leaves`` is the same for all keys, and such that the cache
+    is full. The threshold for entering goes up until few enough keys change.
     """
     if rows >= frequencies.keys:
         return np.ones_like(frequencies.each)
     waiting = frequencies.expected(tuples)
     kept: Floats = np.zeros_like(frequencies.each)
     for threshold in range(1, 1_000):
-        enters = at_least(threshold, waiting) / wanted  # a page is loaded once in so many loads
+        enters = at_least(threshold, waiting) / wanted  # a page is loaded once in ``wanted`` loads
 
         def left_out(log_leaves: float, enters: Floats = enters) -> float:
             return -math.log(float(frequencies.counts @ (enters / (enters + math.exp(log_leaves)))) + 1e-300)

@@ -12,11 +12,11 @@ from millrace.cost.workload import Workload
 CHUNK_BYTES = 256
 """Bytes that the queue takes for the tuples of one step."""
 FILTER_BYTES = 2.0
-"""Bytes of ``tuple_bytes`` that are a tuple's bits in the filter."""
+"""Bytes of ``tuple_bytes`` that are for a tuple's bits in the filter."""
 
 
 def least_memory(workload: Workload, b: int = 1) -> int:
-    """Return the least budget with which a join starts."""
+    """Return the least budget with which a join starts, in bytes."""
     room = int(4 * (workload.tuple_bytes - FILTER_BYTES)) + 64 + 4 * CHUNK_BYTES
     filters = 3 * (workload.threads * 8 * LEAST_MATCHES + 8)
     return b * LOAD_ROW_BYTES + LEAST_PAIRS * PAIR_BYTES + room + 1024 + filters
@@ -24,7 +24,7 @@ def least_memory(workload: Workload, b: int = 1) -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """The waiting room in the memory that other parts leave: tuples, and bytes of their queue and filter."""
+    """The size of a waiting room: how many tuples fit, and the bytes of their queue and their filter."""
 
     capacity: float
     queue: float
@@ -32,10 +32,10 @@ class Room:
 
     @classmethod
     def fitting(cls, workload: Workload, plan: Plan, free: float, chunks: Callable[[float], float]) -> Room:
-        """Return the room for as many tuples as fit into ``free`` bytes beside their queue and filter.
+        """Return the room for as many tuples as fit into ``free`` bytes, their queue and filter included.
 
-        ``chunks`` is how many steps the queue goes back when so many wait. Bits of the filter are counted twice, as the
-        engine does: by what it holds, and in ``tuple_bytes``.
+        ``chunks(tuples)`` is how many steps the queue goes back when that many tuples wait. Bits of the filter are
+        counted twice, as the engine does: by what it holds, and in ``tuple_bytes``.
         """
         finders = workload.threads * 8 * plan.matches
 
@@ -47,15 +47,15 @@ class Room:
         return cls(fits, CHUNK_BYTES * chunks(fits), finders + filter_bytes(fits))
 
     def parts(self, workload: Workload) -> dict[str, float]:
-        """Return bytes by part of the budget."""
+        """Return the bytes of the room, of its queue and of its filter, by part of the budget."""
         waiting = self.capacity * (workload.tuple_bytes - FILTER_BYTES)
         return {"waiting": waiting, "queue": self.queue, "filter": self.filter}
 
 
 def filter_bytes(tuples: float) -> int:
-    """Return the bytes of the bit filter of so many tuples.
+    """Return the bytes of the bit filter for ``tuples`` tuples.
 
-    A power of two of words, 8 to 16 bits for a tuple and a quarter.
+    Its length is a power of two of 8-byte words, with 8 to 16 bits for each tuple and a quarter more tuples.
     """
     bits = 8 * int(tuples + tuples / 4)
     return 8 * max(1, 1 << max(0, (bits - 1).bit_length() - 6))

@@ -19,36 +19,36 @@ from millrace.core.numeric import is_number, is_whole
 
 Floats = npt.NDArray[np.float64]
 RowsPerKey = Sequence[tuple[int, float]]
-"""Shares of the keys that have so many master rows."""
+"""Pairs (m, share): the share of the keys that have m master rows."""
 
 ONE_ROW: RowsPerKey = ((1, 1.0),)
 """Every key has one row."""
 
 _SINGLE = 32
 _RATIO = 1.18
-_MOST_KEYS = 10**15  # one more is one more to a float, too
+_MOST_KEYS = 10**15  # up to here a float can tell a number from the next
 
 
 @dataclass(frozen=True)
 class Split:
-    """Keys that are cached."""
+    """What is cached: the number of keys, their rows, and their share of the stream."""
 
     keys: float
     rows: float
     """Master rows of the cached keys."""
     share: float
-    """Share of the stream that has them."""
+    """Share of the stream's tuples that have a cached key."""
 
 
 class Frequencies:
-    """Shares of the stream by key.
+    """How frequent the keys of a stream are: shares of the stream, by buckets of keys.
 
     Parameters
     ----------
     counts
         Keys in each bucket; they need not be whole numbers.
     each
-        Share of the stream that a key of the bucket has, most frequent first. Together all have 1.
+        Share of the stream that one key of each bucket has, most frequent first. The shares of all keys add up to 1.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Frequencies:
 
     @classmethod
     def zipf(cls, skew: float, keys: int) -> Frequencies:
-        """Give the key of rank r a share in proportion to r**-skew; 0 is uniform. There are at most 10**15 keys."""
+        """Return Zipf frequencies of up to 10**15 keys: the key of rank r has a share in proportion to r**-skew."""
         if not (is_number(skew) and skew >= 0 and math.isfinite(skew)):
             raise ConfigError(f"skew: expected a finite number of at least 0; got {skew!r}")
         firsts = _bucket_starts(_checked_keys(keys))
@@ -83,16 +83,16 @@ class Frequencies:
 
     @classmethod
     def uniform(cls, keys: int) -> Frequencies:
-        """Give all keys the same share."""
+        """Return frequencies with the same share for all keys."""
         keys = _checked_keys(keys)
         return cls([keys], [1 / keys])
 
     @classmethod
     def measured(cls, counts: npt.ArrayLike, keys: int | None = None) -> Frequencies:
-        """Estimate from how often each key came in a sample of the stream, and how many keys there are.
+        """Estimate frequencies from how often each key came in a sample of the stream, and from the number of keys.
 
-        As many tuples as came with a key of their own would come with an unseen key next time (Good and Turing), so
-        that share is given to the keys that were not seen, equally. Without ``keys`` there are none of those.
+        The share of tuples whose key came only once estimates the share of keys not seen so far (Good and Turing). It
+        is divided equally among the unseen keys; without ``keys`` there are no unseen keys.
 
         >>> measured = Frequencies.measured([5, 3, 1, 1], keys=10)
         >>> measured.counts.tolist(), measured.each.round(3).tolist()
@@ -125,15 +125,15 @@ class Frequencies:
         return float(self.counts.sum())
 
     def share(self, kept: Floats) -> float:
-        """Share of the stream, if of each bucket's keys this part is kept."""
+        """Return the share of the stream that belongs to the kept keys: the part ``kept`` of each bucket's keys."""
         return float((self.counts * self.each * kept).sum())
 
     def expected(self, tuples: float) -> Floats:
-        """Return the tuples that come for a key of each bucket, of so many in all."""
+        """Return how many of ``tuples`` tuples are expected to have one key of each bucket."""
         return self.each * tuples
 
     def distinct(self, tuples: float) -> float:
-        """Return how many different keys so many tuples have.
+        """Return how many different keys ``tuples`` tuples are expected to have.
 
         >>> round(Frequencies.uniform(1_000).distinct(1_000))  # 1 - 1/e of them
         632
@@ -143,15 +143,15 @@ class Frequencies:
     # which keys
 
     def hottest(self, keys: float) -> Floats:
-        """Return the part of each bucket's keys that is among the most frequent ``keys``."""
+        """Return the part of each bucket's keys that is among the ``keys`` most frequent keys."""
         before = np.concatenate(([0.0], np.cumsum(self.counts)[:-1]))
         part: Floats = np.clip((keys - before) / self.counts, 0.0, 1.0)
         return part
 
     def noticed(self, keys: float, tuples: float) -> Floats:
-        """Return what :meth:`hottest` does, where keys are known by counting them in ``tuples`` tuples.
+        """Return the part of each bucket's keys that is kept if the hottest are found by counting ``tuples`` tuples.
 
-        A key is kept if its count, which is Poisson distributed, is high enough; how high is what keeps ``keys``.
+        A key is kept if its count, which is Poisson distributed, is high enough for ``keys`` keys to be kept.
         """
         if keys >= self.keys:
             return np.ones_like(self.each)
@@ -167,9 +167,9 @@ class Frequencies:
         return at_least(math.exp(increasing_root(left_out, -math.log(keys), low, high, 1e-6, 1e-3)), mean)
 
     def balanced(self, tuples: float, v_R: float, v_S: float, rows: RowsPerKey = ONE_ROW) -> Split:
-        """Return what the inequality caches: keys whose m rows take less than the tuples of a cycle, m · v_R < n · v_S.
+        """Return what the cache inequality caches: keys with m rows and n tuples in a cycle where m · v_R < n · v_S.
 
-        ``tuples`` come in a cycle. A key without rows takes nothing, and is cached if it comes once a cycle.
+        ``tuples`` come in a cycle. A key without rows takes no bytes, and is cached if it comes once a cycle.
         """
         waiting = self.expected(tuples) * v_S
         keys = cached_rows = share = 0.0
@@ -181,7 +181,7 @@ class Frequencies:
         return Split(keys, cached_rows, min(1.0, share))
 
     def without(self, kept: Floats) -> Frequencies:
-        """Return the frequencies of the rest of the stream when these parts of the buckets are answered elsewhere."""
+        """Return the frequencies of the rest of the stream without the part ``kept`` of each bucket's keys."""
         left = 1 - self.share(kept)
         if left <= 1e-12:
             raise ConfigError("frequencies: nothing is left of the stream")
@@ -202,7 +202,7 @@ def at_least(least: float, mean: Floats) -> Floats:
 
 
 def _normal(x: Floats) -> Floats:
-    """Return the chance that a normal number is at most x: Abramowitz and Stegun 26.2.17, good to 1e-7."""
+    """Return the chance that a standard normal number is at most x: Abramowitz and Stegun 26.2.17, good to 1e-7."""
     t = 1 / (1 + 0.2316419 * np.abs(x))
     tail = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
     tail *= t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
@@ -224,7 +224,7 @@ def _numbers(values: npt.ArrayLike, what: str) -> Floats:
 
 
 def _bucket_starts(keys: int) -> Floats:
-    """Return the first ranks of the buckets, and one past the last."""
+    """Return the first rank of each bucket, and the rank after the last one."""
     starts = list(range(1, min(keys, _SINGLE) + 1))
     while starts[-1] < keys and len(starts) >= _SINGLE:
         starts.append(min(keys, int(starts[-1] * _RATIO) + 1))
@@ -232,7 +232,7 @@ def _bucket_starts(keys: int) -> Floats:
 
 
 def _area(low: Floats, high: Floats, skew: float) -> Floats:
-    """Return the area under t**-skew between two places.
+    """Return the area under t**-skew from ``low`` to ``high``.
 
     A sum over ranks is the area from half before the first to half after the last.
     """

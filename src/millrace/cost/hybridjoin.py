@@ -14,17 +14,17 @@ from millrace.cost.symbols import Disk, Sizes, UnitCosts
 
 
 def h_S(sizes: Sizes, M: float) -> float:
-    """Return the tuples that may wait in M bytes, beside one page."""
+    """Return how many tuples can wait in M bytes besides one page."""
     return (M - sizes.v_P) / sizes.q
 
 
 def memory(sizes: Sizes, h_S: float) -> float:
-    """Return the bytes in which h_S tuples may wait."""
+    """Return the bytes that one page and h_S waiting tuples take."""
     return sizes.v_P + h_S * sizes.q
 
 
 def alpha(sizes: Sizes) -> float:
-    """Return the hash table's share of what is left beside the page; the queue has the rest."""
+    """Return the hash table's share of the memory besides the page; the queue has the rest."""
     return sizes.f * sizes.v_S / sizes.q
 
 

@@ -16,7 +16,7 @@ from millrace.cost.symbols import Disk, UnitCosts
 
 @dataclass(frozen=True)
 class MeasuredCosts:
-    """Unit costs by memory, on straight lines over its logarithm in between.
+    """Unit costs measured with several budgets, interpolated linearly over the logarithm of the budget.
 
     >>> costs = MeasuredCosts((1_000_000, 16_000_000), (UnitCosts(c_H=1e-9), UnitCosts(c_H=5e-9)))
     >>> round(costs.at(4_000_000).c_H * 1e9, 3)
@@ -24,15 +24,15 @@ class MeasuredCosts:
     """
 
     memory: tuple[int, ...]
-    """Bytes, ascending."""
+    """The budgets in bytes, ascending."""
     costs: tuple[UnitCosts, ...]
 
     def __post_init__(self) -> None:
         if not self.memory or len(self.memory) != len(self.costs) or sorted(set(self.memory)) != list(self.memory):
-            raise ConfigError(f"costs: expected unit costs for each of some ascending budgets; got {self.memory!r}")
+            raise ConfigError(f"costs: expected unit costs for each budget, budgets ascending; got {self.memory!r}")
 
     def at(self, memory: float) -> UnitCosts:
-        """Return the unit costs of a join with this budget; beyond those measured, as with the nearest."""
+        """Return the unit costs of a join with this budget; outside of the measured budgets, those of the nearest."""
         places = [math.log(m) for m in self.memory]
         where = math.log(max(1.0, memory))
         return UnitCosts(
@@ -48,7 +48,7 @@ class MeasuredCosts:
 
     @classmethod
     def from_plain(cls, plain: Sequence[dict[str, Any]]) -> MeasuredCosts:
-        """Make unit costs from what :meth:`to_plain` gave."""
+        """Make unit costs from what :meth:`to_plain` returned."""
         costs = [UnitCosts(**{name: p[name] for name in p if name != "memory"}) for p in plain]
         return cls(tuple(p["memory"] for p in plain), tuple(costs))
 
@@ -59,12 +59,12 @@ class Calibration:
 
     costs: MeasuredCosts
     disk: Disk
-    """A page found through the index: ``seek`` is all it costs beside its rows."""
+    """The cost of a page that is found through the index: ``seek`` is its cost in addition to that of its rows."""
     spread: dict[str, float] = field(default_factory=dict)
-    """By cost: half the distance between the quartiles, in parts of the median."""
+    """By unit cost: half the distance between the quartiles, relative to the median."""
 
     def explain(self) -> str:
-        """Return the figures as text."""
+        """Return the unit costs by budget, and their spread, as a table of text."""
         names = [name for name in vars(self.costs.costs[0]) if any(getattr(c, name) for c in self.costs.costs)]
         heads = "".join(f"{name:>10}" for name in names)
         lines = [f"{'ns':>10}{heads}"]

@@ -19,7 +19,7 @@ from millrace.cost.symbols import Disk, Sizes, UnitCosts
 
 
 def memory(sizes: Sizes, b: float, w: float, l: float = 1) -> float:  # noqa: E741  (the papers' l)
-    """Return the bytes of buffers, queue and hash table (equation 1); R-MESHJOIN has ``l`` loads a step."""
+    """Return the bytes of buffers, queue and hash table (equation 1); R-MESHJOIN has ``l`` loads per step."""
     k = sizes.N_R / (l * b)
     return b * sizes.v_P + w * sizes.v_S + w * k * sizes.q
 
@@ -31,17 +31,17 @@ def c_loop(sizes: Sizes, costs: UnitCosts, disk: Disk, b: float, w: float, l: fl
 
 
 def mu(w: float, c_loop: float) -> float:
-    """Return the tuples per second (equation 3)."""
+    """Return the service rate in tuples per second (equation 3)."""
     return w / c_loop
 
 
 def ios_per_tuple(b: float, w: float) -> float:
-    """Return the page reads for a tuple of the stream (equation 4)."""
+    """Return the page reads per tuple of the stream (equation 4)."""
     return b / w
 
 
 def ios_per_second(b: float, c_loop: float) -> float:
-    """Return the page reads in a second (equation 4)."""
+    """Return the page reads per second (equation 4)."""
     return b / c_loop
 
 
@@ -51,19 +51,20 @@ def keeps_up(rate: float, w: float, c_loop: float) -> bool:
 
 
 def w_for(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float, b: float) -> float:
-    """Return the tuples of a step that keep up with ``rate`` (equation 6, solved for w)."""
+    """Return how many tuples a step must take to keep up with ``rate`` tuples per second (equation 6, solved for w)."""
     return _g(costs, rate) * (disk.seek + _a(sizes, costs, disk) * b)
 
 
 def w_in(sizes: Sizes, M: float, b: float) -> float:
-    """Return the tuples of a step in M bytes (equation 1, solved for w)."""
+    """Return how many tuples a step can take in M bytes (equation 1, solved for w)."""
     return (M - b * sizes.v_P) / (sizes.v_S + sizes.N_R * sizes.q / b)
 
 
 def b_for_least_memory(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float) -> float:
-    """Return the b with which ``rate`` takes the least memory; exact.
+    """Return the b, in pages, with which ``rate`` tuples per second take the least memory; exact.
 
-    With g = rate / (1 - rate · B) and w = g · (seek + a · b), equation 1 is a multiple of b plus one of 1/b.
+    With g = rate / (1 - rate · waiting), a seconds per page and w = g · (seek + a · b), equation 1 has a term in b, one
+    in 1/b and a constant.
     """
     g = _g(costs, rate)
     growing = sizes.v_P + g * _a(sizes, costs, disk) * sizes.v_S
@@ -71,7 +72,7 @@ def b_for_least_memory(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float) 
 
 
 def b_for_highest_rate(sizes: Sizes, costs: UnitCosts, disk: Disk, M: float) -> float:
-    """Return the b with which M bytes give the highest rate, leaving out the stream buffer.
+    """Return the b, in pages, with which M bytes give the highest rate, neglecting the stream buffer.
 
     The size of R does not matter.
     """
@@ -81,7 +82,7 @@ def b_for_highest_rate(sizes: Sizes, costs: UnitCosts, disk: Disk, M: float) -> 
 
 
 def _a(sizes: Sizes, costs: UnitCosts, disk: Disk) -> float:
-    """Return the seconds for one more page of a load."""
+    """Return the seconds that one more page adds to a load."""
     return disk.transfer(sizes.v_P) + sizes.per_page * (costs.c_H + sizes.sigma * costs.c_O)
 
 

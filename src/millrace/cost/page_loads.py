@@ -19,8 +19,8 @@ G needs the distribution of p_i only through its Laplace transform, for x / (1 +
 
     G(T)  =  P ∫ e^-s (1 - E[e^(-s·T·p)]^d) ds,         P pages, p the share of a key drawn at random
 
-so no page is ever looked at: a sum over buckets of keys at each of a few places s is enough. With v² = e^-s, v runs
-from 0 to 1 and the integrand is nearly a polynomial in v, which Gauss and Legendre's places suit.
+so no page is looked at: a sum over buckets of keys is enough, at each of a few places s. With v² = e^-s, v runs
+from 0 to 1 and the integrand is nearly a polynomial in v, which Gauss-Legendre quadrature integrates well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WEIGHTS = _LENGTHS * (1 + _NODES) / 2
 
 
 class PageLoads:
-    """A master of ``rows`` rows in pages of ``d``, one row to a key; some rows may match no tuple.
+    """The page loads for a master of ``rows`` rows in pages of ``d``, one row per key; some rows may match no tuple.
 
     >>> loads = PageLoads(Frequencies.uniform(100_000), 100_000, 100)
     >>> round(loads.per_load(10_000), 2)  # 1,000 pages: about 2 · h_S / P
@@ -49,7 +49,7 @@ class PageLoads:
         self.pages = rows / d
 
     def wanted(self, T: float) -> float:
-        """Return G: pages for which tuples wait."""
+        """Return G, the number of pages that tuples wait for."""
         f = self._frequencies
         absent = -np.expm1(-np.outer(_PLACES * T, f.each)) @ f.counts / self._rows
         with np.errstate(divide="ignore"):
@@ -57,11 +57,11 @@ class PageLoads:
         return self.pages * float(_WEIGHTS @ touched)
 
     def span(self, h_S: float) -> float:
-        """Return T: tuples that arrive while one goes through a queue of h_S."""
+        """Return T, the number of tuples that arrive while one tuple goes through a queue of h_S tuples."""
         least = max(h_S, 2 * h_S - self.pages)  # tuples wait for at most all pages, and at most one for each tuple
         return increasing_root(lambda T: T + self.wanted(T), 2 * h_S, least, 2 * h_S, 1e-6, 1e-4 * h_S)
 
     def per_load(self, h_S: float) -> float:
-        """Return the tuples that leave with a page on average."""
+        """Return how many tuples leave with a page on average while h_S tuples wait."""
         T = self.span(h_S)
         return T / self.wanted(T)

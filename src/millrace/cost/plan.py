@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LOAD_ROW_BYTES = 8
-"""A key code."""
+"""Bytes of a master row in a load: a key code."""
 PAGE_ROWS = 256
 """Rows of a page that is found through the index."""
 PAIR_BYTES = 8
@@ -24,10 +24,10 @@ _MOST_MATCHES = 16_384
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes that do not change while a join runs."""
+    """The sizes of a join that do not change while it runs."""
 
     b: int
-    """Master rows per load, or of a page."""
+    """Master rows per load or, if pages are loaded, per page."""
     step_rows: int
     """Master rows in memory in one step."""
     pairs: int
@@ -45,12 +45,12 @@ class Plan:
 
 
 def rows_by_share(total: int) -> int:
-    """Return the master rows per load where b is not given: an eighth of the budget."""
+    """Return the master rows per load if b is not given: as many as fit into an eighth of the budget."""
     return max(1, int(total * _LOAD_SHARE) // LOAD_ROW_BYTES)
 
 
 def plan(total: int, rows: int, *, paged: bool, b: int | None = None, threads: int = 1) -> Plan:
-    """Return the sizes for ``total`` bytes and a master of ``rows`` rows; ``b`` if the user has fixed it.
+    """Return the sizes for a budget of ``total`` bytes and a master of ``rows`` rows; ``b`` is None unless set.
 
     >>> plan(2_480_000, 2_000_000, paged=False)
     Plan(b=38750, step_rows=38750, pairs=3100, matches=3100)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a join does once it has settled."""
+    """The predicted times, rates and memory use of a join once it has settled."""
 
     algorithm: str
     memory: int
     b: int
-    """Master rows per load, or of a page."""
+    """Master rows per load or, if pages are loaded, per page."""
     cache_share: float | None
     c_loop: float
     """Seconds of a step."""
@@ -23,7 +23,7 @@ class Prediction:
     mean_wait: float
     """Seconds that a tuple waits on average, if it has to wait."""
     worst_wait: float
-    """Seconds that no tuple waits longer than."""
+    """The longest time that a tuple waits, in seconds."""
     waiting: float
     """Tuples that wait just before a load."""
     parts: dict[str, float]
@@ -31,5 +31,5 @@ class Prediction:
 
     @property
     def rate(self) -> float:
-        """Tuples per second; infinite where nothing takes any time."""
+        """Tuples per second; infinite if a step takes no time."""
         return self.w / self.c_loop if self.c_loop else float("inf")

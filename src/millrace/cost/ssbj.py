@@ -21,7 +21,7 @@ from millrace.cost.symbols import Disk, Sizes, UnitCosts
 
 @dataclass(frozen=True)
 class Settled:
-    """A join once it has settled."""
+    """The cached master tuples, and the tuples of a step, of a join once it has settled."""
 
     h_R: float
     """Master tuples in the cache."""
@@ -47,7 +47,7 @@ def c_loop(sizes: Sizes, costs: UnitCosts, disk: Disk, b: float, w_N: float, w_S
 
 
 def mu(w_N: float, w_S: float, c_loop: float) -> float:
-    """Return the tuples per second (equation 3)."""
+    """Return the service rate in tuples per second (equation 3)."""
     return (w_N + w_S) / c_loop
 
 
@@ -57,7 +57,7 @@ def keeps_up(rate: float, w_N: float, w_S: float, c_loop: float) -> bool:
 
 
 def w_for(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float, b: float, hit_share: float) -> float:
-    """Return the tuples of a step that keep up with ``rate`` (equation 5, solved for w = w_N + w_S, given w_N / w)."""
+    """Return how many tuples a step must take to keep up with ``rate`` (equation 5, solved for w = w_N + w_S)."""
     each = hit_share * costs.hit + (1 - hit_share) * (costs.waiting + costs.c_O)
     if rate * each >= 1:
         raise OutOfReachError(
@@ -75,9 +75,9 @@ def balance(sizes: Sizes, frequencies: Frequencies, b: float, w: float, rows: Ro
 
 
 def settled(sizes: Sizes, frequencies: Frequencies, M: float, b: float, rows: RowsPerKey = ONE_ROW) -> Settled:
-    """Solve equation 1 in M bytes, with the inequality deciding which keys are cached.
+    """Solve equation 1 for M bytes, with the inequality deciding which keys are cached.
 
-    More tuples in a step need more memory for their own and move keys into the cache, so there is one w that fits.
+    With more tuples in a step, both the waiting tuples and the cache need more memory, so only one w fits.
     """
     if memory(sizes, b, 0, 0) >= M:
         least = int(memory(sizes, b, 0, 0)) + 1
@@ -102,7 +102,7 @@ def memory_for(
     b: float,
     rows: RowsPerKey = ONE_ROW,
 ) -> float:
-    """Return the bytes that ``rate`` takes, with the inequality deciding which keys are cached."""
+    """Return the bytes needed for ``rate`` tuples per second, with the inequality deciding which keys are cached."""
     w, share = 0.0, 0.0
     for _ in range(50):
         w = w_for(sizes, costs, disk, rate, b, share)

@@ -28,18 +28,18 @@ def memory(sizes: Sizes, d: float, h_R: float, h_S: float, recorder: float = REC
 
 
 def h_S(sizes: Sizes, M: float, d: float, h_R: float, recorder: float = RECORDER) -> float:
-    """Return the tuples that may wait (equation 1, solved for them)."""
+    """Return how many tuples can wait in M bytes (equation 1, solved for h_S)."""
     return (M - d * sizes.v_R - h_R * (sizes.v_R + recorder)) / sizes.q
 
 
 def c_loop(sizes: Sizes, costs: UnitCosts, disk: Disk, d: float, w_N: float, w_S: float) -> float:
-    """Return the seconds of a step with w_N tuples through the cache and w_S that leave with the page (equation 2)."""
+    """Return the seconds of a step: the cache answers w_N tuples, and w_S leave with the page (equation 2)."""
     reading = disk.c_IO(d * sizes.v_R) + d * (costs.c_H + costs.c_F)
     return reading + w_S * (costs.c_O + costs.waiting) + w_N * costs.hit
 
 
 def mu(w_N: float, w_S: float, c_loop: float) -> float:
-    """Return the tuples per second (equation 3)."""
+    """Return the service rate in tuples per second (equation 3)."""
     return (w_N + w_S) / c_loop
 
 
@@ -53,7 +53,7 @@ def rate(
     h_R: float,
     recorder: float = RECORDER,
 ) -> float:
-    """Return the tuples per second in M bytes if the cache holds the h_R most frequent keys (equation 3)."""
+    """Return the tuples per second with M bytes if the cache holds the h_R most frequent keys (equation 3)."""
     waiting = h_S(sizes, M, d, h_R, recorder)
     if waiting < 1:
         least = int(memory(sizes, d, h_R, 1, recorder)) + 1

@@ -17,7 +17,7 @@ from millrace.core.numeric import is_number
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the master, the stream and their tuples."""
+    """Sizes of the master R, the stream S and their tuples, and of the structures that hold them."""
 
     R_t: int
     """Tuples of R."""
@@ -57,7 +57,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """Seconds for one of each; all zero where only the disk counts."""
+    """Unit costs: seconds for one operation of each kind; all zero if only the disk counts."""
 
     c_H: float = 0.0
     """Looking up a tuple in a hash table."""
@@ -74,19 +74,19 @@ class UnitCosts:
     c_B: float = 0.0
     """Switching a disk tuple into the cache."""
     c_R: float = 0.0
-    """Reading a disk tuple that has matches, however many; the engine's own, as are the following."""
+    """Reading a disk tuple that has matches, however many. The costs from here on are the engine's own."""
     c_C: float = 0.0
     """Answering a tuple from the cache; c_S + c_H + c_O if it is 0."""
     c_step: float = 0.0
-    """A step, beside its tuples."""
+    """A step, in addition to its tuples."""
     c_I: float = 0.0
     """Looking up in the index which pages a step needs."""
     c_J: float = 0.0
-    """SSBJ: judging whether a disk tuple that has matches belongs into the cache."""
+    """SSBJ: judging whether a disk tuple that has matches belongs in the cache."""
     c_Q: float = 0.0
-    """Taking a tuple out of the queue that is not the oldest there, beside c_E."""
+    """Taking a tuple out of the middle of the queue, in addition to c_E."""
     c_L: float = 0.0
-    """Finding the rows of a key through the index of a master in the page cache, beside what a hit costs."""
+    """Finding the rows of a key through the index of a master in the page cache, in addition to a hit."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -94,7 +94,7 @@ class UnitCosts:
                 raise ConfigError(f"{name}: expected seconds, at least 0; got {value!r}")
 
     def at(self, memory: float) -> UnitCosts:
-        """Return the same unit costs for every budget."""
+        """Return these unit costs, whatever the budget."""
         return self
 
     @property
@@ -110,7 +110,7 @@ class UnitCosts:
 
 @dataclass(frozen=True)
 class Disk:
-    """c_IO as a straight line: ``seek`` seconds, then ``bandwidth`` bytes a second."""
+    """The time of a disk read, c_IO, as a straight line: ``seek`` seconds, then ``bandwidth`` bytes per second."""
 
     seek: float
     bandwidth: float
@@ -128,13 +128,13 @@ class Disk:
         return self.seek + self.transfer(nbytes)
 
     def transfer(self, nbytes: float) -> float:
-        """Return the seconds to go on reading for ``nbytes``."""
+        """Return the seconds to read ``nbytes`` bytes without a seek."""
         return nbytes / self.bandwidth
 
     def sweep(self, pieces: float, nbytes: float, of: float) -> float:
-        """Return the seconds to read ``pieces`` of ``nbytes`` each, scattered among ``of`` such pieces, in their order.
+        """Return the seconds to read ``pieces`` pieces of ``nbytes`` each, scattered among ``of`` such pieces.
 
-        What lies between two of them is read along where that is quicker than going to the next.
+        They are read in order. What lies between two pieces is read too if that is quicker than a seek to the next.
         """
         gap = self.transfer(max(0.0, of / (pieces + 1) - 1) * nbytes)
         between = gap * -math.expm1(-self.seek / gap) if gap else 0.0
@@ -142,7 +142,7 @@ class Disk:
 
     @classmethod
     def measured(cls, nbytes: Sequence[float], seconds: Sequence[float]) -> Disk:
-        """Fit a line through reads of so many bytes that took so many seconds, by least squares.
+        """Fit a disk to reads of ``nbytes`` bytes that took ``seconds`` seconds, by least squares.
 
         >>> Disk.measured([0, 1e6, 2e6], [0.01, 0.02, 0.03])
         Disk(seek=0.01, bandwidth=100000000.0)

@@ -1,4 +1,4 @@
-"""The best b, share for the cache and memory, searched for in the engine's model within milliseconds.
+"""A search for the best b, cache share and memory in the engine's model, which takes milliseconds.
 
 Where the papers give a closed form it is in :mod:`meshjoin <millrace.cost.meshjoin>`; the model of the engine has steps
 (whole loads, filters of a power of two), so it is searched.
@@ -18,14 +18,14 @@ from millrace.cost.prediction import Prediction
 from millrace.cost.workload import Workload
 
 WITHIN = 0.05
-"""Share of the best rate that a flat region may lose."""
+"""Part of the best rate that may be lost within a flat region."""
 
 _CACHED = ("cachejoin", "sscj")
 _SHARES = (0.1, 0.2, 0.45, 0.6, 0.8)
 _SHARE = 0.3
 _MOST_RATE = 1e15
 _ROUNDS, _WORTHWHILE = 2, 0.03
-_COARSE, _FINE = (7, 5, 5), (5, 4)  # places that are tried, ever closer around the best
+_COARSE, _FINE = (7, 5, 5), (5, 4)  # values that are tried in each round, ever closer to the best
 
 
 def for_memory(workload: Workload, algorithm: str, memory: int) -> Prediction:
@@ -54,14 +54,14 @@ def for_rate(workload: Workload, algorithm: str, rate: float, *, most: int | Non
         try:
             better = memory_for(workload, algorithm, rate, most=found.memory, b=best.b, cache_share=share)
         except (BudgetTooSmallError, OutOfReachError):
-            break  # the best b for this memory is too long for less
+            break  # the best b for this memory does not fit into less
         found = min(found, better, key=lambda p: p.memory)
         best = _best_b(workload, found, found.b // 6, found.b * 6, _FINE)
     return found
 
 
 def flat_region(workload: Workload, best: Prediction) -> tuple[int, int]:
-    """Return the least and the greatest b around the best with a rate within 5 % of its, all else the same."""
+    """Return the least and the greatest b with a rate within 5 % of the best prediction, all else equal."""
     if not best.b:
         return 0, 0
     good = (1 - WITHIN) * best.rate
@@ -81,7 +81,7 @@ def memory_for(
     b: int | None = None,
     cache_share: float = _SHARE,
 ) -> Prediction:
-    """Return the least memory for a rate with these options; the join's own defaults if none are given."""
+    """Return the prediction with the least memory that reaches ``rate``, for ``b`` and ``cache_share`` if given."""
     least = least_memory(workload, b or 1)
     most = most or max(
         2 * least, int(2 * workload.rows * max(workload.read_bytes, workload.cached_bytes, workload.tuple_bytes))
@@ -122,7 +122,7 @@ def _too_fast(workload: Workload, algorithm: str, rate: float, highest: float, m
 
 
 def _rate(workload: Workload, algorithm: str, memory: int, b: int | None, cache_share: float) -> float:
-    """Return the rate; next to nothing where the join does not start."""
+    """Return the predicted rate in tuples per second; nearly 0 if the memory is too little for the join to start."""
     try:
         found = predict(workload, algorithm, memory, b=b, cache_share=cache_share)
     except BudgetTooSmallError:
@@ -131,7 +131,7 @@ def _rate(workload: Workload, algorithm: str, memory: int, b: int | None, cache_
 
 
 def _best_b(workload: Workload, start: Prediction, low: int, high: int, grids: tuple[int, ...]) -> Prediction:
-    """Return the best of a grid of b between two, and of finer ones around the best; the rest as in ``start``."""
+    """Return the prediction with the best b from ``low`` to ``high``, by ever finer grids; else as ``start``."""
     share, most = start.cache_share or _SHARE, _most_b(workload, start.memory)
     low, high = max(1, low), min(high, most)
     tried = {start.b: start.rate}
@@ -153,7 +153,7 @@ def _most_b(workload: Workload, memory: int) -> int:
 
 
 def _edge(rate: Callable[[int], float], good: float, inside: int, end: int) -> int:
-    """Return the b farthest from ``inside`` towards ``end`` up to which the rate is good, found by halving ratios."""
+    """Return the b farthest from ``inside`` towards ``end`` whose rate is still at least ``good``, by bisection."""
     if rate(end) >= good:
         return end
     outside = end

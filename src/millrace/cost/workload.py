@@ -17,7 +17,7 @@ class Workload:
     rows: int
     """Master rows."""
     read_bytes: float
-    """Bytes that a scan reads of each: the whole row, or the key column alone."""
+    """Bytes that a scan reads of each row: all of it, or the key column alone."""
     tuple_bytes: float
     """Bytes that a waiting tuple takes in memory, everything included."""
     disk: Disk
@@ -33,9 +33,9 @@ class Workload:
     rows_per_key: float = 1.0
     """Master rows of a key, on average; the models of joins that load pages take it as 1."""
     read_row_bytes: float = 0.0
-    """Bytes that are read of a row that is looked up; 0 if as many as a scan reads."""
+    """Bytes read for a row that is looked up; 0 if as many as a scan reads of it."""
     batch: int = 10_000
-    """Stream tuples that come together."""
+    """Stream tuples in a batch."""
 
     def __post_init__(self) -> None:
         for name in ("rows", "read_bytes", "tuple_bytes"):
@@ -48,5 +48,5 @@ class Workload:
 
     @property
     def stay(self) -> float:
-        """Part of a turn that a tuple stays on average."""
+        """Part of a turn of the wheel that a tuple waits on average."""
         return 0.5 if self.leave_early else 1.0

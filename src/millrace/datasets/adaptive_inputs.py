@@ -1,7 +1,7 @@
-"""Inputs of the DINER and MINER experiments: values of the join attribute, and tuples of 200 bytes around them.
+"""Inputs of the DINER and MINER experiments: values of the join attribute, and tuples of 200 bytes with them.
 
-Everything here is synthetic, the stock and weather data too: the papers' files are no longer to be had, so those are
-made up to have the documented size and a plausible shape. All depend on their arguments alone.
+Everything here is synthetic, the stock and weather data too: the papers' files are no longer available, so these data
+only have the documented size and a plausible shape. All inputs depend on their arguments alone.
 
 References
 ----------
@@ -25,7 +25,7 @@ from millrace.datasets.zipf import Permutation, ZipfSampler, whole_number
 Values = npt.NDArray[np.int64]
 
 TUPLE_BYTES = 200
-"""Bytes of a tuple in the experiments; a disk block of 10 kB holds 50."""
+"""Bytes of a tuple in the experiments; a disk block of 10 kB holds 50 tuples."""
 
 _NORMAL, _INTERVALS, _FILLER, _UNIQUE, _STOCK, _WEATHER = range(30, 36)
 
@@ -38,8 +38,8 @@ def zipf_values(
 ) -> Values:
     """Draw values from ``low``, the most frequent, to ``high`` with Zipf frequencies (figure 10: skew 1 to 5).
 
-    ``shuffle`` is the seed of a permutation that spreads the frequent values; inputs with the same one agree on which
-    values are frequent.
+    ``shuffle`` is the seed of a permutation that spreads the frequent values; inputs with the same ``shuffle`` have
+    the same frequent values.
 
     >>> values = zipf_values(10_000, 1.0)
     >>> counts = np.bincount(values); bool(counts[1] > counts[2] > counts[10]), int(values.max()) <= 999
@@ -63,7 +63,7 @@ def normal_values(count: int, mean: float = 500.0, variance: float = 50.0, *, se
 
 
 def partially_sorted(values: npt.NDArray[Any], intervals: int, *, seed: int = 0) -> npt.NDArray[Any]:
-    """Sort values, cut them into ``intervals`` of equal length, and put those in random order (figure 14).
+    """Sort values, cut them into ``intervals`` pieces of equal length, and shuffle the pieces (figure 14).
 
     >>> partially_sorted(np.array([4, 1, 3, 2]), 1).tolist()
     [1, 2, 3, 4]
@@ -87,8 +87,8 @@ def drifting_normal(
 
     Period 0 has ``mean``.
 
-    The periods are equal parts of the time from 0 to the last of ``times``, the arrivals; if not given, equal parts of
-    the tuples.
+    The periods are equal parts of the time from 0 to the last of ``times``, the arrival times; without ``times``, equal
+    parts of the tuples.
     """
     number = whole_number("periods", periods, 1)
     moments = np.arange(1, count + 1) if times is None else np.asarray(times, np.float64)
@@ -103,7 +103,7 @@ def drifting_normal(
 
 
 def wide_tuples(columns: Mapping[str, npt.NDArray[Any]], *, tuple_bytes: int = TUPLE_BYTES, seed: int = 0) -> pa.Table:
-    """Add a column ``row`` that numbers the tuples, and a text ``filler`` that makes up the bytes of a tuple.
+    """Return a table of the columns, a column ``row`` of tuple numbers and a text ``filler`` up to ``tuple_bytes``.
 
     Arrow's 4-byte text offsets come on top.
 
@@ -140,7 +140,8 @@ def chain_inputs(
 
     Notes
     -----
-    With the paper's numbers the two frequent ends meet: the 4-way join of full size has some 170 million results.
+    With the paper's numbers, the same values are frequent in R2 and R3: the 4-way join of full size has some 170
+    million results.
     """
     _check_inputs(inputs)
 
@@ -165,7 +166,7 @@ def star_inputs(
     shuffle: int | None = None,
     seed: int = 0,
 ) -> dict[str, pa.Table]:
-    """Make the same inputs with one attribute ``a`` that all are joined on: the simple star of figure 22."""
+    """Make the inputs of :func:`chain_inputs` with one attribute ``a`` that all are joined on (figure 22)."""
     _check_inputs(inputs)
     zipf = [zipf_values(rows, skew, low=0, high=keys - 1, shuffle=shuffle, seed=4 * seed + i) for i in (1, 2)]
     columns = {
@@ -180,12 +181,12 @@ def star_inputs(
 def stock_orders(
     total: int = 20_710, *, start: int = 2000, spread: float = 3.0, bound: int = 60, seed: int = 0
 ) -> dict[str, pa.Table]:
-    """Buy and sell orders of one share in one day, ``price`` in cents: synthetic, of the size of the paper's CSCO data.
+    """Make buy and sell orders of one share in one day, ``price`` in cents, as many as in the paper's CSCO data.
 
     The market moves by a cent up or down with every tenth order on average, and turns back at ``start ± bound``.
     Buyers offer less than the market, sellers ask for more, by an exponential distance of mean ``spread`` cents. The
-    orders are split equally. The paper's IPIX data has 45 568. Prices are joined if equal, or by a band of less than
-    5 cents.
+    orders are split equally. The paper's IPIX data has 45 568 orders. Prices are joined if equal, or by a band of
+    less than 5 cents.
     """
     half = whole_number("total", total, 2) // 2
     random = generator(_STOCK, seed)
@@ -201,9 +202,9 @@ def stock_orders(
 def weather_stations(rows: int = 45_000, *, seed: int = 0) -> dict[str, pa.Table]:
     """Make hourly air temperatures of two stations, in whole degrees Fahrenheit, of the size of the paper's data.
 
-    A wave over the year, one over the day, and weather that both stations share and that lasts for days, with noise of
-    each station's own. The north is 3 degrees cooler and has milder days. Temperatures are joined if equal, or by a
-    band of less than 5 degrees.
+    A temperature is a yearly wave plus a daily wave, weather that lasts for days and is the same at both stations, and
+    noise of each station's own. The north is 3 degrees cooler and varies less over the day.
+    Temperatures are joined if equal, or by a band of less than 5 degrees.
     """
     count = whole_number("rows", rows, 1)
     random = generator(_WEATHER, seed)
@@ -211,7 +212,7 @@ def weather_stations(rows: int = 45_000, *, seed: int = 0) -> dict[str, pa.Table
     year = -18 * np.cos(2 * np.pi * hours / 8766)
     day = -np.cos(2 * np.pi * (hours - 3) / 24)
     days = random.normal(0.0, 1.0, count // 24 + 12)
-    fronts = np.convolve(days, np.exp(-np.arange(10) / 3), "valid")  # one a day, remembered for some
+    fronts = np.convolve(days, np.exp(-np.arange(10) / 3), "valid")  # one a day, fading over ten days
     shared = 4 * np.interp(hours / 24, np.arange(len(fronts)), fronts)
     stations = {}
     for number, (name, mean, swing) in enumerate([("north", 47, 5.0), ("south", 50, 8.0)]):
@@ -230,7 +231,7 @@ def _check_inputs(inputs: int) -> None:
 
 
 def _first(inputs: int, columns: Mapping[str, Mapping[str, Values]], seed: int) -> dict[str, pa.Table]:
-    """Return R2 and R3, then R1, then R4, named in the order of the chain."""
+    """Return the first ``inputs`` of R2, R3, R1 and R4 as tables by name, in the order of the chain."""
     taken = ["R2", "R3", "R1", "R4"][:inputs]
     return {
         name: wide_tuples(each, seed=4 * seed + number)

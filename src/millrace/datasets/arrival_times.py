@@ -1,6 +1,6 @@
 """When tuples arrive: seeded arrays of seconds, in ascending order, for inputs that are slow, bursty or stall.
 
-All start after 0 with the first gap, and depend on their arguments alone.
+The first time is one gap after 0. All times depend on the arguments alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def steady(count: int, gap: float = GAP) -> Times:
 
 
 def exponential(count: int, gap: float = GAP, *, seed: int = 0) -> Times:
-    """Draw independent gaps with an exponential distribution of mean ``gap``: a Poisson process.
+    """Return times with independent gaps of an exponential distribution with mean ``gap`` seconds: a Poisson process.
 
     >>> times = exponential(100_000)
     >>> round(float(times[-1])), bool((np.diff(times) >= 0).all())
@@ -46,10 +46,10 @@ def exponential(count: int, gap: float = GAP, *, seed: int = 0) -> Times:
 
 
 def pareto(count: int, gap: float = GAP, *, shape: float = 1.5, seed: int = 0) -> Times:
-    """Draw independent gaps with a Pareto distribution of mean ``gap``: many short ones and a few very long ones.
+    """Return times with independent gaps of a Pareto distribution: many short gaps and a few very long ones.
 
-    The smaller ``shape``, the longer the longest; it must be above 1 for a mean to exist, and up to 2 there is no
-    variance. The least gap is ``gap * (shape - 1) / shape``.
+    ``gap`` is the mean in seconds. The smaller ``shape``, the longer the longest gaps; it must be above 1 for a mean to
+    exist, and up to 2 the variance is infinite. The least gap is ``gap * (shape - 1) / shape``.
     """
     if not 1 < shape < math.inf:
         raise ConfigError(f"shape: expected a number above 1; got {shape!r}")
@@ -67,18 +67,18 @@ def bursts(
     shape: float | None = None,
     seed: int = 0,
 ) -> Times:
-    """Draw bursts of tuples with short exponential gaps, and pauses between them.
+    """Return the times of bursts of tuples: short exponential gaps within a burst, and pauses between bursts.
 
     Parameters
     ----------
     count, gap
-        Number of tuples; mean seconds between those of a burst.
+        Number of tuples; mean seconds between the tuples of a burst.
     tuples
         Mean number of tuples of a burst, with a geometric distribution.
     pause
         Mean seconds between bursts.
     shape
-        None for exponential pauses, else that of a Pareto distribution, above 1.
+        None for exponential pauses, else the shape of a Pareto distribution of pauses, above 1.
     """
     if not 1 <= tuples < math.inf:
         raise ConfigError(f"tuples: expected a number of at least 1; got {tuples!r}")
@@ -98,10 +98,10 @@ def bursts(
 
 
 def with_stalls(times: npt.ArrayLike, percent: float, fragments: int = 10) -> Times:
-    """Add a pause after each fragment of the input.
+    """Return arrival times with a pause added after each fragment of the input.
 
-    The tuples are divided into ``fragments`` of equal number. After each a delay is put in of ``percent`` % of the time
-    its transmission took, as in figures 16 and 17 of the DINER paper (10 to 50 % after each of 10 fragments). Later
+    The tuples are divided into ``fragments`` of equal number. After each comes a delay of ``percent`` % of the time
+    that the fragment took, as in figures 16 and 17 of the DINER paper (10 to 50 % after each of 10 fragments). Later
     fragments arrive later by all delays before them; the one after the last fragment delays nothing.
 
     >>> with_stalls([1, 2, 3, 4], 50, fragments=2).tolist()
@@ -122,7 +122,7 @@ def with_stalls(times: npt.ArrayLike, percent: float, fragments: int = 10) -> Ti
 
 
 def generator(purpose: int, seed: int) -> np.random.Generator:
-    """Return a generator of random numbers that depend on the seed and on their purpose."""
+    """Return a generator of random numbers that depend only on the seed and on their purpose."""
     return np.random.default_rng(np.random.SeedSequence((purpose, whole_number("seed", seed, 0))))
 
 

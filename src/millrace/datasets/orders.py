@@ -1,7 +1,7 @@
-"""Orders of one share in one day, read from an exchange's messages: prices of those who buy and of those who sell.
+"""Stock orders: the prices of the buy and sell orders of one share in one day, read from an exchange's messages.
 
-The papers' files (INET, CSCO and IPIX) are no longer to be had. Orders of any share can be put in their place;
-:func:`millrace.datasets.adaptive_inputs.stock_orders` makes some up in their size.
+The papers' files (INET, CSCO and IPIX) are no longer available. Orders of any share can take their place;
+:func:`millrace.datasets.adaptive_inputs.stock_orders` generates synthetic orders of the same number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millrace.core.errors import ConfigError, SchemaError
 
 _LOBSTER = ("time", "type", "order", "size", "price", "direction")
 _SUBMITTED = 1
-_UNITS = 10_000.0  # of a price of LOBSTER's in a dollar
+_UNITS = 10_000.0  # LOBSTER's price units in a dollar
 _MOST_DOLLARS = 1_000_000_000
 _BOM = b"\xef\xbb\xbf"
 _SIDES = {"buy": ("b", "buy", "1"), "sell": ("s", "sell", "-1")}
@@ -28,12 +28,12 @@ Prices = npt.NDArray[np.int64]
 
 
 def read_orders(path: str | Path) -> dict[str, Prices]:
-    """Return the prices in cents of the orders to ``buy`` and to ``sell``, in the order of the file.
+    """Return the prices, in cents, of the ``buy`` orders and of the ``sell`` orders, in the order of the file.
 
     Parameters
     ----------
     path
-        A message file as LOBSTER has them for Nasdaq (CSV without a header: time, type, order, size, price in
+        A LOBSTER message file for Nasdaq stocks (CSV without a header: time, type, order, size, price in
         ten-thousandths of a dollar, direction 1 or -1), of which new orders, type 1, are taken; or a CSV or Parquet
         file with the columns ``side`` (buy or B, sell or S) and ``price`` in dollars. CSV may be gzipped.
 
@@ -69,7 +69,7 @@ def read_orders(path: str | Path) -> dict[str, Prices]:
 
 
 def _table(file: Path) -> pa.Table:
-    """Return the table with column names in small letters."""
+    """Return the orders in a file as a table with lower-case column names."""
     if file.suffix == ".parquet":
         table = pq.read_table(file)
     else:

@@ -69,7 +69,7 @@ def synthetic_master(
         True: every key of ``1..rows`` exactly once. False: keys drawn with repetition, uniformly from
         ``1..domain``, as in the SSBJ paper.
     domain
-        The keys to draw from if they may repeat; as many as ``rows`` if not given.
+        Number of keys to draw from if keys may repeat; as many as ``rows`` if not given.
     order
         ``"shuffled"`` (as in the papers: no order to profit from) or ``"sorted"`` by key.
     batch_rows
@@ -115,7 +115,7 @@ def _batches(
     for start in range(0, rows, batch_rows):
         count = min(batch_rows, rows - start)
         key = keys(start, count)
-        # Rows of one key must differ, so their number distinguishes them.
+        # Rows with the same key must differ, so the row number makes them different.
         identity = key if unique else np.arange(start, start + count, dtype=np.int64)
         integers = np.empty((_INTEGERS, count), dtype=np.int64)
         floats = np.empty((_FLOATS, count), dtype=np.float64)

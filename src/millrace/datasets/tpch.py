@@ -56,7 +56,7 @@ def tpch(table: Table, scale: float, directory: Path) -> Path:
 
 
 def _tool() -> str:
-    """Return the generator of the running Python's environment, else the one on the PATH."""
+    """Return the path of tpchgen-cli, from the running Python's environment or else from the PATH."""
     found = shutil.which(_TOOL, path=sysconfig.get_path("scripts")) or shutil.which(_TOOL)
     if found is None:
         raise MillraceError(f"tpch: {_TOOL} is not installed; pip install millrace[tpch]")
@@ -94,7 +94,7 @@ def _redrawn(batch: pa.RecordBatch, place: int, sampler: ZipfSampler) -> pa.Reco
 
 
 def _check_orders(path: Path) -> int:
-    """Return the position of ``o_custkey`` in the file, which must be one of orders."""
+    """Check that a Parquet file holds orders; return the position of its column ``o_custkey``."""
     if not Path(path).is_file():
         raise ConfigError(f"path: expected a Parquet file as tpch('orders', …) writes it; got {path}")
     try:

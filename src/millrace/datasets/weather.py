@@ -1,8 +1,8 @@
 """Weather: cloud reports with a longitude to join by, generated in the archive's shape or read from its files.
 
 The papers' real data set is the archive of edited synoptic cloud reports: months of reports from ships and land
-stations, joined by longitude in hundredths of a degree, 0 to 36000. A value has many reports, so the join is many to
-many. What is generated is called synthetic wherever it is shown.
+stations, joined by longitude in hundredths of a degree, 0 to 36000. A longitude has many reports, so the join is many
+to many. Generated reports are called synthetic wherever they are shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millrace.datasets.zipf import MAX_DOMAIN, Permutation, ZipfSampler, mix, ra
 
 KEY = "LON"
 LONGITUDES = 36_001
-"""Values of the join attribute: hundredths of a degree, both ends included."""
+"""Number of values of the join attribute: hundredths of a degree, both ends included."""
 
 
 class Field(NamedTuple):
@@ -68,17 +68,17 @@ FIELDS = (
     Field("IW", 1, 0, 1),
     Field("IP", 1, 0, 2),
 )
-"""A record of the extended archive; those of the first one end after ``RI``."""
+"""The fields of a record of the extended archive; a record of the first archive ends after ``RI``."""
 
 _SHORT = next(i for i, field in enumerate(FIELDS) if field.name == "SLP")
 _WIDTHS = {56: (_SHORT, 2), 80: (len(FIELDS), 2), 82: (len(FIELDS), 4)}  # fields, and digits of the year
 _NARROW = ("yr", "mn", "dy", "hr", "LAT", KEY, "ID")
-_COLUMNS, _PLACES = 20, 21  # what random words are for
+_COLUMNS, _PLACES = 20, 21  # purposes of random words
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def weather_schema(*, narrow: bool = False) -> pa.Schema:
-    """Return the schema of reports of 128 bytes as in most papers, or 32 as in MESHJOIN's; the key has 8 bytes."""
+    """Return the schema of a report: 128 bytes as in most papers or, if ``narrow``, 32 bytes as in MESHJOIN's."""
     return pa.schema([(f.name, pa.int64() if f.name == KEY else pa.int32()) for f in _fields(narrow)])
 
 
@@ -91,8 +91,8 @@ def synthetic_weather(
 ) -> Iterator[pa.RecordBatch]:
     """Yield reports in the archive's shape: longitudes by a Zipf law, other fields uniform; endless without ``rows``.
 
-    Popular longitudes are the same for every seed, as stations stay where they are; the reports differ. How skewed the
-    archive is is not known; the default is mild.
+    Popular longitudes are the same for every seed, as stations stay where they are; the reports differ. The skew
+    of the archive is not known; the default is mild.
 
     >>> batch = next(synthetic_weather(1000)); batch.num_rows, batch.nbytes // 1000
     (1000, 128)
@@ -136,8 +136,8 @@ def read_weather(
     """Yield reports of the archive's own files, plain or gzipped, in batches.
 
     A record is a line of fixed width: 56 characters in the first archive (NDP-026B), where the fields from ``SLP`` on
-    come out null; 80 in the extended one (EECRA), or 82 where the year has four digits. Two digits of a year are taken
-    to be of the 20th century.
+    come out null; 80 in the extended one (EECRA), or 82 where the year has four digits. A year of two digits
+    is taken to be in the 20th century.
     """
     step = whole_number("batch_rows", batch_rows, 1)
     for path in [Path(paths)] if isinstance(paths, str | Path) else map(Path, paths):
@@ -183,7 +183,7 @@ def _records(file: IO[bytes], path: Path, narrow: bool, batch_rows: int) -> Iter
 
 
 def _places(fields: Sequence[Field], year_digits: int) -> dict[str, tuple[int, int]]:
-    """Return where fields begin and end in a line."""
+    """Return where each field begins and ends in a line, by name."""
     places, at = {}, 0
     for field in fields:
         width = year_digits if field.name == "yr" else field.width

@@ -42,7 +42,7 @@ def whole_number(option: str, value: object, least: int, most: int | None = None
 
 
 def random_words(seed: int, purpose: int, count: int) -> npt.NDArray[np.uint64]:
-    """``count`` random 64-bit words that depend on the seed and on what they are for."""
+    """Return ``count`` random 64-bit words that depend only on the seed and on their purpose."""
     seed = whole_number("seed", seed, 0)
     words: npt.NDArray[np.uint64] = np.empty(count, dtype=np.uint64)
     words[:] = np.random.SeedSequence((purpose, seed)).generate_state(count, np.uint64)
@@ -158,7 +158,7 @@ class ZipfSampler:
     """Draws keys of ``1..domain`` whose popularity falls with their rank as ``rank**-skew``.
 
     The draws depend on the options alone, never on how they are split into calls: sampling 10 and then 5
-    gives the same keys as sampling 15. Memory is O(1) beside the result; a draw takes O(1) expected time.
+    gives the same keys as sampling 15. Memory is O(1) besides the result; a draw takes O(1) expected time.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ class ZipfSampler:
         return int(self._random[1])
 
     def restore(self, state: int) -> None:
-        """Go on from ``state``, which a sampler with the same options returned."""
+        """Continue from ``state``, which a sampler with the same options returned."""
         self._random[1] = whole_number("state", state, 0, 2**64 - 1)
 
 
@@ -270,7 +270,7 @@ def _draw_ranks(domain: int, skew: float, random: npt.NDArray[np.uint64], ranks:
     # Rank k owns the areas from _area(k + 1/2) - k**-skew to _area(k + 1/2): exactly its weight.
     lowest = _area(1.5, skew) - 1.0
     highest = _area(last + 0.5, skew)
-    # A draw this far left of its rank at most is inside the rank's own area, whatever the rank.
+    # A draw at most this far below its rank is inside the rank's own area, whatever the rank.
     surely = 2.0 - _inverse_area(_area(2.5, skew) - 2.0**-skew, skew)
     for i in range(ranks.size):
         while True:

@@ -1,4 +1,4 @@
-"""Kernels for joins of sorted keys: ranges that cannot overflow, merging, and which rows have met already."""
+"""Kernels for joins of sorted keys: range tests without overflow, and a merge that skips pairs joined before."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LAST = np.int64(2**63 - 1)
 
 @kernel
 def mix_all(codes: npt.NDArray[np.int64], out: npt.NDArray[np.int64]) -> None:
-    """Spread codes over all of int64; equal ones stay equal, different ones different."""
+    """Write codes mixed so that they spread over all of int64; equal codes stay equal, different codes different."""
     for i in range(len(codes)):
         out[i] = np.int64(mix(codes[i]))
 
 
 @inlined
 def _added(a: np.int64, b: np.int64) -> np.int64:
-    """Return the sum, or the end of int64 that it goes beyond."""
+    """Return the sum, limited to the range of int64."""
     if b > 0 and a > _LAST - b:
         return _LAST
     if b < 0 and a < _FIRST - b:
@@ -31,7 +31,7 @@ def _added(a: np.int64, b: np.int64) -> np.int64:
 
 @kernel
 def shift(codes: npt.NDArray[np.int64], by: np.int64, out: npt.NDArray[np.int64]) -> None:
-    """Move codes by a number, stopping at the ends of int64."""
+    """Write each code plus ``by``, limited to the range of int64."""
     for i in range(len(codes)):
         out[i] = _added(codes[i], by)
 
@@ -46,7 +46,10 @@ def within(
     no_high: bool,
     out: npt.NDArray[np.bool_],
 ) -> None:
-    """Return whether ``low <= right - left <= high``, also where that is beyond int64; either bound may be none."""
+    """Write whether ``low <= right - left <= high`` for each pair, also where the difference does not fit in int64.
+
+    With ``no_low`` or ``no_high`` there is no such bound.
+    """
     for i in range(len(left)):
         if left[i] < 0 and right[i] > _LAST + left[i]:
             out[i] = no_high
@@ -59,7 +62,7 @@ def within(
 
 @inlined
 def _probed(history: npt.NDArray[np.int64], gone: np.int64, arrival: np.int64, departure: np.int64) -> bool:
-    """Return whether a row that left memory at ``gone`` was loaded again and met one that was in memory then."""
+    """Return whether a row that left memory at ``gone`` was read from disk and joined while the other was in memory."""
     for i in range(len(history)):
         if gone <= history[i, 0] and arrival < history[i, 1] < departure:
             return True
@@ -80,15 +83,18 @@ def merge(
     rows: npt.NDArray[np.int32],
     others: npt.NDArray[np.int32],
 ) -> int:
-    """Return pairs (i, j) with ``lows[i] <= keys[j] <= highs[i]`` that have not met before. All keys ascend.
+    """Write pairs (i, j) with ``lows[i] <= keys[j] <= highs[i]`` that were not joined before; return how many.
 
-    Two rows have met if both had arrived before either left memory; if both had left by one of the ``corners``, one
-    moment for each side, and after its third, for then they were joined on disk; or if one was loaded
-    again and met the other at a time in the history.
-    Stamps are (arrival, departure) as two rows of an array; a history has (rows that had left by then, time).
+    Keys and bounds ascend. Stamps are the times when rows arrived in memory and left it, as two rows of an array. A
+    pair was joined before
 
-    ``cursor`` is (row, where its keys begin, next key or -1): start with (0, 0, -1), call again until the first reaches
-    ``len(lows)``. Returns how many pairs were written. O(rows * log + pairs looked at).
+    - in memory, if both rows had arrived before either left;
+    - on disk, if for one of the ``corners`` (a, b, c) row i had left by a, row j by b, and neither before or at c;
+    - or when one of them was read from disk while the other was in memory: each entry of a history has the time by
+      which the rows that were read had left memory, and the time when they were read.
+
+    ``cursor`` is (i, the first j for it, next j or -1): start with (0, 0, -1), and call again until its first number
+    reaches ``len(lows)``. O(rows * log + pairs looked at).
     """
     limit = len(rows)
     made = 0
@@ -131,7 +137,7 @@ def merge(
 
 @inlined
 def _gallop(keys: npt.NDArray[np.int64], at: np.int64, key: np.int64) -> np.int64:
-    """Return the first place behind ``at`` with a key of at least ``key``."""
+    """Return the first place after ``at`` with a key of at least ``key``, or ``len(keys)``."""
     step = np.int64(1)
     while at + step < len(keys) and keys[at + step] < key:
         at += step
@@ -148,7 +154,7 @@ def _gallop(keys: npt.NDArray[np.int64], at: np.int64, key: np.int64) -> np.int6
 
 @kernel
 def set_bits(bits: npt.NDArray[np.uint8], places: npt.NDArray[np.int32], mask: np.uint8) -> None:
-    """Set bits at places, which may repeat."""
+    """Set the bits of ``mask`` at places, which may repeat."""
     for i in range(len(places)):
         bits[places[i]] |= mask
 
@@ -157,7 +163,7 @@ def set_bits(bits: npt.NDArray[np.uint8], places: npt.NDArray[np.int32], mask: n
 def set_fresh(
     bits: npt.NDArray[np.uint8], places: npt.NDArray[np.int32], mask: np.uint8, fresh: npt.NDArray[np.int64]
 ) -> int:
-    """Set a bit at places; write the positions of those that did not have it, each once; return how many."""
+    """Set a bit at places; write the indices of those that did not have it, once each; return how many."""
     found = 0
     for i in range(len(places)):
         if bits[places[i]] & mask == 0:
@@ -169,7 +175,7 @@ def set_fresh(
 
 @kernel
 def count_regions(keys: npt.NDArray[np.int64], lower: np.int64, upper: np.int64, counts: npt.NDArray[np.int64]) -> None:
-    """Add up keys that are at most ``lower``, between, and at least ``upper``."""
+    """Add to ``counts`` how many keys are at most ``lower``, between the two, and at least ``upper``."""
     for i in range(len(keys)):
         if keys[i] <= lower:
             counts[0] += 1

@@ -20,13 +20,13 @@ _OTHER = np.uint64(0xA0761D6478BD642F)
 
 
 def filter_words(codes: int) -> int:
-    """Return the length of a filter for ``codes`` codes: a power of two of 64-bit words, 8 to 16 bits a code."""
+    """Return how many 64-bit words a filter for ``codes`` codes has: a power of two, for 8 to 16 bits per code."""
     return int(max(1, 1 << max(0, (codes * 8 - 1).bit_length() - 6)))
 
 
 @inlined
 def shift_of(bits: npt.NDArray[np.uint64]) -> np.uint64:
-    """Return how far mixed bits are shifted down to become a place in the filter."""
+    """Return by how many bits a mixed code is shifted right to give the place of its bit in the filter."""
     shift = np.uint64(64 - 6)
     words = len(bits)
     while words > 1:
@@ -61,7 +61,7 @@ def fill(bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64]) -> None:
 
 @kernel
 def candidates(bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> int:
-    """Write the positions of the codes whose first bit is set to ``out``; return how many. O(codes), no branch."""
+    """Write to ``out`` the positions of codes whose first bit is set; return how many. O(codes), without branches."""
     shift = shift_of(bits)
     found = 0
     for i in range(len(codes)):

@@ -1,4 +1,4 @@
-"""A 64-bit checksum of arrays at the speed of memory: it notices that bytes have changed, no more."""
+"""A 64-bit checksum of arrays at the speed of memory: it detects accidental changes only."""
 
 from __future__ import annotations
 

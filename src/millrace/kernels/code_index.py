@@ -27,7 +27,7 @@ _SHORT = 16
 
 @inlined
 def _search(entries: npt.NDArray[Any], first: Any, stop: Any, code: np.int64) -> Any:
-    """Return where the entries of a code begin within a bucket, if it has any."""
+    """Return where the entries of a code begin in the bucket from ``first`` up to ``stop``, if it has any."""
     if stop - first > _SHORT:
         mixed = mix(code)
         while stop - first > 1:
@@ -50,7 +50,7 @@ def rows_of(
     codes: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
 ) -> np.int64:
-    """Write the first row of each code, or -1. O(1) each for codes that do not repeat.
+    """Write the first row of each code, or -1. O(1) each if codes seldom repeat in the index.
 
     The returned value has no meaning; it keeps the compiler from dropping the reads ahead.
     """
@@ -60,7 +60,7 @@ def rows_of(
     seen = np.int64(0)
     for begin in range(0, len(codes), _AHEAD):
         count = min(_AHEAD, len(codes) - begin)
-        for i in range(count):  # independent loads overlap, those of one look-up wait for each other
+        for i in range(count):  # reads of different look-ups overlap, those of one look-up wait for each other
             bucket = mix(codes[begin + i]) >> shift
             firsts[i] = starts[bucket]
             stops[i] = starts[bucket + np.uint64(1)]
@@ -107,7 +107,7 @@ def rows_in(
     index: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
 ) -> None:
-    """Write all rows of ranges, one after the other, and the number of the range each belongs to."""
+    """Write the rows of all given ranges of entries, one range after the other, and the range of each row."""
     made = 0
     for i in range(len(firsts)):
         for at in range(firsts[i], firsts[i] + counts[i]):
@@ -118,14 +118,14 @@ def rows_in(
 
 @kernel
 def mixed(codes: npt.NDArray[np.int64], out: npt.NDArray[np.uint64]) -> None:
-    """Write the mixed bits of codes."""
+    """Write each code mixed, spread evenly over 64 bits."""
     for i in range(len(codes)):
         out[i] = mix(codes[i])
 
 
 @kernel
 def within(codes: npt.NDArray[np.int64], least: np.uint64, most: np.uint64, rows: npt.NDArray[np.uint32]) -> int:
-    """Write the numbers of rows whose mixed code lies in a range, ends included; return how many there are in all."""
+    """Write the rows with a mixed code from ``least`` to ``most``; return how many there are, even if not all fit."""
     found = 0
     for i in range(len(codes)):
         bits = mix(codes[i])

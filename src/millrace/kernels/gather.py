@@ -29,7 +29,7 @@ def paged_items(
     inside: npt.NDArray[np.int64],
     out: npt.NDArray[Any],
 ) -> None:
-    """Gather as :func:`items`, for positions given as a page, which begins at ``bases[page]``, and a place in it."""
+    """Write ``out[:] = values[bases[pages] + inside]``: items given by their page and their place in it."""
     for i in range(len(pages)):
         out[i] = values[np.uint64(bases[np.uint64(pages[i])] + inside[i])]
 
@@ -56,7 +56,7 @@ def wide_paged_items(
     inside: npt.NDArray[np.int64],
     out: npt.NDArray[np.uint64],
 ) -> None:
-    """Gather as :func:`paged_items`, several columns of 8 bytes with pages that begin at ``bases[column, page]``."""
+    """Write ``out[c] = values[bases[c, pages] + inside]`` for several columns of 8 bytes."""
     for c in range(len(bases)):
         for i in range(len(pages)):
             out[c, i] = values[np.uint64(bases[c, np.uint64(pages[i])] + inside[i])]
@@ -69,7 +69,7 @@ def copy_runs(
     starts: npt.NDArray[np.int64],
     out: npt.NDArray[np.int64],
 ) -> None:
-    """Copy runs of values: run ``i`` begins at ``firsts[i]`` and goes to ``starts[i]`` up to ``starts[i + 1]``."""
+    """Copy runs of values: run ``i`` begins at ``values[firsts[i]]`` and fills ``out[starts[i]:starts[i + 1]]``."""
     for i in range(len(firsts)):
         first = np.uint64(firsts[i])
         start = np.uint64(starts[i])
@@ -110,7 +110,7 @@ def slide_down(
     lengths: npt.NDArray[np.int32],
     order: npt.NDArray[np.int64],
 ) -> int:
-    """Move pieces together towards the beginning, in the order of their starts; return where the last one ends."""
+    """Close the gaps between pieces, taken in ascending order of their starts; return where the last one ends now."""
     end = 0
     for i in range(len(order)):
         piece = order[i]

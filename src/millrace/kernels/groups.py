@@ -1,4 +1,4 @@
-"""Kernels for caches: a ring of the multimap is a *group*, its oldest slot the group's head.
+"""Kernels for caches: all slots of one code in the multimap are a *group*; the oldest slot is the group's head.
 
 ``state`` of the head says what the group can answer. A group that is collecting answers nothing yet; an empty group
 has a head but no row, and answers "no such key".
@@ -28,9 +28,9 @@ def look_up(
     whole: bool,
     found: npt.NDArray[np.int32],
 ) -> int:
-    """Write the newest slot of each code's group, ``MISS`` or ``ABSENT``; return how many answer. Count hits at heads.
+    """Write each code's newest slot, ``MISS`` or ``ABSENT``; count hits at heads; return how many are not ``MISS``.
 
-    ``whole`` says that every key of the master is here, so that a code that is not found is absent.
+    ``whole`` says that every key of the master is cached, so that a code that is not found is absent from the master.
     """
     answered = 0
     for i in range(len(codes)):
@@ -58,9 +58,10 @@ def add_one(counts: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None
 
 @kernel
 def all_groups(m: Multimap, heads: npt.NDArray[np.int32], sizes: npt.NDArray[np.int32]) -> int:
-    """Write head and size of every group, in the order of their newest slots; return how many.
+    """Write the oldest slot and the size of every group, ordered by newest slot; return how many.
 
-    Not in the order of the directory: removing the first of equals would empty one end of it and crowd the rest.
+    If they were in the order of the directory, removing the first of several equally good groups would empty one end of
+    the directory and crowd the rest.
     """
     found = 0
     for slot in range(m.state[HIGH]):
@@ -73,7 +74,7 @@ def all_groups(m: Multimap, heads: npt.NDArray[np.int32], sizes: npt.NDArray[np.
 
 @kernel
 def mark_matched(tally: npt.NDArray[np.uint8], slots: npt.NDArray[np.int32], fresh: npt.NDArray[np.int32]) -> int:
-    """Set the matched bit of each slot's tally; write the slots that did not have it; return how many."""
+    """Set the matched bit of each slot's tally; write to ``fresh`` the slots that did not have it; return how many."""
     found = 0
     for i in range(len(slots)):
         slot = slots[i]
@@ -101,7 +102,7 @@ def frequent(
     least: int,
     out: npt.NDArray[np.int32],
 ) -> int:
-    """Write the places in ``newest`` of waiting rings with at least ``least`` tuples and a code that is not cached."""
+    """Write the places in ``newest`` of uncached keys with at least ``least`` waiting tuples; return how many."""
     found = 0
     for i in range(len(newest)):
         slot = newest[i]
@@ -113,13 +114,13 @@ def frequent(
 
 @kernel
 def since(entered: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], step: int, out: npt.NDArray[np.int32]) -> None:
-    """Write the steps since each slot's tuple entered."""
+    """Write how many steps ago the tuple at each slot entered."""
     for i in range(len(slots)):
         out[i] = step - entered[slots[i]]
 
 
 @kernel
 def set_all(marks: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], value: int) -> None:
-    """Give every slot's mark a value."""
+    """Set the mark of each slot to ``value``."""
     for i in range(len(slots)):
         marks[slots[i]] = value

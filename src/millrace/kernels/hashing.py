@@ -1,4 +1,4 @@
-"""xxhash64 as Spark SQL computes it, column by column, and the finalizer of the hash tables.
+"""xxhash64 as Spark SQL computes it, column by column.
 
 A key's hash starts as :data:`SEED` and passes through its columns: each kernel takes ``hashes``, the hash so
 far of every row, as seeds and replaces them with the hash that includes its column. A null leaves the hash
@@ -104,7 +104,7 @@ def _merge_lane(h: np.uint64, lane: np.uint64) -> np.uint64:
 
 @inlined
 def _half_at(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
-    """Return four bytes, little-endian. LLVM makes one load of it."""
+    """Return the four bytes from ``at`` on as a little-endian number. LLVM compiles this to one load."""
     return (
         np.uint64(data[at])
         | (np.uint64(data[at + np.uint64(1)]) << _U8)
@@ -207,7 +207,7 @@ def hash_big_decimals(
             sign = _ZERO
             if words[2 * row + 1] < 0:
                 sign = _ALL_ONES
-            # A byte is needed for as long as what is above it is more than copies of the sign bit.
+            # Count bytes until those above only repeat the sign bit.
             rest_low = low ^ sign
             rest_high = high ^ sign
             length = 1

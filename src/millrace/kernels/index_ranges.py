@@ -21,7 +21,7 @@ def expand(
 ) -> int:
     """Write pairs (row, ``ordered[place]``) for the places from a row's start up to its stop; return how many.
 
-    ``cursor`` is (row, place to go on with or -1): start with (0, -1), call again until the first reaches
+    ``cursor`` is (row, place to continue with or -1): start with (0, -1), and call again until the row reaches
     ``len(starts)``. O(rows + pairs).
     """
     limit = len(out)
@@ -54,11 +54,10 @@ def narrow(
     starts: npt.NDArray[np.int64],
     stops: npt.NDArray[np.int64],
 ) -> None:
-    """Narrow every row's range to the places whose interval meets the row's.
+    """Narrow every row's range to the places whose interval overlaps the row's interval.
 
-    A place's interval is from ``firsts`` to ``lasts``, a row's from ``lows`` to ``highs``, ends included.
-
-    Within a range both ends of the places' intervals ascend. O(rows log places).
+    A place's interval is from ``firsts`` to ``lasts``, a row's from ``lows`` to ``highs``, ends included. Within
+    a range, both ends of the places' intervals ascend. O(rows log places).
     """
     for row in range(len(starts)):
         start, stop = starts[row], stops[row]

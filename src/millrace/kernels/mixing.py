@@ -1,4 +1,4 @@
-"""From a key code to the place where a table keeps it."""
+"""Mixing of key codes, and the place of a mixed code in a hash table."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def mix(code: np.int64) -> np.uint64:
 
 @inlined
 def place(bits: np.uint64, places: int) -> int:
-    """Return one of ``places`` (any number below 2**32), from the upper half of mixed bits."""
+    """Return a place below ``places`` (at most 2**32 - 1), chosen by the upper half of mixed bits."""
     return int(np.int64(((bits >> _HALF) * np.uint64(places)) >> _HALF))

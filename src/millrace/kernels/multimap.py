@@ -7,8 +7,8 @@ Slots of one code form a ring in order of insertion. The directory (open address
                     │
                     └─ count = slots in the ring (-1 in the other slots of the ring, 0 in free ones)
 
-so appending, removing the oldest, and reading a ring's size are O(1). Removing another slot walks its ring; chunks
-leave a waiting room in the order they came, so this does not happen there. Free slots are threaded through ``next``.
+so appending, removing the oldest, and reading a ring's size are O(1). Removing another slot walks its ring,
+which is rare: the waiting room removes the slots of a code oldest first. Free slots are threaded through ``next``.
 The arrays may be on the heap or in a mapped file, and may be longer than what is in use.
 """
 
@@ -26,10 +26,10 @@ from millrace.kernels.mixing import mix, place
 _BLOCK = 1024
 _AHEAD = 32
 LEAST_MATCHES = 16
-"""Shortest outputs :func:`find_all` can work with."""
+"""The shortest outputs that :func:`find_all` can work with."""
 
 FREE, LIVE, HIGH, RINGS = 0, 1, 2, 3
-"""Places in ``state``: first free slot (or -1), live slots, slots ever used, distinct codes."""
+"""Places in ``state``: first free slot (or -1), live slots, the high-water mark of slots, distinct codes."""
 
 
 SLOT = np.dtype([("code", np.int64), ("next", np.int32), ("count", np.int32)])
@@ -37,7 +37,7 @@ SLOT = np.dtype([("code", np.int64), ("next", np.int32), ("count", np.int32)])
 
 
 class Multimap(NamedTuple):
-    """The arrays: ``directory`` holds slots or -1, ``slots`` is of :data:`SLOT`, ``state`` has the four numbers."""
+    """The arrays of a multimap: ``directory`` has slots or -1, ``slots`` is of :data:`SLOT`, ``state`` 4 numbers."""
 
     directory: npt.NDArray[np.int32]
     slots: npt.NDArray[Any]
@@ -45,7 +45,7 @@ class Multimap(NamedTuple):
 
     @property
     def code(self) -> npt.NDArray[np.int64]:
-        """The codes by slot."""
+        """The key code of each slot."""
         codes: npt.NDArray[np.int64] = self.slots["code"]
         return codes
 
@@ -65,7 +65,7 @@ def find(m: Multimap, code: np.int64) -> int:
 
 @kernel
 def clear(m: Multimap) -> None:
-    """Forget everything."""
+    """Remove all entries."""
     m.directory[:] = -1
     for slot in range(m.state[HIGH]):
         m.slots[slot].count = 0
@@ -77,7 +77,7 @@ def clear(m: Multimap) -> None:
 
 @inlined
 def _look_up_ahead(m: Multimap, codes: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> None:
-    """Load what the next insertions will touch: independent loads overlap, those of an insertion wait."""
+    """Read ahead what the next insertions will touch, so that the memory reads of several insertions overlap."""
     places = len(m.directory)
     for i in range(len(codes)):
         found[i] = m.directory[place(mix(codes[i]), places)]
@@ -93,7 +93,7 @@ def insert(
     slots: npt.NDArray[np.int32],
     counts: npt.NDArray[np.int32],
 ) -> None:
-    """Append each code to its ring; write its slot, and the size of its ring then. O(1) each."""
+    """Append each code to its ring, the slots of this code; write its slot and the size of the ring. O(1) each."""
     free = m.state[FREE]
     high = m.state[HIGH]
     ahead = np.empty(_AHEAD, np.int64)
@@ -149,7 +149,7 @@ def _close_gap(m: Multimap, gap: int) -> None:
 
 @inlined
 def _look_ahead(m: Multimap, slots: npt.NDArray[np.int32], newest: npt.NDArray[np.int32]) -> None:
-    """Load what the next removals will touch: independent loads overlap, those of a removal wait for each other."""
+    """Read ahead what the next removals will touch, so that the memory reads of several removals overlap."""
     places = len(m.directory)
     for i in range(len(slots)):
         newest[i] = m.directory[place(mix(m.slots[slots[i]].code), places)]
@@ -160,9 +160,9 @@ def _look_ahead(m: Multimap, slots: npt.NDArray[np.int32], newest: npt.NDArray[n
 
 @kernel
 def remove(m: Multimap, slots: npt.NDArray[np.int32]) -> int:
-    """Remove slots in the given order. O(1) for the oldest of a ring.
+    """Remove slots in the given order. O(1) for the oldest slot of a code.
 
-    Returns the sizes of the rings the slots were in, added up: what removing them by value from lists would touch.
+    Returns how many slots the codes of the removed slots had, added up: what removal by value from lists would touch.
     """
     free = m.state[FREE]
     touched = 0
@@ -205,7 +205,7 @@ def find_all(
     newest: npt.NDArray[np.int32],
     found: npt.NDArray[np.int64],
 ) -> None:
-    """Write positions from ``start`` on with a code that is present, and its newest slot, as many as the outputs hold.
+    """Write positions, from ``start`` on, of codes that are present, and their newest slots, until outputs are full.
 
     ``bits`` is a filter that is tested first. ``found`` becomes (how many, where to go on). Changes nothing in the map,
     so several threads may look at once. O(codes + matches).
@@ -240,11 +240,11 @@ def expand(
     index: npt.NDArray[np.int32],
     slots: npt.NDArray[np.int32],
 ) -> int:
-    """Write pairs (place in ``newest``, slot) for whole rings given by their newest slot.
+    """Write pairs (place in ``newest``, slot) for all slots of codes that are given by their newest slot.
 
-    Negative slots are passed over, and rings that have been removed since they were found.
-    ``cursor`` is (place in ``newest``, slot to go on with or -1): start with (0, -1), call again until the first
-    reaches ``len(newest)``. A ring's slots come oldest first. O(pairs).
+    Negative slots are skipped, and so are rings that have been removed since they were found.
+    ``cursor`` is (place in ``newest``, slot to continue with or -1): start with (0, -1), and call again until the
+    place reaches ``len(newest)``. A ring's slots come oldest first. O(pairs).
     """
     limit = len(index)
     made = 0
@@ -266,7 +266,7 @@ def expand(
             if slot >= 0:
                 resume = np.int64(slot)
                 break
-        resume = np.int64(-1)  # also where the rest of a ring was removed since it was cut
+        resume = np.int64(-1)  # also if the rest of a ring was removed between two calls
         i += 1
     cursor[0] = i
     cursor[1] = resume
@@ -275,7 +275,7 @@ def expand(
 
 @kernel
 def oldest(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
-    """Write the oldest slot of each code's ring, or -1. O(1) each."""
+    """Write the oldest slot of each code, or -1. O(1) each."""
     for i in range(len(codes)):
         newest = m.directory[find(m, codes[i])]
         out[i] = m.slots[newest].next if newest >= 0 else -1
@@ -283,7 +283,7 @@ def oldest(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]
 
 @kernel
 def newest(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
-    """Write the newest slot of each code's ring, or -1. O(1) each."""
+    """Write the newest slot of each code, or -1. O(1) each."""
     for i in range(len(codes)):
         out[i] = m.directory[find(m, codes[i])]
 
@@ -298,7 +298,7 @@ def ring_sizes(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.in
 
 @kernel
 def rebuild(m: Multimap) -> None:
-    """Fill the directory anew, after its length changed. O(slots)."""
+    """Fill the directory again after its length has changed. O(slots)."""
     m.directory[:] = -1
     for slot in range(m.state[HIGH]):
         if m.slots[slot].count > 0:
@@ -307,7 +307,7 @@ def rebuild(m: Multimap) -> None:
 
 @kernel
 def trim(m: Multimap) -> int:
-    """Lower the high-water mark to the last live slot and hand out low slots first from now on. O(slots)."""
+    """Lower the high-water mark to the last live slot and return it; from then on use low slots first. O(slots)."""
     high = int(m.state[HIGH])
     while high > 0 and m.slots[high - 1].count == 0:
         high -= 1

@@ -1,13 +1,13 @@
 """An ordered multimap from int64 keys to slots, in flat arrays.
 
-Entries lie sorted in chunks of some hundred; a directory holds the chunks in order with the least key of each::
+Entries are kept sorted, in chunks; a directory holds the chunks in order, with the lowest key of each::
 
     directory   0: chunk 4, from 10    1: chunk 0, from 57    2: chunk 7, from 57 …
                     │
                     └─ keys  10 10 23 40 …      slots of equal keys are in order of insertion
 
-A batch of sorted keys is merged in chunk by chunk, so inserting touches each chunk once. Two neighbours that fit into
-half a chunk are put together when entries leave.
+A batch of sorted keys is merged in chunk by chunk, so inserting touches each chunk once. Neighbours that
+together fit into half a chunk are merged by :func:`tidy`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import numpy.typing as npt
 from millrace.core.jit import inlined, kernel, prefetch
 
 USED, SPARE, HIGH, LIVE = 0, 1, 2, 3
-"""Places in ``state``: chunks in the directory, given back chunks, chunks ever used, entries."""
+"""Places in ``state``: chunks in the directory, spare chunks, the high-water mark of chunks, entries."""
 
 FIRST = np.int64(-(2**63))
 LAST = np.int64(2**63 - 1)
-"""The ends of the keys."""
+"""The lowest and the highest key there can be."""
 
 _ONE, _STRETCH = np.uint64(1), np.uint64(16)
 _AHEAD = 6
-"""Keys, or chunks, that are fetched before it is their turn."""
+"""How many keys, or chunks, ahead of the current one are prefetched."""
 
 
 class Ordered(NamedTuple):
-    """The arrays: entries by chunk, and by place in the directory the chunk and its least key."""
+    """The arrays of an ordered map: entries by chunk; by directory place, the chunk (``order``) and its lowest key."""
 
     keys: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int32]
@@ -45,13 +45,13 @@ class Ordered(NamedTuple):
 
 @inlined
 def _fill(width: int) -> int:
-    """Return the entries of a chunk that has just been split."""
+    """Return the most entries that a chunk of ``width`` places has right after a split."""
     return max(1, width - width // 4)
 
 
 @inlined
 def _last_from(o: Ordered, key: np.int64, at: int) -> int:
-    """Return the last place from ``at`` on with a least key not above ``key``; ``at`` if there is none."""
+    """Return the last directory place from ``at`` on with a lowest key of at most ``key``; ``at`` if there is none."""
     low = at
     step = 1
     used = o.state[USED]
@@ -70,7 +70,7 @@ def _last_from(o: Ordered, key: np.int64, at: int) -> int:
 
 @inlined
 def _first_from(o: Ordered, key: np.int64, at: int) -> int:
-    """Return the last place from ``at`` on with a least key below ``key``; ``at`` if there is none."""
+    """Return the last directory place from ``at`` on with a lowest key below ``key``; ``at`` if there is none."""
     low = at
     step = 1
     used = o.state[USED]
@@ -89,9 +89,10 @@ def _first_from(o: Ordered, key: np.int64, at: int) -> int:
 
 @inlined
 def _inside(o: Ordered, chunk: int, key: np.int64) -> np.int64:
-    """Count the entries of a chunk below ``key``: whole stretches by their last entry, then entries of one stretch.
+    """Return how many keys of a chunk are below ``key``.
 
-    Counting has no branch to guess, where each step of a binary search has one.
+    The last keys of stretches of 16 are compared first, then the keys of one stretch. Counting needs no branch that
+    the processor has to predict; each step of a binary search does.
     """
     row = np.uint64(chunk)
     held = np.uint64(o.counts[row])
@@ -107,7 +108,7 @@ def _inside(o: Ordered, chunk: int, key: np.int64) -> np.int64:
 
 @inlined
 def _fetch(o: Ordered, at: int) -> None:
-    """Have the chunk at a place brought near: what :func:`_inside` will look at first."""
+    """Prefetch the keys of the chunk at a directory place that :func:`_inside` compares first."""
     row = np.uint64(o.order[at])
     width = np.uint64(o.keys.shape[1])
     for k in range(_STRETCH - _ONE, np.uint64(o.counts[row]), _STRETCH):
@@ -116,7 +117,7 @@ def _fetch(o: Ordered, at: int) -> None:
 
 @inlined
 def _fetch_all(o: Ordered, at: int) -> None:
-    """Have all of the chunk at a place brought near."""
+    """Prefetch the whole chunk at a directory place."""
     row = np.uint64(o.order[at])
     held = np.uint64(o.counts[row])
     base = row * np.uint64(o.keys.shape[1])
@@ -128,7 +129,7 @@ def _fetch_all(o: Ordered, at: int) -> None:
 
 @inlined
 def _run(o: Ordered, keys: npt.NDArray[np.int64], i: int, at: int) -> int:
-    """Return where the keys that go into the chunk at place ``at`` end."""
+    """Return the end of the keys, from ``i`` on, that belong in the chunk at directory place ``at``."""
     if at + 1 >= o.state[USED]:
         return len(keys)
     limit = o.lows[at + 1]
@@ -140,7 +141,7 @@ def _run(o: Ordered, keys: npt.NDArray[np.int64], i: int, at: int) -> int:
 
 @kernel
 def chunks_needed(o: Ordered, keys: npt.NDArray[np.int64]) -> int:
-    """Return the chunks that :func:`insert` will take for these sorted keys. O(keys + directory)."""
+    """Return how many new chunks :func:`insert` will need for these sorted keys. O(keys + directory)."""
     width = o.keys.shape[1]
     fill = _fill(width)
     if o.state[USED] == 0:
@@ -200,7 +201,7 @@ def _merge_out(
     both_keys: npt.NDArray[np.int64],
     both_slots: npt.NDArray[np.int32],
 ) -> None:
-    """Merge a chunk and keys ``i`` to ``j`` into other arrays."""
+    """Merge a chunk and keys ``i`` to ``j`` into ``both_keys`` and ``both_slots``."""
     held = int(o.counts[chunk])
     a = 0
     b = i
@@ -217,10 +218,10 @@ def _merge_out(
 
 @kernel
 def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> None:
-    """Insert sorted keys, behind their equals. O(keys + directory + moved entries).
+    """Insert sorted keys, each after those equal to it. O(keys + directory + moved entries).
 
-    It goes from the last chunk to the first, so that every place of the directory moves up once, by all the chunks that
-    are split off before it.
+    Chunks are visited from the last to the first, so that every entry of the directory moves only once, by the number
+    of chunks that are split off before it.
     """
     width = o.keys.shape[1]
     fill = int(_fill(width))
@@ -283,7 +284,7 @@ def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
 
 @kernel
 def tidy(o: Ordered) -> None:
-    """Give empty chunks back and put small neighbours together. O(directory + moved entries)."""
+    """Give back empty chunks and merge small neighbours. O(directory + moved entries)."""
     half = o.keys.shape[1] // 2
     kept = 0
     for at in range(o.state[USED]):
@@ -322,8 +323,9 @@ def matches(
 
     Both bounds ascend.
 
-    ``cursor`` is (row, where it began, where it goes on, offset there or -1): start with (0, 0, 0, -1), call again
-    until the first reaches ``len(lows)``. Returns how many pairs were written. O(rows * log + pairs).
+    ``cursor`` is (i, directory place where its entries begin, place to continue at, offset there or -1): start with
+    (0, 0, 0, -1), and call again until i reaches ``len(lows)``. Returns how many pairs were written.
+    O(rows * log + pairs).
     """
     limit = len(rows)
     made = 0
@@ -377,7 +379,7 @@ def matches(
 
 @kernel
 def below(o: Ordered, key: np.int64, equal: bool) -> int:
-    """Count the entries below ``key``, with ``equal`` those equal to it too. O(directory)."""
+    """Return how many entries have a key below ``key`` or, with ``equal``, at most ``key``. O(directory)."""
     found = 0
     for at in range(o.state[USED]):
         chunk = o.order[at]
@@ -417,9 +419,10 @@ def take(
     keys: npt.NDArray[np.int64],
     slots: npt.NDArray[np.int32],
 ) -> int:
-    """Take out entries with keys from ``low`` to ``high`` stamped ``latest`` or before; ``skip`` of them stay first.
+    """Remove entries with keys from ``low`` to ``high`` and stamps up to ``latest``, except the first ``skip`` of them.
 
-    They come out in order, at most ``limit``. Returns how many. Call :func:`tidy` afterwards. O(directory + range).
+    Writes the removed entries in order, at most ``limit``, and returns how many. Call :func:`tidy` afterwards.
+    O(directory + range).
     """
     taken = 0
     for at in range(o.state[USED]):
@@ -451,9 +454,9 @@ def take(
 
 @kernel
 def drop(o: Ordered, keys: npt.NDArray[np.int64], bits: npt.NDArray[np.uint8], mask: np.uint8) -> None:
-    """Take out the entries at slots with a bit of ``mask``; their keys, sorted, are given.
+    """Remove the entries whose slots have a bit of ``mask`` in ``bits``; ``keys`` are the sorted keys of these entries.
 
-    Call :func:`tidy` afterwards. O(directory + keys + chunks in which they are).
+    Call :func:`tidy` afterwards. O(directory + keys + entries of the chunks concerned).
     """
     i = 0
     dropped = 0
@@ -483,7 +486,7 @@ def drop(o: Ordered, keys: npt.NDArray[np.int64], bits: npt.NDArray[np.uint8], m
 
 @inlined
 def _hand_place(o: Ordered, stamps: npt.NDArray[np.int64], key: np.int64, stamp: np.int64) -> int:
-    """Return the place of the chunk in which the first entry behind (key, stamp) may be."""
+    """Return the directory place of the chunk that may hold the first entry after (key, stamp)."""
     low = 0
     high = int(o.state[USED])
     while high - low > 1:
@@ -509,9 +512,9 @@ def sweep(
     keys: npt.NDArray[np.int64],
     slots: npt.NDArray[np.int32],
 ) -> int:
-    """Run the clock: from the hand on, entries with keys from ``low`` to ``high`` leave or lose their bit.
+    """Run the clock algorithm: from the hand on, remove entries from ``low`` to ``high`` or clear their use bit.
 
-    One turn at most; the hand (key, stamp) stops at the last entry it has seen. Returns how many have left. Call
+    At most one turn; the hand (key, stamp) stops at the last entry it has seen. Returns how many were removed. Call
     :func:`tidy` afterwards. O(entries passed + directory).
     """
     used = int(o.state[USED])
@@ -568,7 +571,7 @@ def entries(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32
 
 @kernel
 def rename(o: Ordered, names: npt.NDArray[np.int32]) -> None:
-    """Call every slot ``names[slot]`` from now on."""
+    """Replace the slot number of every entry by ``names[slot]``."""
     for at in range(o.state[USED]):
         chunk = o.order[at]
         for k in range(o.counts[chunk]):
@@ -577,7 +580,7 @@ def rename(o: Ordered, names: npt.NDArray[np.int32]) -> None:
 
 @kernel
 def pack(o: Ordered) -> None:
-    """Move chunks into the lowest numbers. O(chunks)."""
+    """Move the chunks in use to the lowest chunk numbers. O(chunks)."""
     used = o.state[USED]
     places = np.full(o.state[HIGH], -1, np.int32)
     for at in range(used):

@@ -11,7 +11,7 @@ from millrace.core.jit import kernel
 
 
 class Pool(NamedTuple):
-    """The arrays: the frame of every page or -1, the page of every frame or -1, whether it was used, and the hand."""
+    """The arrays of a pool: frame of each page or -1, page of each frame or -1, use mark of each frame, clock hand."""
 
     frame: npt.NDArray[np.int32]
     page: npt.NDArray[np.int32]
@@ -21,7 +21,7 @@ class Pool(NamedTuple):
 
 @kernel
 def use(pool: Pool, pages: npt.NDArray[np.int64]) -> int:
-    """Use pages one after the other; return how many had to be read. O(1) each on average."""
+    """Use pages one after the other; return how many had to be read from disk. O(1) each on average."""
     missed = 0
     hand = pool.hand[0]
     for i in range(len(pages)):

@@ -1,4 +1,4 @@
-"""Sorting int64 keys: a stable order, byte by byte; bytes that all keys share are only looked at once."""
+"""Stable radix sort of int64 keys, byte by byte; a byte that is the same in all keys needs no pass of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTE = np.uint64(255)
 
 @kernel
 def stable_order(keys: npt.NDArray[np.int64], order: npt.NDArray[np.int64], spare: npt.NDArray[np.int64]) -> None:
-    """Write the positions of the keys, least first, equal ones as they came. ``spare`` is as long. O(keys * bytes)."""
+    """Write the positions of the keys in stable ascending order; ``spare`` is scratch space. O(keys * bytes)."""
     count = len(keys)
     counts = np.zeros((8, 256), np.int64)
     for i in range(count):
@@ -48,7 +48,7 @@ def stable_order(keys: npt.NDArray[np.int64], order: npt.NDArray[np.int64], spar
 
 
 def order_of(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the positions of the keys, least first, equal ones as they came.
+    """Return the positions of the keys in ascending order; equal keys keep their order.
 
     >>> order_of(np.array([3, -1, 3, 0])).tolist()
     [1, 3, 0, 2]
@@ -60,11 +60,11 @@ def order_of(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def least_of(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
-    """Return the positions of the ``count`` least values, least first, equal ones as they came.
+    """Return the positions of the ``count`` lowest values in ascending order; equal values keep their order.
 
     O(values + count log count).
 
-    NumPy's `argpartition` chooses among equals as the processor's vectors happen to, so another machine has others.
+    NumPy's ``argpartition`` would not do: which of several equal values it chooses depends on the processor.
 
     >>> least_of(np.array([3, 1, 2, 1, 2]), 3).tolist(), least_of(np.array([2, 1]), 5).tolist()
     ([1, 3, 2], [1, 0])

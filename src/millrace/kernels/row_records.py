@@ -22,7 +22,7 @@ def wide_items(
 ) -> np.uint64:
     """Write ``out[c] = words[rows * width + columns[c]]`` for several columns of 8 bytes, row by row.
 
-    Records are touched some rows ahead, so that the processor waits for many at a time. The returned value has no
+    Records are touched some rows ahead, so that memory reads of many rows overlap. The returned value has no
     meaning; it keeps the compiler from dropping these reads.
     """
     seen = np.uint64(0)
@@ -47,7 +47,7 @@ def lay_texts(
     block: npt.NDArray[np.uint8],
     at: int,
 ) -> None:
-    """Copy the piece of every row to its place in the row's record."""
+    """Copy each row's piece of ``data`` into its record in ``block``, from byte ``at`` on."""
     for i in range(len(starts)):
         for j in range(lengths[i]):
             block[i, at + j] = data[starts[i] + j]

@@ -1,4 +1,4 @@
-"""Samples that depend on numbers alone: the same number is always in, or always out."""
+"""Samples drawn by hashing numbers: under one seed, a number is always in the sample or always out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace.kernels.mixing import mix
 
 @inlined
 def salt_of(seed: int) -> np.int64:
-    """Return what numbers are mixed with under a seed."""
+    """Return the salt of a seed, with which numbers are mixed."""
     return np.int64(mix(np.int64(seed)) >> np.uint64(1))
 
 
@@ -19,7 +19,7 @@ def salt_of(seed: int) -> np.int64:
 def scatter(number: np.int64, salt: np.int64) -> np.uint64:
     """Return 64 random bits that depend on a number and a salt alone.
 
-    Mixed twice, for tables place their codes by mixing once: a sample must not fill only a part of them.
+    Mixed twice, since hash tables place codes by mixing once: a sample must not crowd into one part of a table.
     """
     bits = mix(number)
     bits = mix(np.int64((bits ^ (bits >> np.uint64(29))) >> np.uint64(1)) ^ salt)
@@ -28,7 +28,7 @@ def scatter(number: np.int64, salt: np.int64) -> np.uint64:
 
 @kernel
 def scattered(numbers: npt.NDArray[np.int64], seed: int, out: npt.NDArray[np.uint64]) -> None:
-    """Return the random bits of numbers under a seed."""
+    """Write the 64 random bits of each number under a seed."""
     salt = salt_of(seed)
     for i in range(len(numbers)):
         out[i] = scatter(numbers[i], salt)
@@ -36,7 +36,7 @@ def scattered(numbers: npt.NDArray[np.int64], seed: int, out: npt.NDArray[np.uin
 
 @kernel
 def sampled(numbers: npt.NDArray[np.int64], seed: int, threshold: np.uint64, out: npt.NDArray[np.bool_]) -> None:
-    """Return which numbers fall below a threshold once they are mixed with a seed."""
+    """Write whether the random bits of each number under a seed are below a threshold."""
     salt = salt_of(seed)
     for i in range(len(numbers)):
         out[i] = scatter(numbers[i], salt) < threshold

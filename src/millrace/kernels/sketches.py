@@ -3,18 +3,18 @@
 A *key sample* holds every key whose random bits are at most a limit, with its exact count. When it is full the limit
 goes down by an eighth and keys above it leave, so what it holds depends on the tuples alone, not on their order::
 
-    0 ├── kept, counted ──┤ limit ······· passed over ······· 2**64
+    0 ├── kept, counted ──┤ limit ········ ignored ·········· 2**64
 
-*Hot keys* are counted from the moment they enter. When the table is full the *floor* rises to the median of what its
-keys can have come to, and those at or below it leave. From then on a key enters with one tuple in :data:`ENTRY`, drawn
-by the tuple's number: rare keys mostly pass by, and frequent ones miss a few tuples::
+*Hot keys* are counted from the moment they enter. When the table is full the *floor* rises to the median of the highest
+possible counts of its keys, and keys at or below the floor leave. From then on only one tuple in :data:`ENTRY`, drawn
+by its number, lets its key enter: rare keys mostly stay out, and frequent ones miss a few tuples::
 
     in the table:      count  <=  times it came  <=  count + missed
     not in the table:             times it came  <=  floor
 
-Until the table has been full for the first time both are certain and nothing is missed; then the right side of both
-may be exceeded by chance, by ``k * ENTRY`` tuples with probability ``exp(-k)``. Whenever the floor rises by one, half
-of the keys there lose what a tuple has brought them: it is at most ``2 * tuples / most keys``, mostly far less.
+Until the table is full for the first time both bounds are certain and nothing is missed; from then on the upper bounds
+may be exceeded by chance, by ``k * ENTRY`` tuples with probability ``exp(-k)``. Each rise of the floor by one uses up a
+tuple of half of the keys, so the floor is at most ``2 * tuples / most keys``, and usually far lower.
 
 References
 ----------
@@ -36,13 +36,13 @@ from millrace.kernels.mixing import mix, place
 from millrace.kernels.sampling import salt_of, scatter
 
 SAMPLED = np.dtype([("code", np.int64), ("count", np.int32)])
-"""A key of a sample. A count of 0 marks an empty place, here and among hot keys."""
+"""An entry of a key sample: a key code and its count. A count of 0 marks an empty place, also in :data:`HOT`."""
 
 HOT = np.dtype([("code", np.int64), ("count", np.int32), ("missed", np.int32)])
-"""A hot key: how often it came since it entered, and how often it can have come before."""
+"""An entry of hot keys: a key code, its count since it entered, and the most times it can have come before."""
 
 ENTRY = 8
-"""Tuples of a key it takes on average to enter hot keys that have been full."""
+"""How many tuples a key needs on average to enter the hot keys, once their table has been full."""
 
 SAMPLE_SEED = 0x5A3D
 ALL = np.uint64(2**64 - 1)
@@ -53,7 +53,7 @@ _LESS = np.uint64(3)  # the limit goes down by 2**-3 of itself
 
 
 class KeySample(NamedTuple):
-    """The arrays: ``entries`` is of :data:`SAMPLED`; one number each for the limit and the keys held."""
+    """The arrays of a key sample: ``entries`` is of :data:`SAMPLED`; limit and number of keys are single items."""
 
     entries: npt.NDArray[Any]
     limit: npt.NDArray[np.uint64]
@@ -61,7 +61,7 @@ class KeySample(NamedTuple):
 
 
 class HotKeys(NamedTuple):
-    """The arrays: ``entries`` is of :data:`HOT`; one number each for the floor, the keys held, the tuples counted."""
+    """The arrays of hot keys: ``entries`` is of :data:`HOT`; floor, number of keys and tuples seen are single items."""
 
     entries: npt.NDArray[Any]
     floor: npt.NDArray[np.int64]
@@ -71,7 +71,7 @@ class HotKeys(NamedTuple):
 
 @inlined
 def most_entries(places: int) -> int:
-    """Return how many keys a sample with so many places holds at most."""
+    """Return the most keys that a sample with this many places holds."""
     return places - (places >> 2) - 1
 
 
@@ -107,7 +107,7 @@ def _close_gap(entries: npt.NDArray[Any], gap: int) -> None:
 
 @kernel
 def _drop_above(entries: npt.NDArray[Any], limit: np.uint64) -> int:
-    """Drop the keys of a sample above a limit; return how many."""
+    """Drop the keys of a sample whose random bits are above a limit; return how many."""
     salt = salt_of(SAMPLE_SEED)
     dropped = 0
     at = 0
@@ -122,13 +122,13 @@ def _drop_above(entries: npt.NDArray[Any], limit: np.uint64) -> int:
 
 @inlined
 def lower(limit: np.uint64) -> np.uint64:
-    """Return the next limit."""
+    """Return the next lower limit of a sample: seven eighths of this one."""
     return limit - (limit >> _LESS)
 
 
 @kernel
 def sample(s: KeySample, codes: npt.NDArray[np.int64]) -> None:
-    """Count each code that is in the sample. O(1) each."""
+    """Count each code whose random bits are within the limit, which goes down when the sample is full. O(1) each."""
     salt = salt_of(SAMPLE_SEED)
     limit = s.limit[0]
     kept = s.kept[0]
@@ -151,7 +151,7 @@ def sample(s: KeySample, codes: npt.NDArray[np.int64]) -> None:
 
 @kernel
 def fill(entries: npt.NDArray[Any], given: npt.NDArray[Any]) -> None:
-    """Hold these entries, no two of one code, and nothing else."""
+    """Replace the contents of a table by the given entries, whose codes are all different."""
     for at in range(len(entries)):
         entries[at].count = 0
     for i in range(len(given)):
@@ -160,7 +160,7 @@ def fill(entries: npt.NDArray[Any], given: npt.NDArray[Any]) -> None:
 
 @kernel
 def _raise(entries: npt.NDArray[Any], kept: int) -> tuple[int, np.int64]:
-    """Drop at least half of the hot keys, those that came least; return how many are left, and the floor."""
+    """Drop at least half of the hot keys, those that came least; return how many are left, and the new floor."""
     reach = np.empty(kept, np.int64)
     held = np.empty(kept, entries.dtype)
     found = 0
@@ -182,11 +182,11 @@ def _raise(entries: npt.NDArray[Any], kept: int) -> tuple[int, np.int64]:
 
 @kernel
 def count(h: HotKeys, codes: npt.NDArray[np.int64]) -> None:
-    """Count each code, letting in some of those that are not there. O(1) each on average."""
+    """Count each code that is a hot key, and let in some of those that are not. O(1) each on average."""
     floor = h.floor[0]
     kept = h.kept[0]
     first = h.tuples[0]
-    most = len(h.entries) // 2  # most codes are not here, and looking for them has to end soon
+    most = len(h.entries) // 2  # half full at most: most codes are not here, and a search for them has to end soon
     for i in range(len(codes)):
         code = codes[i]
         at = _find(h.entries, code)

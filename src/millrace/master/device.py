@@ -1,7 +1,7 @@
 """Devices count every read of master data, and may model the time a disk takes for it.
 
 In the papers' experiments the disk is the bottleneck. A modelled device adds seek and transfer time to a
-virtual clock, so they can be repeated on any machine; the data itself still comes from the mapped files.
+virtual clock, so the experiments can be repeated on any machine; the data itself still comes from the mapped files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Reads = Literal["columns", "rows"]
 
 @dataclass(frozen=True)
 class DiskModel:
-    """A disk as two numbers: seconds to go to another place, and bytes per second."""
+    """A model of a disk: seconds per seek, and bandwidth in bytes per second."""
 
     seek: float
     bandwidth: float
@@ -36,7 +36,7 @@ DISKS: dict[str, DiskModel | None] = {
     "ssd-2016": DiskModel(seek=0.00008, bandwidth=500e6),
     "nvme": DiskModel(seek=0.00002, bandwidth=3e9),
 }
-"""Disks by name: 7200 rpm of 2007 and 2013, SATA flash, NVMe; ``none`` counts but takes no time."""
+"""Disks by name: 7200 rpm of 2007 and 2013, SATA flash, NVMe; ``none`` counts reads and adds no time."""
 
 
 class Device:
@@ -50,7 +50,7 @@ class Device:
         What a scan transfers: only the key ``"columns"`` as this engine does, or whole ``"rows"`` as the papers' row
         stores do.
     clock
-        The clock to advance; one of its own if not given.
+        The clock to advance; a new one if not given.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class Device:
             self.clock.advance(self.disk.seconds(seeks, nbytes))
 
     def read_scattered(self, pages: int) -> None:
-        """Account for so many pages that are read one by one, each somewhere else."""
+        """Account for ``pages`` pages that are read one by one, with a seek for each."""
         nbytes = pages * self.page_bytes
         self.calls += pages
         self.seeks += pages
@@ -106,10 +106,10 @@ class Device:
             self.clock.advance(self.disk.seconds(pages, nbytes))
 
     def sweep(self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> None:
-        """Account for pieces that are read together, in the order they lie.
+        """Account for pieces that are read together, in the order in which they are on the disk.
 
-        The gap between two of them is read too where that is quicker than a seek. Each gap can be decided by itself, so
-        this is the quickest plan there is.
+        The gap between two pieces is read too if that is quicker than a seek. Gaps do not depend on each other, so no
+        plan is quicker.
         """
         if not len(starts):
             return
@@ -129,7 +129,7 @@ class Device:
             self.clock.advance(self.disk.seconds(seeks, nbytes))
 
     def read_rows(self, rows: npt.NDArray[np.int64], row_bytes: float, base: int = 0) -> None:
-        """Account for single rows of something at byte ``base`` that are read together, each page once."""
+        """Account for rows that are read together, each of their pages once; the data begins at byte ``base``."""
         if self.disk is None:  # no plan is needed, so nothing is sorted
             self.calls += 1
             self.pages_read += len(rows)

@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """One shard: its rows, distinct keys, rows of the most frequent one, bytes as Arrow data, and its files."""
+    """One shard: its rows, distinct keys, rows of the most frequent key, bytes as Arrow data, and its files."""
 
     rows: int
     keys: int
@@ -36,14 +36,14 @@ class ShardEntry:
     records: FileEntry | None = None
     """The file with each row in one piece, if there is one."""
     layout: RecordLayout | None = None
-    """The fields of such a record."""
+    """The layout of the records."""
 
     @property
     def files(self) -> tuple[FileEntry, ...]:
         return (self.codes, self.data, *self.index, *((self.records,) if self.records else ()))
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the entry as plain values, for JSON."""
         files = {"codes": vars(self.codes), "data": vars(self.data), "index": [vars(entry) for entry in self.index]}
         records = {
             "records": self.records and vars(self.records),
@@ -53,7 +53,7 @@ class ShardEntry:
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> ShardEntry:
-        """Make an entry from what :meth:`as_json` gave; a store without an index or records may lack their fields."""
+        """Make an entry from what :meth:`as_json` returned; the fields of index and records may be missing."""
         records, layout = body.get("records"), body.get("layout")
         return ShardEntry(
             **{name: int(body[name]) for name in ("rows", "keys", "largest_group", "data_bytes")},
@@ -77,7 +77,7 @@ class Manifest:
     longest: dict[str, int] = field(default_factory=dict)
     """Bytes of the longest value of every string and binary column."""
     nulls: dict[str, int] = field(default_factory=dict)
-    """Nulls of every column; a column that is not named may have some."""
+    """Number of nulls by column; a column that is not listed may have some."""
     shards: list[ShardEntry] = field(default_factory=list)
 
     @property
@@ -110,7 +110,7 @@ class Manifest:
         return all(shard.index for shard in self.shards)
 
     def write(self, directory: Path) -> None:
-        """Write the manifest in place of the one there; it is flushed to the disk, and so is its name."""
+        """Write the manifest to a directory, replacing the one there; flush the file and its name to the disk."""
         body: dict[str, Any] = {
             "format": FORMAT,
             "written_by": "millrace",
@@ -134,7 +134,7 @@ class Manifest:
 
     @staticmethod
     def read(directory: Path) -> Manifest:
-        """Read the manifest of a store, or say why this is none."""
+        """Read the manifest of a store; raise an error that says why if that cannot be done."""
         path = directory / MANIFEST
         try:
             there = directory.is_dir()

@@ -1,11 +1,11 @@
-"""Where the record of a row has its values: all columns in one piece instead of each in a place of its own.
+"""The layout of a record: the values of a row side by side, instead of each column in a place of its own.
 
 ::
 
     record of a row     │ 8-byte columns │ 4 │ 2 │ 1 │ other widths │ length, text │ length, text │ padding to 8 │
 
 A column is in the record if no row has a null there and its values are of one width, or are text or bytes that are all
-short. Other columns are left to the Arrow file.
+short. Other columns are only in the Arrow file.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ import pyarrow as pa
 from millrace.rows.columns import item_of, shape_of
 
 LENGTH_BYTES = 2
-"""Bytes of the length in front of a text."""
-_LONGEST_TEXT = 64  # a place for the longest is kept in every record
+"""Bytes of the length field in front of a text."""
+_LONGEST_TEXT = 64  # every record has room for the longest text
 
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """Where a record has the values of its columns: the first byte and how many, by name."""
+    """The layout of a record: its width in bytes and, by column, the first byte and the number of bytes."""
 
     width: int
     fields: Mapping[str, tuple[int, int]]
 
     @staticmethod
     def of(schema: pa.Schema, longest: Mapping[str, int], nulls: Mapping[str, int]) -> RecordLayout | None:
-        """Return the layout of a record of rows with such columns; None if none of them can be in it.
+        """Return the layout for rows of this schema; None if no column can be in a record.
+
+        ``longest`` is the longest value of string and binary columns, in bytes; ``nulls`` counts nulls by column.
 
         >>> schema = pa.schema([("key", pa.int64()), ("name", pa.string()), ("day", pa.date32())])
         >>> RecordLayout.of(schema, {"name": 10}, {"key": 0, "name": 0, "day": 0})
@@ -60,11 +62,11 @@ class RecordLayout:
         return RecordLayout(-(-at // 8) * 8, fields) if fields else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the layout as plain values, for JSON."""
         return {"width": self.width, "fields": {name: list(place) for name, place in self.fields.items()}}
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> RecordLayout:
-        """Make a layout from what :meth:`as_json` gave."""
+        """Make a layout from what :meth:`as_json` returned."""
         fields = {str(name): (int(at), int(size)) for name, (at, size) in body["fields"].items()}
         return RecordLayout(int(body["width"]), fields)

@@ -111,19 +111,19 @@ class MasterStore:
 
     @staticmethod
     def add_index(path: str | os.PathLike[str], *, records: bool = True) -> MasterStore:
-        """Write the index of a store that was built without one, and open it; stores opened before go on without it.
+        """Write the index of a store that was built without one, and open the store.
 
-        Records, if wanted, are written with it.
+        ``records`` says whether to write records too. Stores that are open already do not use the new files.
         """
         write_index(Path(path), MasterStore.open(path), records)
         return MasterStore.open(path)
 
     @staticmethod
     def open(path: str | os.PathLike[str]) -> MasterStore:
-        """Open a store. Every file is checked to be there in its full length; :meth:`verify` looks inside."""
+        """Open a store. Checks that every file is there in its full length; :meth:`verify` checks contents."""
         path = Path(path)
         manifest = Manifest.read(path)
-        while True:  # until no other store has taken its place while this one was mapped
+        while True:  # until the store has not been replaced while it was mapped
             try:
                 store = MasterStore._mapped(path, manifest)
             except (StoreError, OSError) as error:
@@ -140,7 +140,7 @@ class MasterStore:
 
     @staticmethod
     def _mapped(path: Path, manifest: Manifest) -> MasterStore:
-        """Return the store with all of its files mapped: it stays what it is if another takes its place."""
+        """Return the store with all of its files mapped, so that it does not change when it is replaced on disk."""
         for shard in manifest.shards:
             for entry in shard.files:
                 entry.check_size(path)
@@ -185,7 +185,7 @@ class MasterStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows as Arrow data; what a share like ``memory="1%"`` is taken of."""
+        """Bytes of the rows as Arrow data; a memory of ``"1%"`` is 1 % of it."""
         return self.manifest.data_bytes
 
     @property
@@ -194,7 +194,7 @@ class MasterStore:
         return self.nbytes / self.rows if self.rows else 0.0
 
     def complete(self, column: str) -> bool:
-        """Return whether every row surely has a value in this column."""
+        """Return whether a column is known to have no nulls."""
         return self.manifest.nulls.get(column) == 0
 
     @property
@@ -230,7 +230,7 @@ class MasterStore:
         return self._rows[shard]
 
     def shard(self, number: int) -> MasterStore:
-        """Return one shard alone, as a store that joins like any other."""
+        """Return a store of one shard alone, which can be joined like any other store."""
         part = MasterStore(self.path, replace(self.manifest, shards=[self.manifest.shards[number]]))
         part._codes, part._rows = {0: self.codes(number)}, {0: self.mapped(number)}
         if self.indexed:
@@ -238,7 +238,7 @@ class MasterStore:
         return part
 
     def to_table(self) -> pa.Table:
-        """Return all rows, mapped rather than read; pages in shard order."""
+        """Return all rows as a table, shard by shard, memory-mapped rather than read."""
         batches = []
         for shard in range(self.shards):
             rows = self.mapped(shard)
@@ -246,7 +246,7 @@ class MasterStore:
         return pa.Table.from_batches(batches, self.schema)
 
     def verify(self, progress: Progress | None = None) -> None:
-        """Read everything: checksums, pages, key codes and the shard of every row. Raises on the first fault."""
+        """Read all files and check checksums, pages, key codes and the shard of every row; raise at the first fault."""
         if Manifest.read(self.path).snapshot != self.manifest.snapshot:
             raise StoreError(f"{self.path}: another store has taken its place since it was opened; open it again")
         done = 0

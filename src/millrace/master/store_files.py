@@ -20,7 +20,7 @@ class FileEntry:
     """One file of a store, as it was when the store was committed."""
 
     path: str
-    """Its path inside of the store."""
+    """Path relative to the directory of the store."""
     nbytes: int
     crc32: int
 
@@ -32,7 +32,7 @@ class FileEntry:
         return FileEntry(name, path.stat().st_size, crc32_of_file(path))
 
     def check_size(self, directory: Path) -> None:
-        """Raise if the file is missing or has another length."""
+        """Raise an error if the file is missing or has another length."""
         path = directory / self.path
         if not path.is_file():
             raise CorruptStoreError(f"{path}: missing, though the manifest names it")
@@ -42,7 +42,7 @@ class FileEntry:
             raise CorruptStoreError(f"{path}: {what}: {size} bytes, expected {self.nbytes}")
 
     def check_content(self, directory: Path) -> None:
-        """Raise if the file has other bytes. Reads all of it."""
+        """Read the whole file and raise an error if its bytes have changed."""
         self.check_size(directory)
         found = crc32_of_file(directory / self.path)
         if found != self.crc32:
@@ -61,5 +61,5 @@ def crc32_of_file(path: Path) -> int:
 
 
 def map_codes(path: Path, rows: int) -> npt.NDArray[np.int64]:
-    """Map a file of key codes."""
+    """Return the key codes in a file, memory-mapped."""
     return np.asarray(np.memmap(path, np.int64, mode="r", shape=(rows,))) if rows else np.empty(0, np.int64)

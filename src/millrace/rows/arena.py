@@ -1,7 +1,7 @@
 """Rows kept in memory by slot: fixed columns as arrays, bytes in one heap, the rest as Arrow segments.
 
-Which slots are in use is up to its owner. An arena has what a slot costs (``slot_bytes``) and how many bytes its heap
-holds, and moves rows in and out.
+The owner of an arena decides which slots are in use. The arena stores and moves rows, and knows how many bytes a slot
+costs (``slot_bytes``) and how many its heap holds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Slots = npt.NDArray[np.int32]
 
 
 def run_of(slots: Slots) -> Slots | slice:
-    """Return slots that follow one another as a slice, which is copied to as a whole; others as they are.
+    """Return consecutive slots as a slice, which NumPy copies to as a whole; other slots as they are.
 
     >>> run_of(np.array([4, 5, 6], np.int32)), run_of(np.array([4, 6], np.int32)).tolist()
     (slice(4, 7, None), [4, 6])
@@ -54,9 +54,9 @@ class Arena:
     schema
         Columns to keep.
     capacity
-        Slots there can ever be.
+        The largest number of slots.
     heap_capacity
-        Bytes of strings and binary there can ever be.
+        The most bytes of strings and binary values.
     space, name
         Where the arrays live and what they are called there.
     """
@@ -71,7 +71,7 @@ class Arena:
         self._block_rows = {column: row for row, column in enumerate(wide)}
         self._block: npt.NDArray[Any] = space.array(f"{name}.wide", np.uint64, len(wide) * capacity)
         self._block = self._block.reshape(len(wide), capacity)
-        self._has_nulls = False  # until the first comes, the masks need not be read
+        self._has_nulls = False  # until the first null comes, the masks need not be read
         self._columns: list[_Fixed | _Bytes | _Opaque] = []
         heap = _Heap(space, f"{name}.heap", heap_capacity)
         for i, field in enumerate(schema):
@@ -90,7 +90,7 @@ class Arena:
 
     @staticmethod
     def bytes_per_slot(schema: pa.Schema) -> int:
-        """Return the bytes that a slot of such rows costs, without those in the heap."""
+        """Return the bytes that a slot costs for rows of this schema, without those in the heap."""
         cost = max(1, -(-len(schema) // 8))
         for field in schema:
             shape = shape_of(field.type)
@@ -104,7 +104,7 @@ class Arena:
 
     @staticmethod
     def heap_bytes_of(columns: Sequence[pa.Array]) -> int:
-        """Return the bytes that these columns would take in a heap, or as segments."""
+        """Return the bytes that these columns would take in an arena outside its slots."""
         nbytes = 0
         for array in columns:
             shape = shape_of(array.type)
@@ -116,11 +116,11 @@ class Arena:
 
     @property
     def heap_bytes(self) -> int:
-        """Bytes held beside the slots: the heap up to its end, and the segments."""
+        """Bytes held outside the slots: the heap up to its end, and the segments."""
         return self.heap.end + sum(c.segment_bytes for c in self._columns if isinstance(c, _Opaque))
 
     def store(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
-        """Write one row per slot. The caller has made sure that slots and heap bytes are there."""
+        """Write one row to each slot. The caller has reserved the slots and the heap bytes."""
         where = run_of(slots)
         masks = np.zeros((len(slots), self._nulls.shape[1]), np.uint8)
         for i, array in enumerate(columns):
@@ -168,7 +168,7 @@ class Arena:
             output.filled(len(slots))
 
     def drop(self, slots: Slots) -> None:
-        """Give up the rows at ``slots``."""
+        """Drop the rows at ``slots``, so that their bytes can be used again."""
         for column in self._columns:
             column.drop(slots)
 
@@ -179,31 +179,31 @@ class Arena:
             column.move(sources, targets)
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all rows."""
         self.heap.end = self.heap.dead = 0
         for column in self._columns:
             column.clear()
 
     def longest(self, columns: Sequence[int]) -> int:
-        """Return a length in bytes that no row stored so far exceeds in these columns; opaque ones are not counted."""
+        """Return an upper bound of the bytes that a row stored so far has in the string and binary columns given."""
         return sum(c.longest for c in (self._columns[i] for i in columns) if isinstance(c, _Bytes))
 
     def bytes_of(self, columns: Sequence[int], slots: Slots) -> int:
-        """Return the bytes that strings and binary of these rows hold."""
+        """Return the total bytes of the strings and binary values in the given columns of the rows at ``slots``."""
         chosen = (self._columns[i] for i in columns)
         return sum(int(c.lengths[slots].sum(dtype=np.int64)) for c in chosen if isinstance(c, _Bytes))
 
     def compact_heap(self, live: Slots) -> None:
-        """Move the bytes of the live rows together."""
+        """Close the gaps in the heap: move the bytes of the live rows together."""
         self.heap.compact([c for c in self._columns if isinstance(c, _Bytes)], live)
 
     @property
     def keepable(self) -> bool:
-        """Whether all of it is in arrays; nested values are Arrow objects of this process."""
+        """Whether all rows are in arrays that can be saved; nested values are Arrow objects of this process."""
         return not any(isinstance(column, _Opaque) for column in self._columns)
 
     def arrays(self, slots: int, heap: int) -> list[npt.NDArray[Any]]:
-        """Return the arrays themselves, up to so many slots and heap bytes, always in the same order."""
+        """Return views of all arrays, up to ``slots`` slots and ``heap`` heap bytes, always in the same order."""
         parts = [self._nulls[:slots].reshape(-1)]
         for column in self._columns:
             if isinstance(column, _Fixed):
@@ -213,12 +213,12 @@ class Arena:
         return [*parts, self.heap.data[:heap]]
 
     def facts(self) -> dict[str, Any]:
-        """Return what has to be known about the arrays beside their content."""
+        """Return what is needed besides the contents of the arrays to restore the rows."""
         longest = [column.longest for column in self._columns if isinstance(column, _Bytes)]
         return {"end": self.heap.end, "dead": self.heap.dead, "has_nulls": self._has_nulls, "longest": longest}
 
     def accept(self, facts: dict[str, Any]) -> None:
-        """Take over arrays that were filled from outside, with the facts about them."""
+        """Take over the rows in arrays that were filled from outside, with the ``facts`` saved with them."""
         self.heap.end, self.heap.dead, self._has_nulls = facts["end"], facts["dead"], facts["has_nulls"]
         columns = [column for column in self._columns if isinstance(column, _Bytes)]
         for column, longest in zip(columns, facts["longest"], strict=True):
@@ -266,10 +266,10 @@ class _Fixed:
             output.take(self.values, slots, valid)
 
     def blank(self, slots: Slots) -> None:
-        """Do nothing: nothing is held beside the slot itself."""
+        """Do nothing: nothing is held outside the slots."""
 
     def clear(self) -> None:
-        """Do nothing: nothing is held beside the slots."""
+        """Do nothing: there is nothing outside the slots to clear."""
 
     def drop(self, slots: Slots) -> None:
         """Do nothing: the slot itself is reused."""

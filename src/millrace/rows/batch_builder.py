@@ -8,11 +8,11 @@ from millrace.rows.columns import OutputColumn, item_of, output_columns, shape_o
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8_000_000
-_OPAQUE_PIECE = 16  # rows appended at first where their lengths are not known beforehand
+_OPAQUE_PIECE = 16  # rows appended at first if their lengths are not known beforehand
 
 
 def fixed_width(schema: pa.Schema) -> int:
-    """Return the bytes of a row without what its strings and nested values hold."""
+    """Return the bytes of a row of this schema, without the contents of strings and nested values."""
     return sum(item_of(f.type).itemsize if shape_of(f.type) == "fixed" else 4 for f in schema)
 
 
@@ -28,7 +28,7 @@ class BatchBuilder:
         self._fixed = max(1, fixed_width(schema))
         self._limit = max(1, min(rows, BATCH_BYTES // self._fixed))
         self.opaque = any(shape_of(field.type) == "opaque" for field in schema)
-        """Whether it takes :meth:`settle` to find out how much the rows hold."""
+        """Whether only :meth:`settle` can tell how many bytes the rows hold, because of nested columns."""
         self._piece = min(self._limit, _OPAQUE_PIECE) if self.opaque else self._limit
         self._start()
 
@@ -39,7 +39,7 @@ class BatchBuilder:
 
     @property
     def columns(self) -> list[OutputColumn]:
-        """The output columns; made when the first row comes."""
+        """The output columns, made at their first use."""
         if not self._columns:
             self._columns = output_columns(self.schema, self._limit)
         return self._columns
@@ -59,19 +59,19 @@ class BatchBuilder:
         return self.rows >= self._limit or self.bytes_left <= self._fixed
 
     def advance(self, rows: int, held: int) -> None:
-        """Count ``rows`` more rows, there now or soon, whose strings hold at most ``held`` bytes."""
+        """Count ``rows`` more rows, appended already or soon, whose strings hold at most ``held`` bytes."""
         self.rows += rows
         self._held += held
 
     def settle(self) -> None:
-        """Count what strings and nested values really hold, once all columns have their rows."""
+        """Replace estimates by the bytes that strings and nested values hold, once all columns have their rows."""
         self._held = sum(column.heap_bytes for column in self._columns)
         if self.opaque and self.rows:
             mean = max(1, self._held // self.rows)
             self._piece = max(1, min(self._limit, 1024, BATCH_BYTES // 8 // mean))
 
     def flush(self) -> pa.RecordBatch | None:
-        """Return the rows collected so far; None if there are none."""
+        """Return the rows collected so far as a batch and begin a new one; None if there are no rows."""
         if self.rows == 0:
             return None
         batch = pa.RecordBatch.from_arrays([column.finish() for column in self._columns], schema=self.schema)

@@ -1,4 +1,4 @@
-"""A bit filter in front of keyed rows: finds which codes of a load are among them."""
+"""A Bloom filter in front of keyed rows, to find the codes of a load that the rows have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST_MATCHES = multimap.LEAST_MATCHES
 
 
 class FoundCodes(NamedTuple):
-    """Codes of a load that are there: their positions in the load, and the newest slot of each."""
+    """Codes of a load that the rows have: their positions in the load, and the newest slot of each code."""
 
     positions: npt.NDArray[np.int32]
     newest: Slots
@@ -30,8 +30,8 @@ class FoundCodes(NamedTuple):
 class CodeFilter:
     """Finds the codes of a load among the watched codes of keyed rows.
 
-    Codes are let through from :meth:`watch` on. They cannot be taken out one by one; :meth:`refresh` makes the filter
-    anew from time to time.
+    A code passes the filter once :meth:`watch` has added it. Codes cannot be removed one by one; :meth:`refresh`
+    rebuilds the filter from time to time.
     """
 
     def __init__(self, name: str, rows: KeyedRows, budget: MemoryBudget, lanes: Lanes, matches: int) -> None:
@@ -46,16 +46,16 @@ class CodeFilter:
         return lanes.threads * 8 * matches + 8
 
     def watch(self, codes: Codes) -> None:
-        """Let these codes through from now on."""
+        """Add codes, which pass the filter from now on."""
         bitfilter.fill(self._bits, codes)
         self._set_since += len(codes)
 
     def stale(self, live: int) -> bool:
-        """Return whether enough codes have come and gone to make the filter anew, for so many live ones."""
+        """Return whether many codes were added since the last rebuild, compared with the number of ``live`` codes."""
         return self._set_since > live // 4 + 64
 
     def refresh(self, live: Codes) -> None:
-        """Let only these codes through."""
+        """Rebuild the filter so that only the ``live`` codes pass."""
         words = bitfilter.filter_words(len(live) + len(live) // 4)
         bytes_now = self._reservation.nbytes + 8 * (words - len(self._bits))
         if words != len(self._bits) and self._reservation.try_resize(bytes_now):
@@ -66,7 +66,7 @@ class CodeFilter:
         self._set_since = 0
 
     def search(self, codes: Codes) -> Iterator[FoundCodes]:
-        """Yield the codes of a load that are there, in pieces of bounded size."""
+        """Yield the codes of a load that the rows have, in pieces of bounded size."""
         finders = self._finders if len(codes) >= _WORTH_A_THREAD else self._finders[:1]
         share = -(-len(codes) // len(finders))
         for number, finder in enumerate(finders):
@@ -78,13 +78,13 @@ class CodeFilter:
                     yield finder.found
 
     def lets_through(self, codes: Codes) -> bool:
-        """Return whether all these codes pass; for tests."""
+        """Return whether all of the codes pass the filter; for tests."""
         out = np.empty(max(1, len(codes)), np.int32)
         return bool(bitfilter.candidates(self._bits, codes, out) == len(codes))
 
 
 class _Finder:
-    """Looks at one part of a load, with arrays of its own."""
+    """The search of one thread through its part of a load, with output arrays of its own."""
 
     def __init__(self, matches: int) -> None:
         self._positions = np.empty(matches, np.int32)
@@ -101,7 +101,7 @@ class _Finder:
         return self._at >= self._stop
 
     def find(self, m: multimap.Multimap, bits: npt.NDArray[np.uint64], codes: Codes) -> None:
-        """Find the next matches; they are in ``found`` afterwards."""
+        """Find the next matches and put them into ``found``."""
         part = codes[: self._stop]
         multimap.find_all(m, bits, part, self._at, self._positions, self._newest, self._result)
         made, self._at = int(self._result[0]), int(self._result[1])

@@ -1,4 +1,4 @@
-"""How the values of an Arrow column look as arrays, and output columns that are filled by position.
+"""Arrow columns seen as NumPy arrays, and output columns that are filled by position.
 
 Three shapes cover almost every column a join meets:
 
@@ -38,7 +38,7 @@ _ITEMS: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.
 
 @lru_cache(maxsize=1024)
 def shape_of(type_: pa.DataType) -> Shape:
-    """Return which of the shapes a type has.
+    """Return the shape that columns of a type have.
 
     >>> [shape_of(t) for t in (pa.int32(), pa.bool_(), pa.string(), pa.list_(pa.int8()))]
     ['fixed', 'bits', 'bytes', 'opaque']
@@ -63,20 +63,20 @@ def shape_of(type_: pa.DataType) -> Shape:
 
 @lru_cache(maxsize=1024)
 def item_of(type_: pa.DataType) -> np.dtype[Any]:
-    """Return the NumPy item that holds one value of a fixed column, by width alone."""
+    """Return the NumPy dtype for the values of a fixed column, chosen by width alone."""
     width: int = type_.bit_width // 8
     return _ITEMS[width] if width in _ITEMS else np.dtype(f"V{width}")
 
 
 @lru_cache(maxsize=1024)
 def offset_item(type_: pa.DataType) -> np.dtype[Any]:
-    """Return the NumPy item of a bytes column's offsets."""
+    """Return the NumPy dtype of a bytes column's offsets."""
     large = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
     return np.dtype("i8") if large else np.dtype("i4")
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type that a column is kept and given out as.
+    """Return the type in which a column of this type is stored and returned.
 
     View types, which Arrow cannot take rows from, become plain ones; dictionaries, which differ from batch to batch,
     are decoded.
@@ -105,7 +105,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch in its plain schema."""
+    """Return a batch with its columns cast to a schema that :func:`plain_schema` returned."""
     if batch.schema.types == schema.types:
         return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     columns = [c if c.type == t else c.cast(t) for c, t in zip(batch.columns, schema.types, strict=True)]
@@ -113,7 +113,7 @@ def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def fixed_values(array: pa.Array) -> Values:
-    """Return the items of a fixed column, without copying."""
+    """Return the values of a fixed column, without copying."""
     buffer = array.buffers()[1]
     item = item_of(array.type)
     if buffer is None or len(array) == 0:
@@ -158,8 +158,8 @@ def _bitmap(flags: Bytes) -> pa.Buffer:
 def _set_aside(shape: int | tuple[int, int], item: npt.DTypeLike) -> Values:
     """Allocate an array from Arrow's pool.
 
-    The pool gives memory of batches that are gone again to the next. From the system each page comes zeroed, at its
-    first touch, which took a fifth of the time of a join in memory.
+    The pool reuses the memory of released batches. Fresh memory from the system is zeroed page by page at its first
+    use, which took a fifth of the time of a join in memory.
     """
     count, dtype = shape if isinstance(shape, int) else math.prod(shape), np.dtype(item)
     if not count:
@@ -177,7 +177,7 @@ class OutputColumn(ABC):
         self._valid: Bytes | None = None
 
     def _advance(self, count: int, valid: Bytes | None) -> None:
-        """Account for ``count`` more rows whose validity is ``valid`` (None: all there)."""
+        """Account for ``count`` more rows whose validity is ``valid`` (None: no nulls)."""
         if valid is not None and self._valid is None:
             self._valid = np.ones(self.capacity, np.uint8)
         if self._valid is not None:
@@ -206,7 +206,7 @@ class OutputColumn(ABC):
 
 
 class FixedColumn(OutputColumn):
-    """Numbers, dates, decimals … of one width."""
+    """An output column of numbers, dates, decimals … of one width."""
 
     def __init__(self, type_: pa.DataType, capacity: int, block: Values | None = None, row: int = 0) -> None:
         super().__init__(type_, capacity)
@@ -215,13 +215,13 @@ class FixedColumn(OutputColumn):
 
     @staticmethod
     def side_by_side(outputs: Sequence[OutputColumn]) -> list[int]:
-        """Return which columns lie next to each other in one block, all of 8 bytes: they can be filled together."""
+        """Return which columns are neighbours in one block of 8-byte columns and can be filled together; else none."""
         wide = [i for i, o in enumerate(outputs) if isinstance(o, FixedColumn) and o._block is not None]
         rows = [o._row for o in outputs if isinstance(o, FixedColumn) and o._block is not None]
         return wide if len(wide) > 1 and rows == list(range(rows[0], rows[0] + len(rows))) else []
 
     def block_of(self, columns: int, count: int) -> Values:
-        """Return where the next ``count`` rows of this and the following columns of the block go."""
+        """Return a view of the next ``count`` rows of this and the following columns, ``columns`` in all."""
         assert self._block is not None
         block: Values = self._block[self._row : self._row + columns, self.rows : self.rows + count]
         return block
@@ -240,13 +240,13 @@ class FixedColumn(OutputColumn):
         self._advance(count, valid)
 
     def take_paged(self, values: Values, bases: Indices, pages: Indices, inside: Indices, valid: Bytes | None) -> None:
-        """Append values whose pages begin at ``bases``."""
+        """Append ``values[bases[pages] + inside]``; ``valid`` has one flag per value."""
         count = len(pages)
         gather.paged_items(values, bases, pages, inside, self._values[self.rows : self.rows + count])
         self._advance(count, valid)
 
     def pieces(self, data: Bytes, starts: Indices, valid: Bytes | None) -> None:
-        """Append values of a width NumPy has no number for, given by where their bytes start."""
+        """Append values of a width that NumPy has no number type for, given by where their bytes start in ``data``."""
         width = self._values.dtype.itemsize
         lengths = np.full(len(starts), width, np.int32)
         gather.copy_bytes(data, starts, lengths, self._values.view(np.uint8), self.rows * width)
@@ -267,7 +267,7 @@ class FixedColumn(OutputColumn):
 
 
 class BitsColumn(OutputColumn):
-    """Booleans."""
+    """An output column of booleans."""
 
     def __init__(self, type_: pa.DataType, capacity: int) -> None:
         super().__init__(type_, capacity)
@@ -293,7 +293,7 @@ class BitsColumn(OutputColumn):
 
 
 class BytesColumn(OutputColumn):
-    """Strings and binary."""
+    """An output column of strings or binary values."""
 
     def __init__(self, type_: pa.DataType, capacity: int) -> None:
         super().__init__(type_, capacity)
@@ -307,7 +307,7 @@ class BytesColumn(OutputColumn):
         return self._end
 
     def pieces(self, data: Bytes, starts: Indices, lengths: npt.NDArray[np.int32], valid: Bytes | None) -> None:
-        """Append pieces of a byte buffer."""
+        """Append values given as pieces of a byte buffer."""
         count = len(starts)
         ends = self._offsets[self.rows + 1 : self.rows + 1 + count]
         np.cumsum(lengths, out=ends)
@@ -339,7 +339,7 @@ class BytesColumn(OutputColumn):
 
 
 class OpaqueColumn(OutputColumn):
-    """Whatever else Arrow has; pieces are concatenated at the end."""
+    """An output column of any other Arrow type; its pieces are concatenated at the end."""
 
     def __init__(self, type_: pa.DataType, capacity: int) -> None:
         super().__init__(type_, capacity)
@@ -361,7 +361,7 @@ class OpaqueColumn(OutputColumn):
 
 
 def output_columns(schema: pa.Schema, capacity: int) -> list[OutputColumn]:
-    """Empty output columns for a schema; those of 8 bytes share one block of memory."""
+    """Return empty output columns for a schema; those of 8 bytes share one block of memory."""
     types = schema.types
     block = _set_aside((sum(map(is_wide, types)), capacity), np.uint64)
     row = count()
@@ -373,12 +373,12 @@ def output_columns(schema: pa.Schema, capacity: int) -> list[OutputColumn]:
 
 @lru_cache(maxsize=1024)
 def is_wide(type_: pa.DataType) -> bool:
-    """Return whether a column has fixed items of 8 bytes."""
+    """Return whether columns of a type have fixed values of 8 bytes."""
     return shape_of(type_) == "fixed" and item_of(type_).itemsize == 8
 
 
 def output_column(type_: pa.DataType, capacity: int) -> OutputColumn:
-    """Return an empty output column for values of a type."""
+    """Return an empty output column of a type."""
     return _KINDS[shape_of(type_)](type_, capacity)
 
 

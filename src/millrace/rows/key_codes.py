@@ -102,7 +102,7 @@ class KeyCoder:
         return _frozen(codes), valid
 
     def hashes(self, columns: Sequence[pa.Array]) -> Int64s:
-        """Return Spark SQL's ``xxhash64(columns…)``; a null column is passed over.
+        """Return Spark SQL's ``xxhash64(columns…)`` of every row; nulls are skipped.
 
         >>> KeyCoder([pa.string()]).hashes([pa.array(["Spark", None])])
         array([-4294468057691064905,                   42])
@@ -138,7 +138,7 @@ class KeyCoder:
         return rows
 
     def _read(self, columns: Sequence[pa.Array]) -> list[_Column]:
-        """Check the columns against the declared types and take off their encodings."""
+        """Check the columns against the declared types and decode them (dictionaries, views)."""
         if len(columns) != len(self.types):
             raise SchemaError(f"key: expected {len(self.types)} columns {self.names}; got {len(columns)}")
         declared = zip(self.names, self.types, self._plain_types, strict=True)
@@ -232,7 +232,7 @@ class _Timestamps:
         hash_longs(_frozen(values), valid, hashes)
 
     def _check_range(self, array: pa.Array) -> None:
-        """Raise if a product would wrap: two moments would have one code."""
+        """Raise an error if a value overflows in microseconds, as two times would then have one code."""
         span = pc.min_max(array.view(pa.int64())).as_py()
         for value in (span["min"], span["max"]):
             if value is not None and not _LONG.min <= value * self._micros <= _LONG.max:
@@ -255,7 +255,7 @@ class _SmallDecimals:
 
 
 class _Hashed:
-    """Values that do not fit in a code."""
+    """Values that do not fit in a code, so that their code is a hash."""
 
     exact = False
 
@@ -352,7 +352,7 @@ def _validity(array: pa.Array) -> Bools | None:
 
 
 def _frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """Return a read-only view. Arrow has both kinds of buffers, and numba would compile a kernel for each."""
+    """Return a read-only view. Arrow has read-only and writable buffers, and numba would compile a kernel for each."""
     view = array.view()
     view.flags.writeable = False
     return view

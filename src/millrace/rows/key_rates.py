@@ -1,4 +1,4 @@
-"""From the counts of a sample of keys to the rates of all keys, those that never came among them.
+"""Estimates of the rates of all keys, including keys never seen, from the counts of a sample of keys.
 
 A key with a rate of 1 comes 0, 1, 2 … times (Poisson), so the count of one rare key says little about its rate. But how
 many keys came once, twice, thrice (the frequencies of frequencies, here ``keys_by_count``) says how many keys have
@@ -7,7 +7,7 @@ which rate. Two models are fitted to it:
 - a Zipf tail: rates fall with the rank as ``rank**-s``; its two parameters are the exponent and the number of keys;
 - a free mixture of rates, which fits anything but is noisier.
 
-The tail is Zipf's unless the free mixture explains these clearly better. In doubt the exponent is 0.
+The Zipf tail is used unless the free mixture explains the counts clearly better. In doubt its exponent is 0.
 
 References
 ----------
@@ -28,10 +28,10 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 EXACT = 64
-"""Counts from here on are taken as rates in the free mixture: chance changes them by an eighth or less."""
+"""In the free mixture, counts of at least this many are taken as rates: chance changes them by an eighth or less."""
 
 UNSEEN = 64
-"""At most so many keys are thought to exist for every one that came."""
+"""The most keys that are assumed to exist for every key that came."""
 
 _CELLS = 24  # beyond EXACT, each twice as wide as the last
 _BUCKETS = 64
@@ -47,7 +47,7 @@ _EDGES = EXACT * 2.0 ** np.arange(1, _CELLS)
 
 
 def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[Floats, Floats]:
-    """Return numbers of keys and the rate of each, in buckets.
+    """Return the keys in buckets: the number of keys in each, and the rate (expected tuples) of one key.
 
     Parameters
     ----------
@@ -56,13 +56,13 @@ def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[F
     share
         The share of keys that is in the sample.
     above
-        More frequent keys, which are not among those that were sampled.
+        Number of more frequent keys, which are not part of the sample.
     tuples
-        Tuples of all keys that were sampled from; rates are such that these add up.
+        Tuples of all the keys that the sample was drawn from; the rates add up to them.
 
     Examples
     --------
-    A thousand keys that came about once each: there are more of them.
+    Of a thousand keys with a rate of 1, some 630 came; the others are estimated:
 
     >>> counts = np.random.default_rng(1).poisson(1.0, 1000)
     >>> keys, rates = rates_of(counts[counts > 0], 1.0, 0, counts.sum())
@@ -88,7 +88,7 @@ def _keys_by_count(counts: Counts) -> Floats:
 
 
 def _expected(keys: Floats, rates: Floats) -> Floats:
-    """Return the keys by count that buckets of keys with these rates give on average."""
+    """Return the keys by count that are expected of buckets of keys with these rates."""
     chances = np.exp(np.outer(_COUNTS, np.log(rates)) - rates - _LOG_FACTORIALS[:, None])
     beyond = np.maximum(1 - chances.sum(axis=0), 0)
     away = (rates - _EDGES[:, None] + 0.5) / np.sqrt(rates)
@@ -99,7 +99,7 @@ def _expected(keys: Floats, rates: Floats) -> Floats:
 
 
 def _likelihood(keys_by_count: Floats, expected: Floats) -> float:
-    """Return the log-likelihood of counts where others are expected, but for a constant."""
+    """Return the log-likelihood of the keys by count, given the expected ones; up to a constant."""
     return float(keys_by_count @ np.log(np.maximum(expected, 1e-30)) - expected.sum())
 
 
@@ -110,7 +110,7 @@ class _ZipfTail:
         self._keys_by_count, self._share, self._above, self._tuples = keys_by_count, share, above, tuples
 
     def best_skew(self) -> float:
-        """Return the most likely exponent; 0 if that is hardly less likely."""
+        """Return the most likely exponent, or 0 if 0 is hardly less likely."""
         likely = [self.likelihood(float(skew)) for skew in _SKEWS]
         best = float(_SKEWS[int(np.argmax(likely))])
         step = float(_SKEWS[1])
@@ -142,7 +142,7 @@ class _ZipfTail:
 
 
 def _free(counts: Counts, keys_by_count: Floats, share: float) -> tuple[Floats, Floats]:
-    """Return the mixture of rates that most likely gives the counts below :data:`EXACT`; higher counts are rates."""
+    """Return the most likely mixture of rates for counts below :data:`EXACT`; higher counts are taken as rates."""
     values, numbers = np.unique(counts[counts >= EXACT], return_counts=True)
     low = keys_by_count[: EXACT - 1]
     if low.sum() == 0:

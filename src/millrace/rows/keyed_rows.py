@@ -42,7 +42,7 @@ class KeyedRows:
     schema
         Columns kept per row.
     marks
-        Further values per slot that the owner keeps, name to dtype; they become attributes of ``marks``.
+        Further values that the owner keeps per slot, name to dtype; they become the arrays in :attr:`marks`.
     code_column
         A column of ``schema`` whose 64-bit values are the key codes themselves; it is not stored twice.
     beside
@@ -90,7 +90,7 @@ class KeyedRows:
     def bytes_per_slot(
         schema: pa.Schema, marks: Mapping[str, npt.DTypeLike], code_column: int | None = None, beside: int = 0
     ) -> int:
-        """Return the bytes that a row of such columns costs, without its heap bytes and its share of the directory."""
+        """Return the bytes that a row of this schema costs, without its heap bytes and its share of the directory."""
         kept = pa.schema([field for i, field in enumerate(schema) if i != code_column])
         extra = sum(np.dtype(dtype).itemsize for dtype in marks.values())
         return SLOT.itemsize + beside + extra + Arena.bytes_per_slot(kept)
@@ -99,7 +99,7 @@ class KeyedRows:
     def fixed_bytes_per_row(
         schema: pa.Schema, marks: Mapping[str, npt.DTypeLike], code_column: int | None = None, beside: int = 0
     ) -> float:
-        """Return the bytes that a row of such columns costs, without those in the heap."""
+        """Return the bytes that a row of this schema costs, without those in the heap."""
         return KeyedRows.bytes_per_slot(schema, marks, code_column, beside) + _LOAD * _DIRECTORY_BYTES
 
     def _aim(self, places: int) -> None:
@@ -137,10 +137,10 @@ class KeyedRows:
         return self.slot_bytes + _LOAD * _DIRECTORY_BYTES
 
     def make_room(self, rows: int, heap_bytes: int = 0, *, exact: bool = False, slack: int = 0) -> bool:
-        """Reserve memory for more rows; False if the budget cannot give it. Nothing is touched before.
+        """Reserve memory for ``rows`` more rows; return False if the budget has too little left.
 
-        Some more is reserved for those to come, unless ``exact``. Bytes of rows that are gone are left where they are
-        while there are fewer than ``slack`` of them.
+        Unless ``exact``, some more is reserved for later rows. If the budget allows, bytes of removed rows are left in
+        the heap while there are fewer than ``slack`` of them.
         """
         arena = self.arena
         slots = max(self._charged_slots, len(self) + rows)
@@ -158,7 +158,7 @@ class KeyedRows:
         return False
 
     def _reserve(self, slots: int, heap: int) -> bool:
-        """Charge this many slots and heap bytes from now on, if the budget can give them."""
+        """Charge this many slots and heap bytes from now on; return False if the budget has too little left."""
         if slots == self._charged_slots and heap == self._heap_limit:
             return True
         if not self._reservation.try_resize(self._cost(slots, heap)):
@@ -190,21 +190,21 @@ class KeyedRows:
             self._space.release(array, start)
 
     def clear(self) -> None:
-        """Forget all rows and give their memory back."""
+        """Remove all rows and give their memory back."""
         multimap.clear(self.map)
         self.arena.clear()
         self.trim()
 
     def longest(self, columns: Sequence[int]) -> int:
-        """Return a length in bytes that no row stored so far exceeds in these columns."""
+        """Return an upper bound of the bytes that a row stored so far has in the string and binary columns given."""
         return self.arena.longest([self._place[i] for i in columns if i != self._code_column])
 
     def bytes_of(self, columns: Sequence[int], slots: Slots) -> int:
-        """Return the bytes that strings and binary of these rows hold."""
+        """Return the total bytes of the strings and binary values in the given columns of the rows at ``slots``."""
         return self.arena.bytes_of([self._place[i] for i in columns if i != self._code_column], slots)
 
     def pack(self) -> None:
-        """Move rows from high slots into free low ones and trim. Slots held elsewhere are void afterwards."""
+        """Move rows from high slots into free low ones and trim. Slot numbers held elsewhere are invalid afterwards."""
         rows = len(self)
         live = self.live()
         high = live[live >= rows]
@@ -233,7 +233,7 @@ class KeyedRows:
         return out
 
     def insert(self, codes: Codes, columns: Sequence[pa.Array]) -> tuple[Slots, npt.NDArray[np.int32]]:
-        """Store rows; return their slots and how many rows their key has then. Room must have been made."""
+        """Store rows; return the slot of each, and how many rows its key has then. Call :meth:`make_room` first."""
         assert len(self) + len(codes) <= self._charged_slots, "insert without room"
         slots, counts = self._take_slots(codes)
         self.arena.store(slots, [columns[i] for i in self._stored])
@@ -257,7 +257,7 @@ class KeyedRows:
         self.arena.store(slots, [columns[i] for i in self._stored])
 
     def remove(self, slots: Slots) -> int:
-        """Forget rows. O(1) each when they are the oldest of their keys. See :func:`multimap.remove`."""
+        """Remove the rows at ``slots``. O(1) each for the oldest of a key; see :func:`multimap.remove`."""
         self.arena.drop(slots)
         return multimap.remove(self.map, slots)
 
@@ -274,7 +274,7 @@ class KeyedRows:
         return out
 
     def slots_of(self, codes: Codes) -> Slots:
-        """Return all slots of different codes, each code's oldest first."""
+        """Return all slots of the given codes, which must be distinct; the slots of a code come oldest first."""
         slots = np.empty(int(self.counts(codes).sum()), np.int32)
         cursor = np.array([0, -1], np.int64)
         multimap.expand(self.map, self.newest(codes), cursor, np.empty_like(slots), slots)
@@ -293,7 +293,7 @@ class KeyedRows:
         return out
 
     def gather(self, columns: Sequence[int], slots: Slots, outputs: Sequence[OutputColumn]) -> list[Task]:
-        """Return tasks, one per column, that append the given columns of rows to output columns."""
+        """Return tasks that append the given columns of the rows at ``slots`` to output columns."""
         tasks: list[Task] = []
         stored: list[int] = []
         stored_outputs: list[OutputColumn] = []
@@ -307,7 +307,7 @@ class KeyedRows:
         return tasks + self.arena.gather(stored, slots, stored_outputs)
 
     def take(self, columns: Sequence[int], slots: Slots) -> list[pa.Array]:
-        """Return the given columns of rows as Arrow arrays."""
+        """Return the given columns of the rows at ``slots`` as Arrow arrays."""
         outputs = [output_column(self._schema.field(i).type, len(slots)) for i in columns]
         for task in self.gather(columns, slots, outputs):
             task()
@@ -317,22 +317,22 @@ class KeyedRows:
 
     @property
     def keepable(self) -> bool:
-        """Whether :meth:`arrays` are all there is."""
+        """Whether :meth:`arrays` returns all that has to be saved."""
         return self.arena.keepable
 
     def facts(self) -> dict[str, Any]:
-        """Return what has to be known to fill :meth:`arrays` again."""
+        """Return what is needed besides :meth:`arrays` to restore the rows."""
         state = [int(number) for number in self.map.state]
         return {"state": state, "places": len(self.map.directory), "arena": self.arena.facts()}
 
     def arrays(self, facts: dict[str, Any]) -> list[npt.NDArray[Any]]:
-        """Return the arrays in use according to the facts, always in the same order."""
+        """Return the parts of all arrays that are in use according to ``facts``, always in the same order."""
         high, heap = facts["state"][HIGH], facts["arena"]["end"]
         slots: list[npt.NDArray[Any]] = [self._directory[: facts["places"]], self.map.slots[:high]]
         return [*slots, *(mark[:high] for mark in self.marks.values()), *self.arena.arrays(high, heap)]
 
     def make_room_for(self, facts: dict[str, Any]) -> bool:
-        """Reserve what rows of these facts need, in place of the rows that are here, if any."""
+        """Remove all rows and reserve memory for rows with these ``facts``; return False if they do not fit."""
         self.clear()
         high, heap = facts["state"][HIGH], facts["arena"]["end"]
         if high > self.capacity or facts["places"] != _places(high):
@@ -340,7 +340,7 @@ class KeyedRows:
         return self._reserve(high, heap)
 
     def accept(self, facts: dict[str, Any]) -> None:
-        """Take over arrays that were filled from outside, with the facts about them."""
+        """Take over the rows in arrays that were filled from outside, with the ``facts`` saved with them."""
         self.map.state[:] = facts["state"]
         self.arena.accept(facts["arena"])
 
@@ -357,5 +357,5 @@ class KeyedRows:
 
 
 def holds_its_code(type_: pa.DataType, exact: bool) -> bool:
-    """Return whether a key column of this type can be read back from its codes bit by bit."""
+    """Return whether the key codes of a column of this type are its values, bit by bit."""
     return exact and (pa.types.is_int64(type_) or type_ == pa.timestamp("us", getattr(type_, "tz", None)))

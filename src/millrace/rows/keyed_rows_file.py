@@ -1,7 +1,7 @@
-"""Keyed rows in a file, or as bytes, for another process to go on with.
+"""Saving keyed rows to a file, or to bytes, so that another process can continue with them.
 
-The file is written aside and renamed, so that it is whole under its name. A reader copies it into memory and checks the
-copy, which later changes of the file do not reach::
+The file is written under a temporary name and renamed when it is complete. A reader copies it into memory and checks
+the copy, so later changes of the file do no harm::
 
     "MILLSOFT" | checksum of what follows | length of the head | head (JSON: identity, facts) | arrays
 """
@@ -25,11 +25,11 @@ _MOST_HEAD = 1 << 20
 
 
 PathOrBuffer = Path | io.BytesIO
-"""A file by its name, or an open one in memory."""
+"""The path of a file, or an open file in memory."""
 
 
 def write_rows(path: PathOrBuffer, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
-    """Write rows to a file in place of what is there. ``more`` is given back by :func:`read_rows`."""
+    """Write rows to a file, replacing what is there; :func:`read_rows` returns ``more`` again."""
     if isinstance(path, io.BytesIO):
         _dump(path, rows, identity, more)
         return
@@ -38,7 +38,10 @@ def write_rows(path: PathOrBuffer, rows: KeyedRows, identity: str, more: dict[st
 
 
 def read_rows(path: PathOrBuffer, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
-    """Fill rows from a file. None, and no rows, if it is missing, torn, changed, of another identity or too large."""
+    """Fill ``rows`` from a file and return the ``more`` that was written with them.
+
+    Returns None, and leaves no rows, if the file is missing, damaged, of another identity or too large.
+    """
     if isinstance(path, io.BytesIO):
         return _load(path, rows, identity)
     try:
@@ -100,7 +103,7 @@ def _write_all(file: io.RawIOBase | io.BytesIO, data: bytes | memoryview) -> Non
 
 
 def _fill(file: io.RawIOBase | io.BytesIO, array: npt.NDArray[Any]) -> bool:
-    """Read an array full; False if the file ends before."""
+    """Fill an array from a file; return False if the file ends too early."""
     view = array.view(np.uint8).data if array.size else memoryview(b"")
     while view:
         got = file.readinto(view)

@@ -1,4 +1,4 @@
-"""Frequencies of the keys of a stream, from the most frequent to the least, in few numbers."""
+"""The rank-frequency curve of a stream: how frequent its keys are, from the most to the least frequent, in buckets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPARED = 128
 
 
 class RankCurve(NamedTuple):
-    """A rank-frequency curve in buckets: so many keys, each with this probability; most probable first.
+    """A rank-frequency curve in buckets: the number of keys in each, and the probability of one key; descending.
 
     ``keys`` may be fractions: they are estimates. ``keys @ probability`` is 1, unless there are no keys at all.
 
@@ -36,7 +36,7 @@ class RankCurve(NamedTuple):
 
     @staticmethod
     def of(keys: Floats, weight: Floats) -> RankCurve:
-        """Make the curve of buckets in any order whose keys have these weights."""
+        """Make a curve from buckets in any order: the number of keys in each, and the weight of one key."""
         there = np.flatnonzero((keys > 0) & (weight > 0))
         keys, weight = keys[there].astype(np.float64), weight[there].astype(np.float64)
         order = np.argsort(-weight, kind="stable")
@@ -57,7 +57,7 @@ class RankCurve(NamedTuple):
         return float(np.interp(h, ends, shares / shares[-1]))
 
     def skew(self) -> float:
-        """Return the exponent of the Zipf distribution over as many keys that is most likely to give this curve.
+        """Return the exponent of the Zipf distribution, over as many keys, that fits the curve with maximum likelihood.
 
         That is the exponent under which the mean of ``log(rank)`` is that of the curve.
         """
@@ -73,14 +73,14 @@ class RankCurve(NamedTuple):
         return lowest(unlikely, 0.0, _MOST_SKEW, 40)
 
     def distance(self, other: RankCurve) -> float:
-        """Return the largest difference of two curves' :meth:`top_share`, from 0 to 1."""
+        """Return the largest difference between the :meth:`top_share` of two curves at any rank, from 0 to 1."""
         if len(self.keys) == 0 or len(other.keys) == 0:
             return float(len(self.keys) != len(other.keys))
         ranks = np.concatenate([self.ranks, other.ranks])
         return max(abs(self.top_share(rank) - other.top_share(rank)) for rank in _some(ranks))
 
     def misfit(self, skew: float) -> float:
-        """Return the largest difference between :meth:`top_share` and that of a Zipf distribution, from 0 to 1."""
+        """Return the largest difference between :meth:`top_share` and a Zipf distribution, from 0 to 1."""
         if len(self.keys) == 0:
             return 0.0
         keys = max(1, round(float(self.ranks[-1])))
@@ -90,7 +90,7 @@ class RankCurve(NamedTuple):
 
 
 def _some(ranks: Floats) -> list[float]:
-    """Return at most so many ranks, spread evenly over their logarithms, the first and the last among them."""
+    """Return at most 128 of the ranks, spread evenly over their logarithms, including the first and the last."""
     ordered = np.unique(ranks)
     if len(ordered) > _COMPARED:
         wanted = np.geomspace(ordered[0], ordered[-1], _COMPARED)

@@ -1,4 +1,4 @@
-"""Rows by the shard they belong to."""
+"""Grouping of rows by shard."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 
 def by_shard(shard: npt.NDArray[Any], shards: int) -> list[npt.NDArray[np.int64]]:
-    """Return the rows of every shard, in their order.
+    """Return the row numbers of every shard, in ascending order.
 
-    Numbers of few bits are sorted in one pass over them, so they are made as small as they can be.
+    Shard numbers are cast to the smallest integer type, because NumPy sorts small integers in one pass.
 
     >>> by_shard(np.array([2, 0, 2, 2]), 3)
     [array([1]), array([], dtype=int64), array([0, 2, 3])]

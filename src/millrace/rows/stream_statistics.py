@@ -9,7 +9,7 @@ Two sketches see every tuple (:mod:`millrace.kernels.sketches`); the rank-freque
 
 Figures are about the stream, not only about the tuples that came: :meth:`StreamStatistics.top_share` is what can be
 expected of the tuples to come if the stream stays as it is. For keys that came often there is no difference; of rare
-ones some came twice by chance, and others, which did not come yet, are as frequent.
+keys, some came twice by chance, and others, just as frequent, have not come yet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Codes = npt.NDArray[np.int64]
 
 LEAST_BYTES = 4096
 _MOST_WEIGHT = 2**31 - 1  # what a count can hold
-_CERTAIN = 2  # a hot key came at least this many times as often as one that is not known can have come
+_CERTAIN = 2  # a hot key came at least this many times as often as an uncounted key can have come
 
 
 class StreamStatistics:
@@ -49,8 +49,8 @@ class StreamStatistics:
 
     Notes
     -----
-    A tuple costs O(1), no Python. Nothing depends on how tuples are cut into batches. The key sample does not depend
-    on their order either, and merging two gives the statistics of both streams together.
+    A tuple costs O(1), in compiled code. Nothing depends on how tuples are cut into batches. The key sample does not
+    depend on their order either, and merging two gives the statistics of both streams together.
 
     See :meth:`hot_keys` for what is hot, and :meth:`frequencies` for how the tail is fitted.
 
@@ -91,7 +91,7 @@ class StreamStatistics:
         self.tuples = 0
         """Tuples observed."""
         self.weight = 0
-        """Tuples remembered: fewer than were observed after :meth:`decay`."""
+        """Tuples remembered; after :meth:`decay`, fewer than were observed."""
         self._decays = 0
         self._curve: RankCurve | None = None
 
@@ -104,7 +104,7 @@ class StreamStatistics:
         if codes.dtype != np.int64 or codes.ndim != 1:
             raise SchemaError(f"codes: expected one int64 for each tuple; got {codes.ndim} dimensions of {codes.dtype}")
         given = np.ascontiguousarray(codes).view()
-        given.flags.writeable = False  # numba would compile a kernel for each kind
+        given.flags.writeable = False  # else numba would compile a kernel for writable arrays too
         while len(given):
             part = given[: _MOST_WEIGHT // 2]
             if self.weight + len(part) > _MOST_WEIGHT:
@@ -136,7 +136,7 @@ class StreamStatistics:
     def hot_keys(self) -> tuple[Codes, Floats]:
         """Return the keys that are surely frequent, and their shares of the stream; most frequent first.
 
-        A key is hot if it came at least 64 times, and twice as often as a key that is not known can have come.
+        A key is hot if it came at least 64 times, and at least twice as often as an uncounted key can have come.
         """
         codes, counts = self._counted()
         hot = np.flatnonzero(counts >= self._least)
@@ -144,13 +144,13 @@ class StreamStatistics:
         return codes[hot], counts[hot] / max(1, self.weight)
 
     def _others(self, hot: Codes) -> npt.NDArray[Any]:
-        """Return what the sample has of the keys that are not hot."""
+        """Return the sample's entries of keys that are not hot."""
         held = _held(self._sample.entries)
         others: npt.NDArray[Any] = held[~np.isin(held["code"], hot)]
         return others
 
     def _counted(self) -> tuple[Codes, Floats]:
-        """Return all keys that are counted by name, and how often they came, estimated."""
+        """Return all keys that have a count of their own, and an estimate of how often each came."""
         if self._whole:
             held = _held(self._sample.entries)
             return held["code"].copy(), held["count"].astype(np.float64)
@@ -167,9 +167,9 @@ class StreamStatistics:
         """Return the rank-frequency curve of the stream: numbers of keys, and the probability of each, adding up to 1.
 
         Hot keys have the probabilities that were measured. The others come from the sample, where keys are counted
-        exactly: how many came once, twice and so on says how many keys have which probability, those that did not come
-        yet among them. They follow Zipf's law unless that clearly contradicts the sample. The curve is fitted at the
-        first call, which takes about a tenth of a second, and kept until more tuples come.
+        exactly: how many came once, twice and so on says how many keys have which probability, including
+        keys that have not come yet. They follow Zipf's law unless that clearly contradicts the sample. The curve is
+        fitted at the first call, which takes about a tenth of a second, and kept until more tuples come.
         """
         if self._curve is None:
             self._curve = self._fitted()
@@ -197,14 +197,14 @@ class StreamStatistics:
 
     @property
     def misfit(self) -> float:
-        """Largest difference to :meth:`top_share` of that distribution for any ``h``; above 0.05 it does not fit."""
+        """Largest difference in :meth:`top_share` to the best Zipf distribution; above 0.05 it does not fit."""
         curve = self.frequencies()
         return curve.misfit(curve.skew())
 
     def weighted_keys(self) -> tuple[Codes, Floats]:
         """Return keys that represent the stream, and the shares of it that they represent, which add up to 1.
 
-        Hot keys represent themselves, the others of the sample all that are not hot.
+        A hot key represents itself; the other keys of the sample represent all keys that are not hot.
         """
         codes, shares = self.hot_keys()
         held = self._others(codes)
@@ -216,7 +216,7 @@ class StreamStatistics:
     # several streams, and streams that change
 
     def merge(self, other: StreamStatistics) -> None:
-        """Take in all that another has seen, such as that of another shard."""
+        """Add all that other statistics have seen, such as those of another shard."""
         _check_statistics("merge", other)
         while self.weight + other.weight > _MOST_WEIGHT:
             other = other.copy()
@@ -235,7 +235,7 @@ class StreamStatistics:
         self._curve = None
 
     def copy(self) -> StreamStatistics:
-        """Copy the statistics, to compare with later; the memory is in no budget."""
+        """Return a copy, to compare with later; its memory is not charged to a budget."""
         twin = StreamStatistics(self.nbytes)
         for mine, its in ((self._sample, twin._sample), (self._hot, twin._hot)):
             for array, copied in zip(mine, its, strict=True):
@@ -246,8 +246,8 @@ class StreamStatistics:
     def decay(self) -> None:
         """Forget every second tuple, so that what comes from now on weighs twice as much.
 
-        Tuples are forgotten by chance, but always the same ones: what is left is what would have been seen of a stream
-        half as long. When few keys are left the sample takes in more, whose past is not known.
+        Tuples are chosen at random, but always the same ones: what is left is what would have been seen of a stream
+        half as long. When few keys are left, the sample admits new ones, whose earlier tuples are not known.
         """
         self._decays += 1
         held = _held(self._sample.entries)
@@ -265,7 +265,7 @@ class StreamStatistics:
         self._curve = None
 
     def _thinned(self, held: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """Keep or drop every tuple of a count with the same chance; halve large counts."""
+        """Return the counts after dropping each tuple with a chance of one half; counts of 64 and more are halved."""
         words, counts = np.empty(len(held), np.uint64), held["count"].astype(np.int64)
         scattered(np.ascontiguousarray(held["code"]), self._decays, words)
         few = counts < 64
@@ -273,7 +273,7 @@ class StreamStatistics:
         return np.where(few, kept, counts // 2 + (counts & 1) * kept).astype(np.int32)
 
     def _take_sample(self, entries: npt.NDArray[Any], limit: np.uint64) -> None:
-        """Hold what these come to, below a limit and the sample's own, and lower it until they fit."""
+        """Replace the sample by these entries, summed by code; lower its limit, at most ``limit``, until they fit."""
         entries = _summed(entries)
         words = np.empty(len(entries), np.uint64)
         scattered(np.ascontiguousarray(entries["code"]), sketches.SAMPLE_SEED, words)
@@ -285,7 +285,7 @@ class StreamStatistics:
         self._sample.limit[0], self._sample.kept[0] = limit, len(kept)
 
     def _take_hot(self, entries: npt.NDArray[Any]) -> None:
-        """Hold what these come to, and raise the floor until they fit."""
+        """Replace the hot keys by these entries, summed by code; raise the floor until they fit."""
         entries = _summed(entries)
         reach = entries["count"].astype(np.int64) + entries["missed"]
         most = len(self._hot.entries) // 2
@@ -300,9 +300,9 @@ class StreamStatistics:
 
         One is between the curves: the largest difference in :meth:`top_share` for any number of keys. The other is
         between the hot keys: half the sum of the differences in the share of every key that is hot in either stream, so
-        that it is the share of hot keys that have given their place to others. A key that only one of them has is
-        taken to be as near as it can be. Two parts of one stream differ by some 0.03, up to 0.07 if all keys have come
-        about 64 times.
+        that it is the share of hot keys that have given their place to others. If only one
+        side counts a key, the share on the other side is taken to be the nearest one possible. Two parts of one stream
+        differ by some 0.03, up to 0.07 if all keys have come about 64 times.
         """
         _check_statistics("drifted", other)
         return max(self.frequencies().distance(other.frequencies()), self._moved(other))
@@ -314,7 +314,7 @@ class StreamStatistics:
         return min(1.0, float(apart.sum()) / 2)
 
     def _shares(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return the least and the largest share each key can have; the same for keys that are counted."""
+        """Return the least and the largest share that each key can have; the two are equal for counted keys."""
         known, counts = self._counted()
         order = np.argsort(known)
         known, counts = known[order], counts[order]
@@ -354,7 +354,7 @@ def _check_statistics(subject: str, other: Any) -> None:
 
 
 def _held(entries: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Copy the entries of a table."""
+    """Return a copy of the entries of a table, without empty places."""
     held: npt.NDArray[Any] = entries[entries["count"] != 0]
     return held
 

@@ -1,1 +1,1 @@
-"""Semi-stream joins: one loop; policies for cache, access and expiry; the table of named algorithms."""
+"""Joins of a stream with a stored master: one loop, cache and access policies, and the table of algorithms."""

@@ -1,4 +1,4 @@
-"""The table of named algorithms: each is the same loop with its own policies."""
+"""The table of named join algorithms: each runs the same loop with a cache policy and an access policy of its own."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Algorithm:
     summary: str
     needs_index: bool = False
     many: bool = True
-    """Whether keys may repeat in the master."""
+    """Whether the algorithm can join a master whose keys repeat."""
     ordered: bool = False
-    """Whether output is ordered by default."""
+    """Whether rows come out in the order of the stream by default."""
 
     def __post_init__(self) -> None:
         for part, policy in (("cache", self.cache), ("access", self.access)):
@@ -49,7 +49,7 @@ class Algorithm:
 
     @property
     def paged(self) -> bool:
-        """Whether it loads pages that it finds through the index."""
+        """Whether tuples wait for master rows that are found through the index, not for a scan of all rows."""
         return bool(getattr(self.access, "paged", False))
 
     @property
@@ -59,55 +59,58 @@ class Algorithm:
 
     @property
     def turns(self) -> bool:
-        """Whether the master passes by in turns, and every tuple waits for one turn."""
+        """Whether the algorithm scans the whole master over and over while tuples wait."""
         return not (self.paged or self.at_once)
 
     @property
     def caches(self) -> bool:
-        """Whether tuples can be answered without any access to the master."""
+        """Whether the algorithm has a cache, which answers tuples without reading the master."""
         return self.cache is not NoCache
 
     def cached_marks(self, *, numbered: bool) -> Mapping[str, npt.DTypeLike] | None:
-        """Return the marks of its cached rows, with the row's number if ``numbered``; None if it caches no rows."""
+        """Return names and types of what is kept beside each cached row; None if the algorithm caches no rows.
+
+        ``numbered`` adds the number of the master row.
+        """
         marks: Mapping[str, npt.DTypeLike] | None = getattr(self.cache, "marks", None)
         return None if marks is None else {**marks, **(ROW_MARK if numbered else {})}
 
     @property
     def dead_share(self) -> float:
-        """Bytes of removed rows in its cache for every byte of strings and binary of cached ones."""
+        """Bytes that removed rows still take in the cache, per byte of strings and binary of cached rows."""
         return float(getattr(self.cache, "dead_share", 0.0))
 
     @property
     def keyless(self) -> bool:
-        """Whether it can join by a condition alone: every tuple meets every row, and nothing is cached by key."""
+        """Whether the algorithm can join by a condition alone: every tuple meets every row, and no key is cached."""
         return self.turns and self.cache is NoCache
 
     @property
     def reserves_at_start(self) -> bool:
-        """Whether its access reserves memory for every page before the first tuple comes."""
+        """Whether the access policy reserves memory for every page of the master before the first tuple comes."""
         return hasattr(self.access, "start_bytes")
 
     @property
     def options(self) -> list[str]:
-        """Options of its policies, as keyword arguments of the join."""
+        """Names of the policies' options, which are keyword arguments of the join."""
         return [*options_of(self.access), *options_of(self.cache)]
 
     @property
     def sizes(self) -> list[str]:
-        """Sizes of a step that can be set: the rows of a load, and the tuples let in. None where no tuple waits."""
+        """Names of the step sizes that can be set: b (rows per load), w (tuples let in); empty if no tuple waits."""
         return [] if self.at_once else ["b", "w"]
 
     def start_bytes(self, store: MasterStore, b: int) -> int:
-        """Return the bytes that its access reserves before the first tuple comes, with pages of ``b`` rows."""
+        """Return the bytes that the access policy reserves before the first tuple comes, with pages of ``b`` rows."""
         reserved = getattr(self.access, "start_bytes", None)
         return 0 if reserved is None else int(reserved(store, b))
 
     def check_options(self, options: Iterable[str]) -> None:
-        """Raise an error that lists the options and sizes of the algorithm if one of these is unknown."""
+        """Raise an error that lists the options and sizes of the algorithm if one of ``options`` is unknown."""
         check_known(self.name, options, [*self.sizes, *self.options])
 
     def check_store(self, store: MasterStore) -> None:
-        """Raise an error that lists the algorithms that can join this master if this one cannot."""
+        """Raise an error that lists the algorithms that can join this master, if this algorithm cannot."""
         if self.needs_index and not store.indexed:
             able = [other.name for other in ALGORITHMS.values() if not other.needs_index]
             raise ConfigError(
@@ -122,7 +125,7 @@ class Algorithm:
             )
 
     def check_keyless(self) -> None:
-        """Raise an error that lists the algorithms that can join without a key if this one cannot."""
+        """Raise an error that lists the algorithms that can join without a key, if this algorithm cannot."""
         if not self.keyless:
             able = [other.name for other in ALGORITHMS.values() if other.keyless]
             raise ConfigError(
@@ -131,7 +134,7 @@ class Algorithm:
             )
 
     def make(self, context: JoinContext, options: Mapping[str, Any]) -> tuple[Access, Cache]:
-        """Return its policies for one join."""
+        """Return the access policy and the cache policy for one join."""
         names = options_of(self.access)
         access = self.access(context, **{name: value for name, value in options.items() if name in names})
         cache = self.cache(context, access, **{name: value for name, value in options.items() if name not in names})

@@ -21,7 +21,7 @@ from millrace.semistream.conditions.condition import Condition
 from millrace.semistream.shedding import Shedding
 
 AUTO = "auto"
-"""Name of the algorithm with which the join chooses one."""
+"""The value of ``algorithm`` with which the join chooses the algorithm itself."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class JoinArguments:
         keep: float | str | None = None,
         options: Mapping[str, Any],
     ) -> JoinArguments:
-        """Return the arguments that a user passes, resolved, or raise an error that names the wrong one."""
+        """Return the user's arguments, checked and with defaults filled in; raise an error that names a wrong one."""
         store = master if isinstance(master, MasterStore) else MasterStore.open(master)
         if where is not None and not isinstance(where, Condition):
             raise ConfigError(f"where: expected a condition, such as band(…) or compare(…); got {where!r}")
@@ -122,19 +122,19 @@ class JoinArguments:
         )
 
     def with_algorithm(self, algorithm: str, options: Mapping[str, Any]) -> JoinArguments:
-        """Return the arguments of the same join with another algorithm and its options, ``b`` among them."""
+        """Return the arguments of the same join with another algorithm and its options, which may include ``b``."""
         rest = {name: value for name, value in options.items() if name != "b"}
         return replace(self, algorithm=find_algorithm(algorithm), b=options.get("b"), options=rest)
 
     @property
     def matching(self) -> str:
-        """Keys and condition, in words."""
+        """Join keys and condition as text, such as ``on custkey``."""
         words = [f"on {', '.join(self.spec.stream_key)}"] if self.spec.stream_key else []
         return " ".join([*words, *([f"where {self.where}"] if self.where is not None else [])])
 
     @property
     def given_options(self) -> dict[str, Any]:
-        """Options of the algorithm other than its defaults."""
+        """Options that were set for the algorithm, including ``b``; defaults are left out."""
         return {**({} if self.b is None else {"b": self.b}), **self.options}
 
 
@@ -166,7 +166,7 @@ def _spec(
 
 
 def check_no_options(options: Iterable[str]) -> None:
-    """Raise an error if options are given although the join chooses the algorithm, and with it the options."""
+    """Raise an error that names the given options, if any: with ``algorithm="auto"`` the join chooses them."""
     given = ", ".join(options)
     if given:
         raise ConfigError(f"{given}: algorithm='auto' chooses options itself; name an algorithm to set them")

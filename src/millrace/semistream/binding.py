@@ -1,4 +1,4 @@
-"""A join's arguments matched with a stream: everything that follows from the columns, and does not depend on memory."""
+"""A join's arguments applied to a stream's columns: all that follows from them and does not depend on memory."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Binding:
     """Columns of the output."""
     keys: StreamKeys
     code_column: int | None
-    """The stream's column whose values are the key codes, if there is one."""
+    """Place of the stream column whose values are the key codes themselves; None if there is none."""
     search: ConditionSearch | None
-    """How waiting tuples are found by the condition, where there is no key."""
+    """How waiting tuples are found by the condition, if the join has no key; None if it has one."""
     residual: Condition | None
-    """Condition still to be tested on a pair that has been found; None if there is none."""
+    """Condition that is tested on each pair after it was found by key or search; None if there is none."""
     single: bool
-    """Whether the first master row of a key decides the result of its tuples."""
+    """Whether one master row per key is enough: keys do not repeat, or one match decides (semi and anti joins)."""
     cached_columns: list[int]
-    """Master columns of a cached row: those of the output, then those that verify a match."""
+    """Places of a cached row's columns in the master: those of the output, then those that verify a match."""
     cached_keys: range
-    """Places of the key among the cached columns; empty where equal codes mean equal keys."""
+    """Places of the key columns among the cached columns; empty where equal key codes mean equal keys."""
     rows_per_key: float | None
-    """Master rows that a tuple matches on average; None: one at most."""
+    """Master rows that have to be kept for a tuple on average; None: one at most."""
 
 
 def bind(arguments: JoinArguments, stream: pa.Schema) -> Binding:
-    """Check that the stream's columns can be joined and return how; ``stream`` has no dictionaries."""
+    """Check that the stream's columns can be joined, and return how; no column may be dictionary-encoded."""
     store, spec, where = arguments.store, arguments.spec, arguments.where
     spec.check_keys(stream, store.schema, store.key)
     if where is not None:

@@ -25,17 +25,17 @@ class JoinContext:
     space: Space
     lanes: Lanes
     columns: list[int]
-    """Master columns a cached row needs."""
+    """Places of the master columns that a cached row holds."""
     single: bool
-    """Whether the first master row of a key decides the result of its tuples."""
+    """Whether one master row per key is enough: keys do not repeat, or one match decides (semi and anti joins)."""
     matches: int
-    """Matching master rows processed at a time."""
+    """Most matching master rows that a thread handles at a time."""
     b: int
-    """Master rows per load at the start."""
+    """Master rows per load, or per page, when the join starts."""
     w: int | None
-    """Tuples let in per step at the start, if fixed by the user."""
+    """Tuples let in per step when the join starts; None if the user has not set it."""
     metrics: JoinMetrics
     step_rows: int
-    """Master rows that may be in memory in one step."""
+    """Most master rows that may be in memory in one step."""
     numbered: NumberedRows | None = None
-    """Numbers of master rows, which caches note where output is ordered; None elsewhere."""
+    """Numbering of the master rows, which caches store if output is ordered; None if it is not."""

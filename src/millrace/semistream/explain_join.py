@@ -13,9 +13,9 @@ from millrace.semistream.choose.forecast import Forecast, Running, forecast
 from millrace.semistream.loop import JoinLoop
 
 _NAME = 12
-"""Width of the first column of a table."""
+"""Width of the first column of a table, in characters."""
 _UNLIMITED = 1e12
-"""Tuples per second that are reached only in a model in which computing takes no time."""
+"""Rate in tuples per second that only a model without computing time predicts; shown as "no limit"."""
 
 
 def explained(
@@ -60,7 +60,7 @@ def _plan(arguments: JoinArguments, auto: Auto | None, shed: int, *, bound: bool
 
 
 def _budget(budget: MemoryBudget, auto: Auto | None, expected: Prediction | None) -> list[str]:
-    """Return a line for every part of the budget: bytes now, and predicted bytes."""
+    """Return a table of the budget, one line for each part: bytes now and predicted bytes."""
     parts, total = budget.parts(), budget.total
     then = {} if expected is None else dict(expected.parts)
     if auto is not None and auto.nbytes and then:
@@ -95,7 +95,7 @@ def _expected(found: Forecast) -> list[str]:
 
 
 def _instead(arguments: JoinArguments, found: Forecast) -> list[str]:
-    """Return the alternatives, the best first, and why they were not chosen."""
+    """Return a table of the other algorithms, fastest first: how each compares, or why it cannot be used."""
     able = [other for other in found.others if other.prediction is not None]
     able.sort(key=lambda other: -_rate(other))
     unable = [other for other in found.others if other.prediction is None]
@@ -115,7 +115,7 @@ def _tuples(other: Candidate) -> str:
 
 
 def _compared(other: Candidate, own: Prediction | None) -> str:
-    """Return how an alternative compares with this join."""
+    """Return how another algorithm compares with this join in rate and wait, as text."""
     wait = "" if other.prediction is None else _waits(other.prediction)
     if own is None:
         return wait

@@ -1,4 +1,4 @@
-"""Intake of stream tuples: they are counted, some are shed, and their keys are coded."""
+"""Intake of stream tuples: counts them, sheds some when there are too many, and computes their key codes."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from millrace.semistream.stream_keys import Flags, StreamKeys
 
 @dataclass(frozen=True)
 class ArrivedTuples:
-    """New tuples with their key codes."""
+    """Tuples of a pushed batch, with their key codes."""
 
     batch: pa.RecordBatch
     codes: Codes
     valid: Flags | None
-    """Which tuples have a key; None: all."""
+    """Which tuples have a key that is not null; None: all."""
 
     def nulls(self, part: slice) -> Flags:
-        """Return which tuples of a part have no key."""
+        """Return which tuples of this slice of the batch have a null key."""
         if self.valid is None:
             return np.zeros(len(self.codes[part]), np.bool_)
         return ~self.valid[part]
 
 
 class Intake:
-    """Counts new tuples, sheds some of them, and passes their keys to the choice of the algorithm."""
+    """Counts new tuples, sheds some of them, and passes their keys to the statistics of ``algorithm="auto"``."""
 
     def __init__(self, keys: StreamKeys, metrics: JoinMetrics, shedding: Shedding | None, auto: Auto | None) -> None:
         self._keys, self._metrics, self._shedding, self._auto = keys, metrics, shedding, auto
 
     def take(self, batch: pa.RecordBatch) -> ArrivedTuples:
-        """Return the tuples of a batch that are not shed, with their codes."""
+        """Count the tuples of a batch, shed some if necessary, and return the others with their key codes."""
         batch = self._thinned(batch)
         codes, valid = self._keys.codes(batch.columns)
         self._metrics.tuples_in += len(batch)
@@ -47,7 +47,7 @@ class Intake:
         return ArrivedTuples(batch, codes, valid)
 
     def spare(self, codes: Codes, misses: Indices) -> Indices:
-        """Return the misses that are not shed, where only tuples that would have to wait are shed."""
+        """Shed some of the cache misses, if only tuples that would have to wait are shed; return the others."""
         shedding = self._shedding
         if shedding is None or not shedding.spare_hits:
             return misses
@@ -57,7 +57,7 @@ class Intake:
         return misses[kept]
 
     def _thinned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the tuples of a batch that are not shed, where tuples are shed before the cache is tried."""
+        """Return a batch without shed tuples; all of it if nothing is shed, or only after the cache was tried."""
         shedding = self._shedding
         if shedding is None or shedding.spare_hits:
             return batch

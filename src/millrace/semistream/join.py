@@ -45,7 +45,7 @@ from millrace.semistream.wiring import wire
 
 
 class Unchanged(Enum):
-    """The default of an argument for which None means something."""
+    """Default of an argument that stays as it is, where None has another meaning."""
 
     UNCHANGED = "unchanged"
 
@@ -55,7 +55,7 @@ UNCHANGED = Unchanged.UNCHANGED
 
 @dataclass(frozen=True)
 class EarlierCounts:
-    """Counts of the algorithms that ran before the one that runs now."""
+    """Counts of the algorithms that this join ran before it switched to the current one."""
 
     cycles: float = 0.0
     longest_wait: int = 0
@@ -75,8 +75,8 @@ class SemiStreamJoin(StreamOperator):
     how
         ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``.
     where
-        A condition that a pair has to meet besides equal keys: see :func:`band <millrace.band>`, ``between``,
-        ``compare`` and ``predicate``.
+        A condition that a stream row and a master row have to meet besides equal keys: see :func:`band
+        <millrace.band>`, ``between``, ``compare`` and ``predicate``.
     algorithm
         A name from the table of algorithms, or an ``Algorithm`` of your own; by default ``"ssbj"``, or ``"meshjoin"``
         without ``on``. With ``"auto"`` the join chooses, and chooses again when the stream changes; see
@@ -85,9 +85,9 @@ class SemiStreamJoin(StreamOperator):
         The budget: bytes, ``"64MB"``, or ``"1%"`` of the master. It covers the cache, the waiting tuples, their index
         and queue, and the load buffer. Input and output batches (at most about 8 MB each) are not part of it.
     columns
-        Master columns that come out; all but the key by default. Only these are cached.
+        Master columns that come out; all but the key by default. Only these, and those that verify a match, are cached.
     suffix
-        Appended to master columns whose name the stream has too; without it such a name is an error.
+        Appended to the names of master columns that the stream has too; without it a name on both sides is an error.
     b
         Master rows per load (the papers' b), or per page that is found through the index (their d); at most the rows
         of the master. By default an eighth of the budget goes to the load buffer, and a page has 256 rows.
@@ -95,24 +95,24 @@ class SemiStreamJoin(StreamOperator):
         Stream tuples let in per step (the papers' w); by default as many as keep the waiting room evenly full. Where
         no tuple waits (``lookup``, ``inl``) there is neither b nor w.
     device
-        The device that reads are charged to; by default they are only counted.
+        The device that counts reads and may model their time; by default they are only counted.
     space
         Where arrays are allocated; by default in this process's memory.
     leave_early
-        Let a tuple leave with its match when only one match matters (a unique master, a semi or anti join). MESHJOIN
-        and SSBJ, as published, keep every tuple for a whole turn; use False to compare with them. It has no effect
-        where pages are found through the index.
+        Let a tuple leave at its first match when only one match matters (unique keys in the master, a semi or anti
+        join). MESHJOIN and SSBJ, as published, keep every tuple for a whole scan of the master; use False to compare
+        with them. It has no effect where pages are found through the index.
     threads
         1 or 2; by default 2 where there are two cores.
     output_rows
         Most rows of an output batch.
     ordered
         Emit rows in the order in which their stream tuples came. Matches found early are held back, within the budget.
-        By default only the algorithm of that name does so.
+        By default only the algorithm named ``"ordered"`` does so.
     shed, keep
         Drop tuples when more come than can be joined: ``"random"`` tuples, or all tuples of some keys with ``"key"``;
         ``keep`` is the share that is kept. Its default ``"auto"`` keeps as many as can be joined, given the arrivals
-        passed to :meth:`Shedding.observe`. Or a :class:`Shedding`. Nothing is dropped by default.
+        passed to :meth:`Shedding.observe`. ``shed`` may also be a :class:`Shedding`. Nothing is dropped by default.
     **options
         Options of the algorithm, such as ``migration="three-cycle"`` for ``ssbj``.
 
@@ -183,7 +183,7 @@ class SemiStreamJoin(StreamOperator):
     # wiring
 
     def bind(self, stream: pa.Schema) -> pa.Schema:
-        """Fix the stream's schema, check that everything fits, and return the output's schema.
+        """Fix the stream's schema, check that the join can run with it, and return the output's schema.
 
         The first :meth:`push` calls it.
         """
@@ -207,13 +207,13 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def loop(self) -> JoinLoop:
-        """The loop and its parts, or an error if the stream's columns are not known yet."""
+        """The loop with its parts; an error if the stream's columns are not known yet."""
         if self._loop is None:
             raise StateError("the join has no stream yet: push a batch or call bind(schema) first")
         return self._loop
 
     def _reconsider(self, auto: Auto) -> Batches:
-        """Choose again; if another algorithm is predicted to be better, drain this one and switch; yield the output."""
+        """Choose the algorithm again; if another is predicted to be better, drain and switch; yield the output."""
         decision = auto.reconsider(self.arguments, self.loop.parts.binding)
         if decision is not None:
             yield from self.loop.drain()
@@ -221,7 +221,7 @@ class SemiStreamJoin(StreamOperator):
             self._switch(decision)
 
     def _switch(self, decision: Decision) -> None:
-        """Replace the algorithm: begin with an empty cache and the whole budget, when no tuple waits."""
+        """Replace the algorithm while no tuple waits; the next one begins with an empty cache and the whole budget."""
         before = self.loop
         assert not len(before.room)
         m = self.metrics
@@ -248,7 +248,7 @@ class SemiStreamJoin(StreamOperator):
         return self._call(self._push_pieces(pieces, self.auto))
 
     def _push_pieces(self, pieces: Iterable[pa.RecordBatch], auto: Auto) -> Batches:
-        """Yield the output of the pieces of a batch; choose the algorithm again between them whenever that is due."""
+        """Join the pieces of a batch and yield the output; choose the algorithm again between pieces when it is due."""
         for piece in pieces:
             yield from self.loop.push(piece)
             if auto.due:
@@ -265,29 +265,29 @@ class SemiStreamJoin(StreamOperator):
         return self._call(self._loop.drain()) if self._loop is not None else iter(())
 
     def run(self, stream: Any) -> Batches:
-        """Join a whole stream: record batches in any iterable, a table, a reader or a dataset."""
+        """Join a whole stream (an iterable of record batches, a table, a reader or a dataset) and yield the output."""
         yield from super().run(batches_of(stream))
 
     def _call(self, work: Batches) -> Batches:
-        """Return the batches of one call of the life cycle, followed by the rows collected at its end."""
+        """Return the output of one call (push, step or finish); its last batch has the rows collected so far."""
         shedding = self.arguments.shedding
         work = work if shedding is None else self._timed(shedding, work)
         return self._guarded(chain(work, self.loop.parts.output.flush()))
 
     def _timed(self, shedding: Shedding, work: Batches) -> Batches:
-        """Yield the batches of a call; count for shedding how many tuples it finishes and how long it takes."""
+        """Yield the batches of a call; for load shedding, count the tuples that it finishes and the time it takes."""
         m = self._metrics
         before = m.matched + m.unmatched
         yield from shedding.timed(work)
         shedding.count_done(m.matched + m.unmatched - before)
 
     def retune(self, *, b: int | Unchanged | None = UNCHANGED, w: int | Unchanged | None = UNCHANGED) -> None:
-        """Change ``b`` or ``w`` between two calls; with None the join chooses again.
+        """Change ``b`` (rows per load) or ``w`` (tuples let in per step) between two calls; None: the join chooses.
 
         No tuple misses a master row or meets one twice. With another ``b`` the load buffer grows or shrinks; if it does
         not fit beside the waiting tuples, an error is raised and nothing changes. A tuple that waits when ``b``
-        changes, or comes within a turn after it, may wait longer, up to the steps of a turn with each; :attr:`k`
-        includes that.
+        changes, or comes within one scan of the master afterwards, may wait longer: up to about the steps of one scan
+        with the old ``b`` and one with the new. :attr:`k` includes them.
         """
         self._check_between_calls("retune")
         for name, value in (("b", b), ("w", w)):
@@ -322,7 +322,7 @@ class SemiStreamJoin(StreamOperator):
     # snapshots and kept caches
 
     def snapshot(self) -> bytes:
-        """Return the waiting tuples, their progress, and the counts. The cache is not part of it: it refills."""
+        """Return the waiting tuples, their progress and the counts as bytes; the cache is left out, as it refills."""
         self._check_between_calls("snapshot")
         order = self.loop.order
         waiting = snapshot_format.to_bytes(order.waiting_schema, self.progress(), saved_state.waiting_chunks(self.loop))
@@ -345,7 +345,7 @@ class SemiStreamJoin(StreamOperator):
         return saved_state.progress(self.loop, self._kind, self.metrics)
 
     def resume(self, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
-        """Continue from saved progress with these waiting tuples, oldest chunk first."""
+        """Continue from saved progress with the waiting tuples of ``chunks``, oldest first."""
         self._check_same_join(progress)
         try:
             saved_state.resume(self.loop, self._metrics, progress, chunks)
@@ -354,15 +354,15 @@ class SemiStreamJoin(StreamOperator):
             raise
 
     def rows_at(self, slots: Slots) -> tuple[pa.RecordBatch, snapshot_format.Tally]:
-        """Return waiting tuples (their numbers, if output is ordered) and their tallies of master rows met so far."""
+        """Return the waiting tuples at these slots (sequence numbers if output is ordered), and their tallies."""
         return saved_state.rows_at(self.loop, slots)
 
     def tally_at(self, slots: Slots) -> snapshot_format.Tally:
-        """Return the tallies of waiting tuples: master rows met so far, and whether one matched."""
+        """Return for each waiting tuple how many master rows with its key code it has met, and whether one matched."""
         return saved_state.tally_at(self.loop, slots)
 
     def queue(self) -> list[tuple[int, int, Slots]]:
-        """Return the waiting tuples, oldest chunk first: position of the wheel when they came, step, and slots."""
+        """Return the chunks of waiting tuples, oldest first: scan position and step of their entry, and their slots."""
         return self.loop.room.queue()
 
     @property
@@ -393,11 +393,11 @@ class SemiStreamJoin(StreamOperator):
             self._switch(Decision(algorithm, {}, self.auto.why))
 
     def keep_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
-        """Write the cache to a file, or into memory; return False if there is none to keep."""
+        """Write the cache to a file or a buffer in memory; return False if there is no cache that can be kept."""
         return self.loop.cache.save_to(path if isinstance(path, io.BytesIO) else Path(path), self._cache_identity)
 
     def recall_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
-        """Begin with the saved cache of an earlier join of the same kind; return False if there is none to trust."""
+        """Fill the cache from one saved by an earlier join of the same kind; return False if that is not possible."""
         where = path if isinstance(path, io.BytesIO) else Path(path)
         if self.loop.cache.load_from(where, self._cache_identity):
             return True
@@ -422,7 +422,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def store(self) -> MasterStore:
-        """The master."""
+        """The master store."""
         return self.arguments.store
 
     @property
@@ -432,7 +432,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def where(self) -> Condition | None:
-        """Condition that a pair has to meet besides equal keys."""
+        """Condition that a pair of rows has to meet besides equal keys; None if there is none."""
         return self.arguments.where
 
     @property
@@ -442,7 +442,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def device(self) -> Device:
-        """Device that reads are charged to."""
+        """Device that counts reads and may model their time."""
         return self.arguments.device
 
     @property
@@ -457,12 +457,12 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options of the algorithm other than its defaults."""
+        """Options that were set for the algorithm, including ``b``; defaults are left out."""
         return self.arguments.given_options
 
     @property
     def matching(self) -> str:
-        """Keys and condition, in words."""
+        """Join keys and condition as text, such as ``on custkey``."""
         return self.arguments.matching
 
     @property
@@ -477,7 +477,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def b(self) -> int:
-        """Master rows per load, or of a page."""
+        """Master rows per load, or per page where pages are loaded."""
         return self.loop.access.b
 
     @property
@@ -487,12 +487,12 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def k(self) -> int:
-        """Most steps that a tuple waits: the loads of one turn, where the master passes by in turns."""
+        """Upper bound of a tuple's wait, in steps; where the whole master is scanned, usually the steps of one scan."""
         return max(self.loop.access.longest_wait, self._earlier.longest_wait)
 
     @property
     def capacity(self) -> int:
-        """Number of tuples that the waiting room may hold, beside the cache and what is reserved for its growth."""
+        """Number of tuples that the waiting room may hold, beside the cache and the memory kept for its growth."""
         return self.loop.order.capacity
 
     @property
@@ -502,7 +502,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def whole_bytes(self) -> float | None:
-        """Bytes with which the whole master is cached, so that no tuple waits; None if that never happens."""
+        """Bytes that the cache needs to hold the whole master, so that no tuple waits; None if it never does."""
         return self.loop.cache.whole_bytes
 
     @property
@@ -573,7 +573,7 @@ def batches_of(stream: Any) -> Iterable[pa.RecordBatch]:
 
 
 def _difference(bound: pa.Schema, later: pa.Schema) -> str:
-    """Return how the schema of a batch differs from that of the first."""
+    """Return how the schema of a later batch differs from that of the first batch, as text."""
     for field in bound:
         at = later.get_field_index(field.name)
         if at < 0:

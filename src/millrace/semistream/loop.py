@@ -1,4 +1,4 @@
-"""The loop all algorithms share.
+"""The loop that all algorithms share.
 
 ::
 
@@ -10,7 +10,8 @@
                                 └──► a step ◄────┘ order.match, order.finish ─► output
 
 A step is one disk phase: master rows pass the waiting room, and tuples that have met all of their rows leave. The cache
-and the access make up the algorithm; the order decides when tuples leave. The loop calls them; they never call it.
+policy and the access policy make up the algorithm; the output order decides when tuples leave. The loop calls them;
+they never call it.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ class JoinLoop:
     Parameters
     ----------
     parts
-        The cache, the access, the waiting room and the other parts of the join.
+        The cache policy, the access policy, the waiting room and the other parts of the join.
     order
         Decides when tuples leave.
     load
         The reservation of the load buffer.
     pair_bytes
-        Bytes of it that are for index pairs.
+        Bytes of the load buffer that are for index pairs.
     """
 
     def __init__(self, parts: JoinParts, order: OutputOrder, load: Reservation, pair_bytes: int) -> None:
         self.parts, self.order = parts, order
         self.access, self.cache, self.room = parts.access, parts.cache, parts.room
         self.steps = 0
-        """Steps so far."""
+        """Number of steps so far."""
         self._cycle = 0
         self._load, self._pair_bytes = load, pair_bytes
 
     def push(self, batch: pa.RecordBatch) -> Batches:
-        """Take a batch and yield output; take steps whenever new tuples do not fit."""
+        """Join a batch and yield output; run steps whenever new tuples do not fit into the waiting room."""
         order = self.order
         yield from order.begin(self.parts.intake.take(batch))
         while order.pending:
@@ -62,7 +63,7 @@ class JoinLoop:
                 order.make_room_for_one(self.steps)
 
     def step(self) -> Batches:
-        """Run one disk phase and yield its output."""
+        """Run one disk phase: read some master rows, join waiting tuples with them, and yield the output."""
         parts, order, cache, access = self.parts, self.order, self.cache, self.access
         self.steps += 1
         self._begin_cycle()
@@ -89,14 +90,14 @@ class JoinLoop:
             self.order.trim()
 
     def drain(self) -> Batches:
-        """Take steps until no tuple waits and yield their output."""
+        """Run steps until no tuple waits, and yield their output."""
         while len(self.room):
             yield from self.step()
         self.room.rows.trim()
         self.order.trim()
 
     def resume(self, steps: int) -> None:
-        """Continue after ``steps`` steps; the access has resumed already."""
+        """Continue after ``steps`` earlier steps; the access policy must have resumed already."""
         self.steps = steps
         if self.access.cycles % 1:
             self._cycle = int(self.access.cycles) + 1  # this turn has begun already

@@ -13,13 +13,13 @@ from millrace.master.store import MasterStore
 from millrace.rows.columns import Indices, OutputColumn
 
 NO_ROW = -1
-"""Number of no row: its columns are null."""
+"""Number that stands for no row; its columns come out null."""
 
 _WORTH_A_THREAD = 8192  # rows below which handing them to a second thread costs more than it saves
 
 
 class NumberedRows:
-    """All rows of a store. Row ``r`` of shard ``s`` has the number ``first[s] + r``."""
+    """Rows of a store, numbered through its shards: the first row of a shard follows the last of the shard before."""
 
     def __init__(self, store: MasterStore) -> None:
         self._store = store
@@ -30,14 +30,14 @@ class NumberedRows:
         return rows + int(self._first[shard])
 
     def by_shard(self, numbers: Indices) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield each shard among them: its number, places in ``numbers``, and the rows there."""
+        """Yield each shard that has some of these rows: the shard, their places in ``numbers``, their rows in it."""
         shards = np.searchsorted(self._first, numbers, side="right") - 1
         for shard in np.unique(shards[numbers >= 0]).tolist():
             places = np.flatnonzero((shards == shard) & (numbers >= 0))
             yield shard, places, numbers[places] - int(self._first[shard])
 
     def take(self, columns: Sequence[int], numbers: Indices) -> list[pa.Array]:
-        """Return columns of rows as Arrow arrays; :data:`NO_ROW` gives nulls."""
+        """Return these columns of the rows with these numbers, as Arrow arrays; :data:`NO_ROW` gives nulls."""
         found = list(self.by_shard(numbers))
         goes_to = np.full(len(numbers), sum(len(places) for _, places, _ in found), np.int64)
         at = 0
@@ -53,12 +53,12 @@ class NumberedRows:
         return arrays
 
     def output_rows(self, columns: Sequence[int], numbers: Indices) -> NumberedOutputRows:
-        """Return rows as one side of the output."""
+        """Return the rows with these numbers, as the master's side of the output."""
         return NumberedOutputRows(self, self._store, columns, numbers)
 
 
 class NumberedOutputRows:
-    """Master rows given by number, of any shards or none, as one side of the output."""
+    """Master rows given by number (of any shard, or no row), as the master's side of the output."""
 
     def __init__(self, rows: NumberedRows, store: MasterStore, columns: Sequence[int], numbers: Indices) -> None:
         self._rows, self._store, self._columns, self._numbers = rows, store, columns, numbers

@@ -1,7 +1,7 @@
 """State of a join that is saved and restored: its waiting tuples and their progress.
 
-That is hard state: a snapshot must hold all of it. The cache is soft state: it refills, and a saved one is used only if
-it can be trusted.
+Waiting tuples and their progress are hard state: a snapshot must hold all of them. The cache is soft state: it refills,
+and a saved one is used only if it is still valid.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from millrace.semistream.output.output_order import cut
 from millrace.semistream.snapshot_format import Progress, Tally, WaitingChunk
 
 RESTORE_FAILED = "restore failed half-way"
-"""Reason why a join cannot continue after its tuples did not fit."""
+"""Reason why a join cannot continue after the tuples of a snapshot did not fit."""
 
 
 def progress(loop: JoinLoop, kind: str, metrics: JoinMetrics) -> Progress:
-    """Return the progress of a join of this kind."""
+    """Return how far a join has come; ``kind`` names its algorithm, kind of join and keys."""
     return Progress(loop.parts.store.manifest.snapshot, kind, loop.access.turned, loop.steps, metrics.lasting())
 
 
 def waiting_chunks(loop: JoinLoop) -> list[WaitingChunk]:
-    """Return the waiting tuples, oldest first."""
+    """Return the waiting tuples with their tallies, in chunks, oldest first."""
     return [WaitingChunk(start, step, *rows_at(loop, slots)) for start, step, slots in loop.room.queue()]
 
 
 def rows_at(loop: JoinLoop, slots: Slots) -> tuple[pa.RecordBatch, Tally]:
-    """Return the columns of waiting tuples, and their tallies."""
+    """Return the columns of the waiting tuples at these slots, and their tallies of master rows met."""
     schema = loop.order.waiting_schema
     arrays = loop.room.rows.take(range(len(schema)), slots)
     return pa.RecordBatch.from_arrays(arrays, schema=schema), tally_at(loop, slots)
 
 
 def tally_at(loop: JoinLoop, slots: Slots) -> Tally:
-    """Return the tallies of waiting tuples: master rows met so far, and whether one matched."""
+    """Return for each waiting tuple how many master rows with its key code it has met, and whether one matched."""
     tally: Tally = loop.room.rows.marks["tally"][slots]
     return tally
 
 
 def resume(loop: JoinLoop, metrics: JoinMetrics, progress: Progress, chunks: Iterable[WaitingChunk]) -> None:
-    """Continue from saved progress with these waiting tuples, oldest chunk first; raise an error if they do not fit."""
+    """Continue from saved progress with the waiting tuples of ``chunks``; raise an error if they do not fit."""
     loop.access.resume(progress.turned)
     loop.resume(progress.step)
     metrics.go_on_from(progress.counts)
@@ -66,7 +66,7 @@ def resume(loop: JoinLoop, metrics: JoinMetrics, progress: Progress, chunks: Ite
 
 
 def cache_identity(loop: JoinLoop, algorithm: str, ordered: bool) -> str:
-    """Return what has to be equal for a saved cache to be valid: master, algorithm, columns, and kind of match."""
+    """Return a text that must be the same for a saved cache to be valid: master, algorithm, columns, kind of match."""
     manifest, binding = loop.parts.store.manifest, loop.parts.binding
     shards = ",".join(shard.data.path for shard in manifest.shards)
     rows = " numbered" if ordered else ""

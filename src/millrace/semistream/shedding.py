@@ -5,8 +5,8 @@
     arrived ──► kept ──► joined exactly
        └──────► shed: counted
 
-``"random"`` keeps each tuple with the same probability: counts and sums over the output, divided by it, estimate those
-of the whole join. ``"key"`` keeps all tuples of some keys, whose part of the join is exact.
+``"random"`` keeps each tuple with the same probability: counts and sums over the output, divided by that probability,
+estimate those of the whole join. ``"key"`` keeps all tuples of some keys, whose part of the join is exact.
 
 References
 ----------
@@ -41,12 +41,12 @@ class Shedding:
     by
         ``"random"``: each tuple on its own. ``"key"``: all tuples of a key or none; null keys count as one key.
     keep
-        Share of the tuples, or of the keys, that is kept. ``"auto"``: as many as can be joined, from the arrivals
-        passed to :meth:`observe` and the measured rate of the join; all of them until both are known.
+        Share of the tuples, or of the keys, that is kept. ``"auto"``: as many as can be joined, worked out
+        from the arrivals passed to :meth:`observe` and the measured rate of the join; all until both are known.
     spare_hits
         Drop only tuples that would have to wait, not those that the cache answers at once.
     seed
-        The same seed keeps the same tuples of the same stream, whatever its batches.
+        The same seed keeps the same tuples of the same stream, however it is cut into batches.
     clock
         Clock that measures the time of the join.
 
@@ -88,7 +88,7 @@ class Shedding:
 
     @property
     def keep(self) -> float:
-        """Share that is kept now. It can be set at any time, to a share or ``"auto"``."""
+        """Share of the tuples, or of the keys, that is kept now; may be set at any time, to a share or ``"auto"``."""
         return self._keep
 
     @keep.setter
@@ -107,7 +107,8 @@ class Shedding:
     def observe(self, arrived_per_second: float, backlog: int = 0) -> float:
         """Adapt the share to the arrival rate, and to a backlog of tuples not pushed yet; return the share kept.
 
-        The share becomes service rate / arrival rate, at most 1. A backlog counts as arriving within ten seconds.
+        With ``keep="auto"`` the share becomes service rate / arrival rate, at most 1. A backlog counts as if it
+        arrived within ten seconds.
         """
         for name, value in (("arrived_per_second", arrived_per_second), ("backlog", backlog)):
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
@@ -122,7 +123,7 @@ class Shedding:
         return self._keep
 
     def timed(self, work: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a call and count the time it takes to make them, without the consumer's."""
+        """Yield the batches of a call and add up the time spent on producing them, not on consuming them."""
         while True:
             began = self._clock.now()
             try:
@@ -136,7 +137,7 @@ class Shedding:
     # which ones
 
     def kept(self, arrived: npt.NDArray[np.int64], codes: Codes, nulls: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return which tuples are kept, given their numbers in the stream and their key codes."""
+        """Return which tuples are kept, given their numbers in the stream, their key codes, and which keys are null."""
         keeps = np.ones(len(codes), np.bool_)
         threshold = int(self._keep * _ALL)
         if threshold >= _ALL:

@@ -19,12 +19,12 @@ from millrace.semistream.output.output_order import HeldTuples
 _MAGIC = b"MILLSNAP\x01"
 _ORDERED = b"MILLORDR\x01"
 Tally = npt.NDArray[np.uint8]
-"""Per tuple: how many master rows with its code it has met (7 bits), and whether one matched (the highest bit)."""
+"""Per tuple: how many master rows with its key code it has met (7 bits), and whether one matched (top bit)."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a join, which ``store`` and ``join`` (its kind and keys) identify."""
+    """How far a join had come when it was saved; ``store`` and ``join`` (its kind and keys) say which join it was."""
 
     store: str
     join: str
@@ -35,7 +35,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class WaitingChunk:
-    """Tuples that entered together: the position of the wheel, the step, the tuples, and their tallies."""
+    """Waiting tuples that entered together: scan position and step of their entry, the tuples, and their tallies."""
 
     start: int
     step: int
@@ -51,11 +51,11 @@ class SavedJoin:
     progress: Progress
     chunks: Iterator[WaitingChunk]
     held: HeldTuples | None
-    """The tuples that have not left, if output is ordered."""
+    """Tuples that have not left yet, if output is ordered; None if it is not."""
 
 
 def read(state: bytes, *, ordered: bool) -> SavedJoin:
-    """Return the content of a snapshot, or raise an error unless its join had ordered output just like this one."""
+    """Return the content of a snapshot; raise an error if only one of the saved join and this one is ordered."""
     if not ordered:
         schema, progress, chunks = from_bytes(state)
         return SavedJoin(schema, progress, chunks, None)
@@ -65,7 +65,7 @@ def read(state: bytes, *, ordered: bool) -> SavedJoin:
 
 
 def to_bytes(schema: pa.Schema, progress: Progress, chunks: Sequence[WaitingChunk]) -> bytes:
-    """Return a snapshot: an Arrow stream with a batch per chunk, and the rest in the metadata of its schema."""
+    """Return a snapshot as bytes: an Arrow stream with a batch per chunk, and the progress in its metadata."""
     head = asdict(progress) | {"chunks": [[chunk.start, chunk.step] for chunk in chunks]}
     schema = pa.schema([*schema, pa.field("tally", pa.uint8())], {b"millrace": json.dumps(head).encode()})
     sink = io.BytesIO()
@@ -78,7 +78,7 @@ def to_bytes(schema: pa.Schema, progress: Progress, chunks: Sequence[WaitingChun
 
 
 def from_bytes(state: bytes) -> tuple[pa.Schema, Progress, Iterator[WaitingChunk]]:
-    """Return the stream's schema, the progress of the join, and the chunks of a snapshot."""
+    """Return the schema of the waiting tuples, the progress of the join, and the chunks of a snapshot."""
     if isinstance(state, bytes) and state[: len(_ORDERED)] == _ORDERED:
         raise StateError("restore: the snapshot is of a join with ordered output; make this one with ordered=True")
     if not isinstance(state, bytes) or state[: len(_MAGIC)] != _MAGIC:
@@ -107,7 +107,7 @@ def from_bytes(state: bytes) -> tuple[pa.Schema, Progress, Iterator[WaitingChunk
 
 
 def ordered_to_bytes(waiting: bytes, held: pa.RecordBatch, head: int) -> bytes:
-    """Return a snapshot with ordered output: that of the waiting room, and the order buffer as an Arrow stream."""
+    """Return the snapshot of a join with ordered output: its waiting room's snapshot, then its order buffer."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, held.schema.with_metadata({b"head": str(head).encode()})) as writer:
         writer.write_batch(held)
@@ -116,7 +116,7 @@ def ordered_to_bytes(waiting: bytes, held: pa.RecordBatch, head: int) -> bytes:
 
 
 def ordered_from_bytes(state: bytes) -> tuple[bytes, pa.RecordBatch, int]:
-    """Return the snapshot of the waiting room, the tuples of the order buffer, and the number of the first."""
+    """Return the waiting room's snapshot, the tuples of the order buffer, and the sequence number of the first."""
     if isinstance(state, bytes) and state[: len(_MAGIC)] == _MAGIC:
         raise StateError("restore: the snapshot is of a join without ordered output; make this one with ordered=False")
     if not isinstance(state, bytes) or state[: len(_ORDERED)] != _ORDERED:
@@ -144,5 +144,5 @@ def algorithm_of(state: bytes) -> str:
 
 
 def held_schema(held: pa.RecordBatch) -> pa.Schema:
-    """Return the stream's columns of the tuples of an order buffer."""
+    """Return the stream's schema, given the saved tuples of an order buffer."""
     return pa.schema(list(held.schema)[:-2])

@@ -19,7 +19,7 @@ Flags = npt.NDArray[np.bool_]
 class StreamKeys:
     """Key columns of a stream, converted to the types of the master's key.
 
-    Without a key every tuple gets a number of its own as its code.
+    In a join without a key, every tuple gets a number of its own as its key code.
     """
 
     def __init__(self, spec: JoinSpec, stream: pa.Schema, store: MasterStore) -> None:
@@ -34,7 +34,7 @@ class StreamKeys:
         self._numbered = 0
 
     def codes(self, columns: Sequence[pa.Array]) -> tuple[Codes, Flags | None]:
-        """Return the key code of every row, and which rows have a key (None: all)."""
+        """Return the key code of every row, and which rows have a key that is not null (None: all)."""
         if self.columns:
             return self._coder.codes(self._widened([columns[i] for i in self.columns]))
         first = self._numbered
@@ -42,7 +42,7 @@ class StreamKeys:
         return np.arange(first, self._numbered), None
 
     def of_keys(self, keys: list[pa.Array]) -> Codes:
-        """Return the codes of key columns without nulls."""
+        """Return the key codes of rows, given their key columns, which must not hold nulls."""
         return self._coder.codes(self._widened(keys))[0]
 
     def of(self, batch: pa.RecordBatch, rows: Indices) -> list[pa.Array]:
@@ -51,11 +51,11 @@ class StreamKeys:
         return [batch.column(i).take(chosen) for i in self.columns]
 
     def same(self, stream_keys: list[pa.Array], master_keys: list[pa.Array]) -> Flags:
-        """Return which pairs of a stream's and a master row's key are equal."""
+        """Return for each pair whether the stream row's key equals the master row's key."""
         return self._coder.equal(self._widened(stream_keys), master_keys)
 
     def _widened(self, keys: list[pa.Array]) -> list[pa.Array]:
-        """Return keys of the stream in the types of the master's keys."""
+        """Return the stream's key columns, with integers cast to the types of the master's key."""
         return [
             key.cast(type_) if pa.types.is_integer(key.type) and key.type != type_ else key
             for key, type_ in zip(keys, self._types, strict=True)

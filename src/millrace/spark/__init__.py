@@ -1,13 +1,13 @@
 """Millrace on Spark: build a master store from a DataFrame, enrich streams with it, and join streams with each other.
 
-Every public function is in the module of its name beside this one (those of ``recipes`` together). They run on the
+Each public function is in the module of the same name in this folder; those of ``recipes`` share one. They run on the
 driver: ``enrichment``, ``streams`` and ``pipeline`` work out what a query needs, ``plans`` has the data classes that
-are sent to the workers, and ``tasks`` the code that runs there, with ``state``, ``transport`` and ``metrics``.
+are sent to the workers, and ``tasks`` has the code that runs there, with ``state``, ``transport`` and ``metrics``.
 """
 
-# All imported here, not on first use: a function and its module have the same name, and loading the module binds that
-# name to the module. Once this file was run, `millrace.spark.enrich` is the function, whatever is imported later. No
-# folder may have the name of a function: its modules would be out of reach as attributes of the package.
+# Everything is imported here, not on first use: a function and its module have the same name, and loading the module
+# binds that name to the module. Once this file has run, `millrace.spark.enrich` is the function, whatever is imported
+# later. No folder may have the name of a function: its modules would be out of reach as attributes of the package.
 from millrace.spark.build_master import build_master
 from millrace.spark.enrich import enrich
 from millrace.spark.enrich_star import enrich_star

@@ -30,12 +30,12 @@ _SIMPLE = (
 
 
 def is_simple(type_: DataType) -> bool:
-    """Return whether values of the type are numbers, text, bytes, dates or times, rather than composed of others."""
+    """Return whether the type is a boolean, a number, text, bytes, a date or a time, and not nested like an array."""
     return type(type_) in _SIMPLE
 
 
 def blank(type_: pa.DataType) -> pa.Array:
-    """Return one row for a column that may not be null: zero or empty; null for values composed of others."""
+    """Return an array of one filler value: zero or empty; null if the type is nested or Arrow's null type."""
     if pa.types.is_nested(type_) or pa.types.is_null(type_):
         return pa.nulls(1, type_)
     zeros = pa.py_buffer(bytes(32))
@@ -43,7 +43,7 @@ def blank(type_: pa.DataType) -> pa.Array:
 
 
 def arrow_schema(schema: StructType, what: str) -> pa.Schema:
-    """Return the Arrow schema in which Spark sends rows of these fields; ``what`` names them in errors."""
+    """Return the Arrow schema of rows with these fields as Python receives them; ``what`` begins error messages."""
     try:
         return pa.schema([field.with_nullable(True) for field in to_arrow_schema(schema, timezone="UTC")])
     except (PySparkException, TypeError) as error:
@@ -55,12 +55,12 @@ def check_collation(field: StructField, what: str) -> None:
     if isinstance(field.dataType, StringType) and field.dataType.collation not in (None, "UTF8_BINARY"):
         raise SchemaError(
             f"{what}: key column {field.name!r} has the collation {field.dataType.collation}, but keys are compared "
-            "byte by byte; bring both sides to one form, such as lower(…), without a collation"
+            "byte by byte; convert both sides to one form, such as lower(…), and use no collation"
         )
 
 
 def spark_fields(schema: Iterable[pa.Field], what: str) -> list[StructField]:
-    """Return Spark's fields for Arrow's."""
+    """Return the Spark fields that correspond to Arrow fields; ``what`` begins error messages."""
     fields = []
     for field in schema:
         try:
@@ -74,12 +74,12 @@ def spark_fields(schema: Iterable[pa.Field], what: str) -> list[StructField]:
 
 
 def sent_schema(fields: StructType) -> pa.Schema:
-    """Return the Arrow schema in which Spark takes rows of these fields back."""
+    """Return the Arrow schema that rows with these fields must have when Python returns them to Spark."""
     return pa.schema([pa.field(f.name, to_arrow_type(f.dataType, timezone="UTC")) for f in fields])
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the same rows in exactly these types, which differ from theirs at most in encoding."""
+    """Return the batch with exactly this schema; columns are cast where their types differ."""
     if batch.schema.equals(schema):
         return batch
     columns = [

@@ -41,30 +41,31 @@ def build_master(
     records: bool = True,
     overwrite: bool = False,
 ) -> MasterStore:
-    """Write a DataFrame to a master store that :func:`enrich` and ``SemiStreamJoin`` can join with.
+    """Write a DataFrame to a master store for :func:`enrich` and ``SemiStreamJoin``, and return the store.
 
     Parameters
     ----------
     df
         Any batch DataFrame: Parquet, JDBC, Delta, a table, a query.
     path
-        The directory to make. All executors and the driver must see it under this name.
+        The directory to create. The driver and all executors must see it under this path.
     key
         The key column, or several. Rows whose key is null match nothing and are left out.
     shards
-        Parts the rows are split into. With one, no stream has to be shuffled, and every task that joins scans all of
-        the master; with several, the stream is shuffled and each task scans one. See the guide on when to have more.
+        Number of parts that the rows are split into by key. With one, streams need no shuffle, and each task scans the
+        whole master; with several, the stream is shuffled, and each task scans one part only. See the guide on when to
+        have more.
     columns
         Columns to keep besides the key; all by default.
     page_rows
-        Rows of a page of the data file.
+        Rows per page of the data file.
     index
-        Write an index from keys to rows too. Algorithms that only scan need none.
+        Whether to write an index from keys to rows too. Algorithms that only scan do not need it.
     records
-        With an index, also write every row in one piece: look-ups are several times as fast, and the rows take about
-        twice the disk.
+        With an index, whether to write each row contiguously too: look-ups are several times as fast, and the rows
+        take about twice the disk space.
     overwrite
-        Replace a store that is already there. Readers see the old one or the new one, never a mixture.
+        Whether to replace a store that is already there. Readers see the old one or the new one, never a mixture.
     """
     if df.isStreaming:
         raise SchemaError("build_master: expected a batch DataFrame; got a streaming one")
@@ -80,7 +81,7 @@ def build_master(
     reserved = [name for name in given.names if name.lower() in (SHARD, METRICS_COLUMN)]
     if reserved:
         raise SchemaError(f"build_master: the column name {reserved[0]!r} is reserved")
-    KeyCoder([schema.field(name).type for name in names], names)  # or an error that names the column
+    KeyCoder([schema.field(name).type for name in names], names)  # raises an error for a column of an unsuitable type
     with StagingDirectory(Path(path), overwrite) as staging:
         directory = staging.directory
         plan = ShardPlan(
@@ -91,7 +92,7 @@ def build_master(
         for number, shard in enumerate(written):
             (directory / shard.attempt).rename(directory / shard_name(number))
             entries.append(_entry(shard, shard_name(number)))
-        for leftover in directory.glob("*.attempt-*"):  # of tasks that were repeated
+        for leftover in directory.glob("*.attempt-*"):  # left by tasks that Spark repeated
             shutil.rmtree(leftover, ignore_errors=True)
         longest = {name: max(shard.longest[name] for shard in written) for name in written[0].longest}
         nulls = {name: sum(shard.nulls[name] for shard in written) for name in written[0].nulls}
@@ -109,13 +110,13 @@ def _write_shards(df: DataFrame, plan: ShardPlan) -> list[WrittenShard]:
     by_shard = columns.withColumn(SHARD, shard).repartitionById(plan.shards, SHARD).drop(SHARD)
     rows = by_shard.mapInArrow(in_worker(write_shard, plan), WRITTEN).collect()
     written = {row.shard: WrittenShard(**json.loads(row.written)) for row in rows}
-    return [  # Spark runs no task for a partition that certainly has no rows
+    return [  # Spark runs no task for a partition that is known to have no rows
         written[number] if number in written else written_shard(plan, number, iter(())) for number in range(plan.shards)
     ]
 
 
 def _entry(written: WrittenShard, name: str) -> ShardEntry:
-    """Return the entry of a shard whose folder was renamed from that of the attempt."""
+    """Return a shard's manifest entry, with the paths of its files in the folder ``name``."""
 
     def renamed(file: FileEntry) -> FileEntry:
         return replace(file, path=f"{name}/{file.path.rsplit('/', 1)[1]}")

@@ -48,40 +48,45 @@ def enrich(
     master
         The store, made by :func:`build_master` or ``MasterStore.build``, under a path that all executors see.
     on
-        Key column of both sides; several; or a mapping from the DataFrame's names to the master's.
+        The key column, if both sides call it the same; a list of key columns; or a mapping from the DataFrame's names
+        to the master's.
     how
         ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``, or Spark's names for them.
     algorithm
-        A name from the table of algorithms, or ``"auto"``: ``"lookup"`` with ``drain`` if the store has an index, else
-        ``"ssbj"``. :func:`explain` says which, and why.
+        A name from the table of algorithms, or ``"auto"``, which chooses ``"lookup"`` if the store has an index and
+        ``pending`` is ``"drain"``, else ``"ssbj"``. :func:`explain` says which, and why.
     memory
-        The budget of one executor, shared by its tasks: bytes, ``"256MB"``, or ``"1%"`` of the master.
+        The budget of one executor, shared by its tasks: a number of bytes, or text such as ``"256MB"`` or ``"1%"``
+        (of the master).
     pending
-        ``"drain"``: every micro-batch is completed before it ends; stateless, works with every trigger and with batch
-        DataFrames. ``"carry"``: what the cache can answer leaves in its own micro-batch, other tuples wait at most one
-        turn of the wheel, across micro-batches; for streams only, and for algorithms with a wheel.
+        ``"drain"``: every row is joined within its micro-batch, without state; for every trigger and for batch
+        DataFrames. ``"carry"``: rows that the cache can answer leave in their own micro-batch, and others may wait for
+        later ones, at most for one turn of the wheel (one scan of the whole master); only for streams, and for
+        algorithms that scan the master.
     columns
-        Master columns that come out; all but the key by default.
+        Master columns of the output; all but the key by default.
     suffix
-        Appended to master columns whose name the DataFrame has too; without it that is an error.
+        Appended to names of master columns that the DataFrame has too; without a suffix they are an error.
     where
-        A condition on matching pairs, beside the equal key, such as :func:`millrace.band`; with ``drain``.
+        A condition that matching pairs must meet besides equal keys, such as :func:`millrace.band`; only with
+        ``"drain"``.
     turns
-        With ``carry``: micro-batches in which the wheel turns once. With more, each micro-batch scans less, and more
-        tuples wait and are written to the state.
+        With ``"carry"``: the number of micro-batches in which the whole master is scanned once. The more there are,
+        the less each of them scans, and the more rows wait and are written to the state.
     name
         The name of the metrics in ``StreamingQueryProgress.observedMetrics``; by default ``"millrace "`` and the
         name of the store's directory. Two joins with the same store in one query need two names.
     scratch
-        The directory in which workers keep their caches and, with ``carry``, copies of rows that wait; by default
-        Spark's local directory of the executor, which is removed with it.
+        The directory in which workers keep their caches and, with ``"carry"``, copies of rows that wait; by
+        default the executor's local directory of Spark, which is removed when the executor ends.
     **options
-        Options of the algorithm, or ``b``; not with ``"auto"``, which chooses them.
+        Options of the algorithm, or ``b`` (master rows read per step); with ``"auto"`` only options that all algorithms
+        have.
 
     Returns
     -------
     DataFrame
-        The DataFrame's columns, then the master's. The session's settings, views and cache are left alone.
+        The DataFrame's columns, then the master's. The session's settings, views and cache are not changed.
     """
     store = open_store(df, master, pending)
     options = with_condition(options, where, pending)

@@ -1,7 +1,7 @@
 """``enrich_star``: a DataFrame joined with several master stores under one budget.
 
-Arms that need no shuffle (their store has one shard, or rows are looked up) and follow each other share a task; every
-other arm is an ``enrich`` of its own::
+An arm is the join with one of the stores. Consecutive arms that need no shuffle (the store has one shard, or its rows
+are looked up through an index) share a task; every other arm is an ``enrich`` of its own::
 
     rows ─► [customers ─► parts] ─► shuffle ─► [suppliers] ─► rows
 """
@@ -42,23 +42,24 @@ def enrich_star(
     df
         A streaming or batch DataFrame.
     arms
-        The masters, each as a :class:`millrace.Arm`, a tuple ``(master, on, how)``, or a mapping of an arm's arguments.
-        An arm's metrics are called ``"millrace "`` and its name.
+        The masters, each as a :class:`millrace.Arm`, a tuple ``(master, on, how)``, or a mapping with the arguments
+        of an arm. The metrics of an arm are named ``"millrace "`` followed by its name.
     memory
-        The budget of one executor, shared by the arms and their tasks: bytes, ``"256MB"``, or ``"1%"`` of all masters.
+        The budget of one executor, shared by the arms and their tasks: a number of bytes, or text such as ``"256MB"``
+        or ``"1%"`` (of all masters together).
     pending
-        As for :func:`enrich`. With ``"carry"``, arms whose rows are looked up drain all the same: no tuple waits there.
+        As for :func:`enrich`. Even with ``"carry"``, no rows wait in arms that look master rows up through an index.
     reorder
-        Run the arms in the cheapest order, where that makes no difference to the output. Columns come out in the order
-        given all the same.
+        Whether to run the arms in the cheapest order that gives the same rows. The output's columns are in the order
+        given either way.
     turns, scratch
         As for :func:`enrich`.
 
     Returns
     -------
     DataFrame
-        The DataFrame's columns, then the arms' in the order given. The session's settings, views and cache are left
-        alone.
+        The DataFrame's columns, then those of the arms in the order given. The session's settings, views and cache
+        are not changed.
     """
     one_of("pending", pending, ("drain", "carry"))
     if not isinstance(df, DataFrame):
@@ -75,7 +76,7 @@ def enrich_star(
 
 
 def _in_one_task(df: DataFrame, group: Sequence[PlannedArm]) -> DataFrame:
-    """Return the DataFrame joined with the masters of a group, without a shuffle."""
+    """Return the DataFrame joined with the masters of a group of arms, in one task and without a shuffle."""
     plans = {str(each.arm.name): each.task_plan for each in group}
     return drain_through(df, plans, group[-1].fields, [each.label for each in group])
 

@@ -23,9 +23,10 @@ _NOISE = (
 
 
 def readable(error: BaseException) -> str:
-    """Return the message of an error of Spark, without stack traces, plans and identifiers.
+    """Return the message of an error, without Spark's stack traces, plans and identifiers.
 
-    For an error that a Python worker raised it is the message from there; for an error of Millrace, its own message.
+    If a Python worker raised the error, this is the worker's message. Messages of errors that are not Spark's are
+    returned unchanged.
     """
     text = str(error)
     if not isinstance(error, SPARK_ERRORS):
@@ -45,14 +46,14 @@ def readable(error: BaseException) -> str:
 
 
 def _tidy(text: str) -> str:
-    """Return a text without what only developers of Spark need."""
+    """Return an error text without the stack traces, plans and codes that only developers of Spark need."""
     for noise, replacement in _NOISE:
         text = re.sub(noise, replacement, text, flags=re.DOTALL)
     return text.strip()
 
 
 def _from_traceback(traceback: str) -> str:
-    """Return the message at the end of a traceback, in one line."""
+    """Return the message at the end of a traceback, on one line."""
     lines = traceback.splitlines()
     first = next((i for i, line in enumerate(lines) if line and not line[0].isspace()), 0)
     message = [lines[first]]

@@ -34,9 +34,9 @@ def explain(
     turns: int = 2,
     **options: Any,
 ) -> str:
-    """Return what :func:`enrich` with these arguments will do: which algorithm and why, and the join of one task.
+    """Return a text that says what :func:`enrich` would do: which algorithm, why, and the join of one task.
 
-    No query runs. Arguments that cannot work raise the same errors as there.
+    The arguments are those of :func:`enrich`, and wrong ones raise the same errors. No query runs.
     """
     store = open_store(df, master, pending)
     options = {name: value for name, value in options.items() if name not in ("name", "scratch")}

@@ -1,4 +1,4 @@
-"""``join_streams``: two streams, or more, joined exactly as they come, for as long as they come."""
+"""``join_streams``: an exact join of two or more endless streams with each other."""
 
 from __future__ import annotations
 
@@ -31,42 +31,44 @@ def join_streams(
     """Join streams with each other, exactly and without a watermark.
 
     After every micro-batch the output is the join of all rows that have come so far: a pair comes out once, in the
-    micro-batch of the later of the two. Rows are kept in the state store for ever, not in memory.
+    micro-batch of its later row. Rows are kept in the state store forever, not in memory.
 
     Parameters
     ----------
     left, right
-        Two streaming DataFrames, or two batch ones. Or only ``left``: a list of them, joined one after the other, or a
-        mapping from names to them, joined all at once.
+        Two streaming DataFrames, or two batch DataFrames. Or only ``left``: a list of DataFrames, joined one after the
+        other, or a mapping from names to DataFrames, joined all at once.
     on
-        Column that is equal on both sides; several; or a mapping from the left's names to the right's. For a list of
-        DataFrames: one such argument for each join, or one name for all. For a mapping: conditions
-        ``("input.column", "input.column")`` that make a tree of the inputs. Nulls match nothing.
+        For two DataFrames: the column that must be equal, if both call it the same; a list of columns; or a mapping
+        from the left's names to the right's. For a list of DataFrames: one column name for all joins, or a list with
+        one of the three forms above for each join. For a mapping of DataFrames: a list of conditions
+        ``("input.column", "input.column")`` that connect the inputs as a tree. Nulls match nothing.
     band
-        ``(low, high)``: the last column of ``on`` need not be equal; instead, the right's value less the left's is
-        between ``low`` and ``high``, both included. Numbers for numbers, ``timedelta`` for dates and timestamps.
+        ``(low, high)``: the last column of ``on`` need not be equal; instead, the right's value minus the left's must
+        be at least ``low`` and at most ``high``: numbers, or ``timedelta`` for dates and timestamps.
     how
-        ``"inner"``. Whether a row has no partner is never certain while its partner may still come.
+        Only ``"inner"``: while more rows may come, it is never certain that a row has no partner.
     shards
-        Parts in which the rows are kept and joined; by default ``spark.sql.shuffle.partitions``.
+        Number of parts in which the rows are kept and joined; by default the value of
+        ``spark.sql.shuffle.partitions``.
     memory
-        The budget of one executor, shared by its tasks. The rows of one micro-batch come on top.
+        The budget of one executor, shared by its tasks. The rows of one micro-batch need memory in addition.
     columns
-        Columns of the right that come out; all but those that are equal by default.
+        Columns of the right DataFrame in the output; by default all but those that must be equal.
     suffix
-        Appended to the right's columns whose name the left has too; without it that is an error. For a mapping:
-        appended instead of putting ``input_`` in front.
+        Appended to names of the right's columns that the left has too; without a suffix they are an error. For a
+        mapping: appended to repeated names, instead of the input's name and ``_`` in front of them.
     sizes
-        For a mapping: rows to expect of each input, in proportion, the same of all by default. Few copies are made of
-        large ones.
+        For a mapping: the number of rows to expect of each input, or anything proportional to it; by default the same
+        for all. Rows of large inputs are copied to fewer shards.
     name
         The name of the metrics in ``StreamingQueryProgress.observedMetrics``; by default ``"millrace streams"``.
 
     Returns
     -------
     DataFrame
-        The left's columns, then the right's; those of a mapping in the order in which its conditions name the inputs.
-        For output mode ``append``; every trigger will do.
+        The left's columns, then the right's; for a mapping, the columns of the inputs in the order in which the
+        conditions name them. Write it in output mode ``append``, with any trigger.
     """
     if how != "inner":
         raise ConfigError(
@@ -76,12 +78,12 @@ def join_streams(
     if isinstance(left, Mapping):
         if right is not None or band is not None or columns is not None:
             raise ConfigError(
-                "join_streams: several inputs with names are joined by equal columns, and all of theirs come out; got "
-                "right, band or columns beside them. Give conditions as on=[…], and select columns before or behind"
+                "join_streams: several inputs with names are joined by equal columns, and output all their columns; "
+                "got right, band or columns too. Give conditions as on=[…], and select columns before or after the join"
             )
         return join_hypercube(left, on, sizes, shards=shards, memory=memory, suffix=suffix, name=name)
     if sizes is not None:
-        raise ConfigError("sizes: for inputs with names, of which some are copied; got it without")
+        raise ConfigError("sizes: for inputs with names (a mapping from names to DataFrames); got other inputs")
     if not isinstance(left, DataFrame):
         return _one_after_the_other(
             left, right, on, band, shards=shards, memory=memory, columns=columns, suffix=suffix, name=name
@@ -90,7 +92,7 @@ def join_streams(
 
 
 def _one_after_the_other(frames: Any, right: Any, on: Any, band: Any, *, name: str | None, **options: Any) -> DataFrame:
-    """Join the first with the second, the result with the third, and so on."""
+    """Join the first DataFrame with the second, the result with the third, and so on."""
     if not isinstance(frames, Sequence) or len(frames) < 2 or not all(isinstance(df, DataFrame) for df in frames):
         raise SchemaError(f"join_streams: expected DataFrames, or a list of two or more; got {frames!r}")
     if right is not None:
@@ -101,7 +103,7 @@ def _one_after_the_other(frames: Any, right: Any, on: Any, band: Any, *, name: s
         on = [on] * (len(frames) - 1)
     if not isinstance(on, Sequence) or len(on) != len(frames) - 1:
         raise ConfigError(
-            f"on: expected one name, or {len(frames) - 1} for {len(frames)} inputs, a join each; got {on!r}"
+            f"on: expected one name, or {len(frames) - 1} for {len(frames)} inputs, one for each join; got {on!r}"
         )
     joined: DataFrame = frames[0]
     for number, (df, keys) in enumerate(zip(frames[1:], on, strict=True), 1):

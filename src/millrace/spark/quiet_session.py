@@ -29,7 +29,7 @@ def hush() -> None:
 
 @contextmanager
 def quiet_spark(name: str, cores: int, scratch: Path, log: Path) -> Iterator[SparkSession]:
-    """Yield a session with so many cores; everything that Spark and its workers write goes to ``log``."""
+    """Yield a session on ``cores`` cores of this machine; all that Spark and its workers print goes to ``log``."""
     check_java()
     hush()
     settings = {
@@ -52,7 +52,7 @@ def quiet_spark(name: str, cores: int, scratch: Path, log: Path) -> Iterator[Spa
 
 @contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Have processes that are started inside write to a file."""
+    """Send stdout and stderr of this process, and of those started in the block, to a file."""
     terminal = os.dup(1), os.dup(2)
     with log.open("ab") as file:
         sys.stdout.flush()
@@ -68,7 +68,7 @@ def _output_to(log: Path) -> Iterator[None]:
 
 
 def check_java() -> None:
-    """Check that there is a Java that Spark can use."""
+    """Check that Java is installed, in a version that Spark can use."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
     how = "install it (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17)"

@@ -1,4 +1,4 @@
-"""The three transformations that MESHJOIN was made for, as small functions on top of ``enrich``.
+"""The three transformations that the MESHJOIN algorithm was made for, as small functions on top of ``enrich``.
 
 A warehouse gets a stream of changes and must assign a surrogate key to every source key, find the rows that it has
 already, and find those that are new. The last two work on streams and on batches; assigning keys writes to the key map
@@ -45,13 +45,14 @@ def assign_keys(
     Parameters
     ----------
     batch
-        A batch DataFrame; inside ``foreachBatch`` the one Spark gives.
+        A batch DataFrame; inside ``foreachBatch``, the one that Spark passes.
     key_map
         The store of source keys and their surrogate keys, which is created if it does not exist.
     on
-        Key column of both sides; several; or a mapping from the DataFrame's names to the map's.
+        The key column, if both sides call it the same; a list of key columns; or a mapping from the DataFrame's names
+        to the map's.
     surrogate
-        The column of the map that holds the surrogate key, and of the result.
+        The name of the column with the surrogate key, in the map and in the result.
     **options
         Options of :func:`enrich`, such as ``memory``.
 
@@ -62,7 +63,7 @@ def assign_keys(
     batches and not on how Spark cut them into tasks. A row whose key is null gets no number.
 
     The result is joined with the map as it is now: use it before the next batch changes the map. The batch is read
-    twice; persist it if it is expensive to compute, or if the second time may give other rows.
+    twice; persist it if it is expensive to compute, or if computing it again may give other rows.
     """
     return enrich(batch, merge_keys(batch, key_map, on, surrogate, **options), on, "left", **options)
 
@@ -70,7 +71,7 @@ def assign_keys(
 def merge_keys(
     batch: DataFrame, key_map: str | os.PathLike[str], on: On, surrogate: str = "sk", **options: Any
 ) -> MasterStore:
-    """Assign the next numbers to the keys of a batch that are not in the key map, and return the map with them.
+    """Assign the next numbers to those keys of a batch that the key map does not have, and return the extended map.
 
     Parameters are those of :func:`assign_keys`. The first number is 1. Without new keys the map is left alone; else the
     driver writes it again, which takes about a second for every ten million keys. Readers see the old map or the new
@@ -110,14 +111,14 @@ def _arrow(keys: DataFrame, spec: JoinSpec, schema: pa.Schema) -> pa.Table:
 
 
 def _numbered(keys: pa.Table, last: int, schema: pa.Schema) -> pa.Table:
-    """Return the keys in order, with the numbers after ``last``."""
+    """Return the keys in ascending order with a further column that numbers them from ``last + 1`` on."""
     ordered = keys.sort_by([(name, "ascending") for name in keys.column_names])
     numbers = pa.array(np.arange(last + 1, last + 1 + len(keys)))
     return ordered.append_column(schema.names[-1], numbers).cast(schema)
 
 
 def _checked(store: MasterStore, spec: JoinSpec, surrogate: str) -> MasterStore:
-    """Return the store, once it is known to be a key map: one number per key and nothing else."""
+    """Check that a store is a key map, with one number per key and no other columns, and return it."""
     if sorted(store.key) != sorted(spec.master_key) or store.schema.names != [*store.key, surrogate]:
         raise SchemaError(
             f"{store.path}: expected a key map with the key {', '.join(spec.master_key)} and the column {surrogate}; "
@@ -150,27 +151,28 @@ def find_duplicates(
     first_by: str | Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Return the rows whose key the master has already; with ``first_by``, also all but the first row of a new key.
+    """Return the rows whose key the master has already; with ``first_by``, also all but the first row of each new key.
 
     Parameters
     ----------
     df
         A streaming or batch DataFrame.
     master
-        The store of the rows that are known.
+        The store of the known rows.
     on
-        Key column of both sides; several; or a mapping from the DataFrame's names to the master's.
+        The key column, if both sides call it the same; a list of key columns; or a mapping from the DataFrame's names
+        to the master's.
     first_by
         For batches: the column, or columns, that order the rows of a key. Rows of a key must differ in them; else
-        chance decides which is the first. A stream has no end at which this could be decided: call this function with
-        its batches inside ``foreachBatch``.
+        chance decides which row is the first. It does not work on a stream, where the first row of a key may come at
+        any time: call this function on each of its batches inside ``foreachBatch``.
     **options
         Options of :func:`enrich`, such as ``memory``.
 
     Notes
     -----
-    With the same arguments, every row is either in the result of this function or in that of :func:`find_new`. A key
-    that is null equals no other, so such rows are new.
+    With the same arguments, every row is either in the result of this function or in that of :func:`find_new`. A null
+    key equals no other key, so rows with a null key are new.
     """
     named = {"name": _name("duplicates", master), **options}
     if first_by is None:
@@ -188,7 +190,7 @@ def find_new(
     first_by: str | Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Return the rows whose key the master does not have; with ``first_by``, only the first row of every such key.
+    """Return the rows whose key the master does not have; with ``first_by``, only the first row of each of these keys.
 
     Parameters are those of :func:`find_duplicates`, which returns the other rows.
     """
@@ -199,7 +201,7 @@ def find_new(
 
 
 def _ranked(df: DataFrame, on: On, first_by: str | Sequence[str]) -> DataFrame:
-    """Return the rows numbered among those of the same key; every row without a key has the number 1."""
+    """Return the rows with a column that numbers the rows of each key from 1 on; rows with a null key all have 1."""
     if df.isStreaming:
         raise ConfigError(
             "first_by: the first row of a key can be found in a batch only; got a streaming DataFrame. Call this "
@@ -225,6 +227,6 @@ def _columns(df: DataFrame, names: Sequence[str], option: str) -> list[Column]:
 
 
 def _name(what: str, master: str | os.PathLike[str] | MasterStore) -> str:
-    """Return the name of a search's metrics; both searches may be in one query."""
+    """Return the name for the metrics of one search, new rows or duplicates: a query may have both."""
     path = master.path if isinstance(master, MasterStore) else Path(master)
     return f"{PREFIX} {what} {path.name}"

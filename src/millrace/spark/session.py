@@ -14,14 +14,16 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 
 BOUNDED = "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage"
 BOUND_MB = "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB"
-"""Memory of all state stores of an executor together. Without a bound, each fills one or two write buffers of 64 MB."""
+"""The setting that limits the memory of all state stores of an executor together, in MB. Without a limit, each store
+fills one or two write buffers of 64 MB."""
 
 SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
-"""Spark puts this setting into the environment of stateless workers only, and shares workers only where environments
-are equal: with it there are twice as many workers."""
+"""The setting for short Python tracebacks. Spark passes it on in the environment of stateless workers only, and reuses
+a worker only where environments are equal: if the setting is on, there are twice as many workers."""
 
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-"""With a limit of bytes, Spark measures its Arrow buffers again for every row; the limit of rows is enough."""
+"""The setting that limits the bytes of an Arrow batch. With such a limit, Spark measures its Arrow buffers again for
+every row; the limit on rows is enough."""
 
 LOCAL_FILES = {
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -30,26 +32,28 @@ LOCAL_FILES = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 """Settings for checkpoints on a disk of this machine. A micro-batch writes several small files, and for each of them
-Hadoop starts processes that set modes and look at links: a tenth of a second. This manager starts fewer, and Spark's
-checksums are not needed where Hadoop has its own."""
+Hadoop starts processes that set file modes and check for links, which takes a tenth of a second. This file manager
+starts fewer processes, and Spark's checksums are not needed where Hadoop has its own."""
 
 DAEMON = {"spark.python.daemon.module": "millrace.worker.daemon"}
-"""Workers begin with the joins loaded. Set only where they certainly run the driver's interpreter: with a Python that
-has no Millrace, an executor could not report it."""
+"""The setting that starts workers with the joins already loaded. It is used only where workers certainly run the
+driver's interpreter: an executor whose Python lacks Millrace could not report that it is missing."""
 
 ARROW_CHECKS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Spark checks for null before it reads a value; without these options, Arrow's Java side checks again, every time."""
+"""Java options that turn off checks in Arrow's Java library: Spark checks for null before it reads a value, and without
+these options Arrow would check every value again."""
 
 TRIM = "-XX:TrimNativeHeapInterval=2000"
-"""RocksDB allocates and frees memory a chunk at a time, and the C library keeps free memory until it is trimmed.
-Java has the option from 17.0.9 on; older versions ignore it, because Spark has Java ignore unknown options."""
+"""The Java option that gives free memory back to the system every two seconds. RocksDB allocates and frees memory a
+chunk at a time, and the C library keeps the free memory until it is trimmed. Java has the option from 17.0.9 on; older
+versions ignore it, because Spark has Java ignore unknown options."""
 
 JAVA = f"{ARROW_CHECKS} {TRIM}"
-"""The options of Java, on the driver and on executors."""
+"""The options for Java, on the driver and on executors."""
 
 
 def session(name: str = "millrace", *, master: str | None = None, **settings: object) -> SparkSession:
-    """Return a session whose workers run this interpreter and whose state store is RocksDB, bounded, with a changelog.
+    """Return a session whose workers run this interpreter and whose state store is RocksDB, limited in memory.
 
     Parameters
     ----------
@@ -58,7 +62,7 @@ def session(name: str = "millrace", *, master: str | None = None, **settings: ob
     master
         Where to run, such as ``"local[2]"``; by default as ``spark-submit`` says, or on all cores of this machine.
     **settings
-        Further settings, with ``__`` for the dots: ``spark__sql__shuffle__partitions=8``.
+        Further settings, with ``__`` for each dot: ``spark__sql__shuffle__partitions=8``.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -90,7 +94,7 @@ def session(name: str = "millrace", *, master: str | None = None, **settings: ob
 
 
 def slots_per_executor(spark: SparkSession) -> int:
-    """Return how many tasks may run at a time in one executor; if that is not set, in the whole cluster."""
+    """Return how many tasks may run at once in one executor or, if its cores are not set, in the whole cluster."""
     settings = spark.sparkContext.getConf()
     cpus = int(settings.get("spark.task.cpus", "1") or 1)
     cores = settings.get("spark.executor.cores")

@@ -20,7 +20,10 @@ WAITING = "waiting for input"
 
 
 def watch(query: StreamingQuery, *, every: float = 1.0, console: Console | None = None) -> None:
-    """Show what the joins of a query do until it ends or Ctrl-C is pressed, which leaves the query running."""
+    """Show the metrics of a query's joins, updated every ``every`` seconds, until the query ends.
+
+    Ctrl-C ends the display and leaves the query running. An error that ended the query is raised.
+    """
     console = console or Console()
     board = Board()
     try:
@@ -39,7 +42,7 @@ def watch(query: StreamingQuery, *, every: float = 1.0, console: Console | None 
 
 
 def observed(progress: Any) -> dict[str, dict[str, Any]]:
-    """Return the metrics of every join in a query's progress, by name; all None for a join that had nothing to do."""
+    """Return the metrics of each join in a query's progress, by name, with None values for joins that had no work."""
     if progress is None:
         return {}
     found = progress["observedMetrics"] if isinstance(progress, dict) else progress.observedMetrics
@@ -52,11 +55,11 @@ def observed(progress: Any) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class JoinStatus:
-    """A join in the last micro-batch in which it had something to do."""
+    """The metrics of a join in the last micro-batch in which it had something to do."""
 
     metrics: EnrichMetrics
     hit_rate: float | None
-    """The share of tuples that the cache answered; None until a tuple has come."""
+    """The share of tuples that the cache answered, from 0 to 1; None until a tuple has come."""
     algorithm: str
     batch: int
     """Number of the micro-batch."""
@@ -65,7 +68,7 @@ class JoinStatus:
 
     @staticmethod
     def of(row: Mapping[str, Any], progress: Any, before: JoinStatus | None) -> JoinStatus:
-        """Return the status from observed metrics; a micro-batch without tuples leaves the hit rate as it was."""
+        """Return the status from observed metrics; without tuples, the hit rate is that of ``before``."""
         hit_rate = row[HIT_RATE]
         if hit_rate is None and before is not None:
             hit_rate = before.hit_rate
@@ -74,7 +77,7 @@ class JoinStatus:
 
 
 class Board:
-    """The last metrics of every join. A micro-batch in which a join had nothing to do leaves them as they are."""
+    """The latest metrics of a query's joins. Those of a join stay until a micro-batch in which it has work again."""
 
     def __init__(self) -> None:
         self._joins: dict[str, JoinStatus | None] = {}
@@ -82,7 +85,7 @@ class Board:
         self._head = "waiting for the first batch"
 
     def note(self, recent: list[Any]) -> None:
-        """Take in a query's recent progress, the latest last; some of it may have been taken in before."""
+        """Update the metrics from a query's recent progress, oldest first; seeing progress again does no harm."""
         for progress in recent:
             joins = observed(progress)
             self._at_work = {name for name, row in joins.items() if row["tuples_in"] is not None}
@@ -93,7 +96,7 @@ class Board:
                     self._joins[name] = JoinStatus.of(row, progress, before)
 
     def table(self, *, ended: bool = False) -> Table:
-        """Return a table with a column for every join."""
+        """Return the table to show, with a column for every join."""
         table = Table(title="millrace", title_justify="left")
         table.add_column("ended" if ended else self._head)
         for name in self._joins:
@@ -105,7 +108,7 @@ class Board:
         return table
 
     def _last(self, name: str, ended: bool) -> str:
-        """Return the micro-batch that a join's metrics are of, and whether it waits for input."""
+        """Return a text that says which micro-batch a join's metrics are from, and whether the join waits for input."""
         status = self._joins[name]
         batch = [] if status is None else [f"batch {status.batch}"]
         waits = [WAITING] if not ended and name not in self._at_work else []
@@ -129,4 +132,4 @@ FACTS: dict[str, Callable[[JoinStatus], str]] = {
         f"{format_size(status.metrics.memory_bytes)} of {format_size(status.metrics.budget_bytes)}"
     ),
 }
-"""The lines of the table, each with the text that it shows of a join's metrics."""
+"""The rows of the table: the label of each, and the function that returns its text for a join."""

@@ -27,12 +27,12 @@ from millrace.datasets.zipf import SHUFFLE, Permutation, ZipfSampler, whole_numb
 SCHEMA = StructType(
     [StructField("key", LongType()), StructField("sid", LongType()), StructField("value", DoubleType())]
 )
-"""The join key, the row's number from 0 on, and a number from 0 to 1 that means nothing."""
+"""The columns: the join key, the row's number from 0 on, and a random number from 0 to 1."""
 
 _ARROW = pa.schema([("key", pa.int64()), ("sid", pa.int64()), ("value", pa.float64())])
-_BLOCK = 16_384  # rows that share a start of the random numbers; a read draws the front of its first block in vain
+_BLOCK = 16_384  # rows with one start in the random numbers; a read from inside a block draws the rows before it too
 _WORDS_BITS = 20  # a block has 2**20 random words to itself, and needs 1.02 per row
-_TURNOVER = 64  # the purpose of a permutation, like SHUFFLE
+_TURNOVER = 64  # says what a permutation is for, as SHUFFLE does
 
 _Longs = npt.NDArray[np.int64]
 
@@ -48,32 +48,32 @@ class ZipfSource(DataSource):
     Parameters
     ----------
     rate
-        For streams: rows per second of the machine's clock. A micro-batch takes all that have come since the last, so
-        the slower a query is, the more it gets at once. While it is stopped, none come.
+        For streams: rows per second of the machine's clock. A micro-batch takes all rows that have come since the last
+        one, so the slower a query is, the more rows it gets at once. While the query is stopped, no rows come.
     rowsPerBatch
-        For streams, instead of ``rate``: so many rows in every micro-batch, whenever it may start.
+        For streams, instead of ``rate``: the number of rows in every micro-batch, whenever it starts.
     rows
-        Rows in all; a batch must say it, a stream is endless without it.
+        Number of rows in all. A batch needs it; a stream without it is endless.
     domain
         Number of keys; 1,000,000 by default.
     skew
         The Zipf exponent, 1.0 by default; 0 is uniform.
     drift
-        Rows in which every rank of popularity passes to another key, one rank after the other; 0, the default, for a
-        popularity that stays.
+        Number of rows in the course of which every rank of popularity passes to another key, one rank after the other;
+        0, the default, if the popularity of keys does not change.
     seed
         Any whole number from 0 on; 0 by default.
     partitions
-        Tasks that make the rows; 2 by default.
+        Number of tasks that make the rows; 2 by default.
 
     Notes
     -----
-    Time falls into eras of ``drift`` rows. Each era has a ranking, a random order of all keys, and a random order in
-    which its ranks pass over to the next ranking, evenly over the era. Half-way through an era half of the ranks belong
-    to other keys than at its start, whatever their popularity; at its end all do. Ranks are always drawn as Zipf says,
-    but on the way from one ranking to the next a key may have two ranks, or none.
+    The rows are divided into eras of ``drift`` rows. Each era has a ranking, which is a random order of all keys, and a
+    random order in which the ranks change to the next era's ranking, evenly over the era. Half-way through an era half
+    of the ranks belong to other keys than at its start, whatever their popularity; at its end all do. Ranks are always
+    drawn from the Zipf distribution, but between one ranking and the next a key may have two ranks, or none.
 
-    It needs PySpark 4.2, which tells a source where a micro-batch starts.
+    The source needs PySpark 4.2, which tells a source where a micro-batch starts.
     """
 
     @classmethod
@@ -100,7 +100,7 @@ class ZipfSource(DataSource):
 
 @dataclass(frozen=True)
 class ZipfOptions:
-    """The options as numbers."""
+    """The options of :class:`ZipfSource`, as numbers."""
 
     rate: int | None = None
     rowsPerBatch: int | None = None  # noqa: N815
@@ -113,7 +113,7 @@ class ZipfOptions:
 
     @staticmethod
     def of(given: Mapping[str, str]) -> ZipfOptions:
-        """Read the options as Spark has them: texts, under names in any case.
+        """Read the options as Spark passes them: texts, under names in any case.
 
         >>> ZipfOptions.of({"rowsperbatch": "500", "SKEW": "0.5"}).rowsPerBatch
         500
@@ -125,7 +125,7 @@ class ZipfOptions:
         texts = {known[name.lower()]: text for name, text in given.items()}
         read: dict[str, Any] = {name: _number(name, text) for name, text in texts.items()}
         options = ZipfOptions(**read)
-        ZipfSampler(options.domain, options.skew)  # or an error that names the option
+        ZipfSampler(options.domain, options.skew)  # raises an error that names a wrong option
         return options
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ def _number(name: str, text: str) -> int | float:
 
 
 def zipf_rows(options: ZipfOptions, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows from number ``start`` up to, and without, ``end``; the same however they are cut into calls.
+    """Yield the rows from ``start`` up to but not including ``end``; how calls divide the rows makes no difference.
 
     >>> options = ZipfOptions(domain=100, seed=7)
     >>> whole = pa.Table.from_batches(zipf_rows(options, 0, 40_000))
@@ -169,7 +169,7 @@ def zipf_rows(options: ZipfOptions, start: int, end: int) -> Iterator[pa.RecordB
 
 
 def _keys_of(options: ZipfOptions, ranks: _Longs, start: int) -> _Longs:
-    """Return the keys that have these ranks, the first in row ``start`` and each of the others one row later."""
+    """Return the keys that have these ranks of popularity in consecutive rows, the first being row ``start``."""
     if not options.drift:
         return _permutation(options.domain, options.seed, 0, SHUFFLE).apply(ranks)
     keys = np.empty_like(ranks)
@@ -182,7 +182,7 @@ def _keys_of(options: ZipfOptions, ranks: _Longs, start: int) -> _Longs:
 
 
 def _keys_in_era(options: ZipfOptions, era: int, ranks: _Longs, passed: npt.NDArray[np.float64]) -> _Longs:
-    """Return the keys that have these ranks when this share of the era is over."""
+    """Return the key of each rank when the share ``passed`` of the era, from 0 to 1, is over."""
     old, new = (_permutation(options.domain, options.seed, e, SHUFFLE).apply(ranks) for e in (era, era + 1))
     turn = _permutation(options.domain, options.seed, era, _TURNOVER).apply(ranks)
     return np.where(turn <= passed * options.domain, new, old)
@@ -197,7 +197,7 @@ def _permutation(domain: int, seed: int, era: int, purpose: int) -> Permutation:
 
 
 class RowRange(InputPartition):
-    """The rows of one task."""
+    """The rows that one task makes: from ``start`` up to but not including ``end``."""
 
     def __init__(self, start: int, end: int) -> None:
         super().__init__((start, end))
@@ -205,14 +205,14 @@ class RowRange(InputPartition):
 
 
 def row_ranges(start: int, end: int, count: int) -> list[InputPartition]:
-    """Return up to ``count`` ranges of about the same length, none of them empty."""
+    """Divide the rows from ``start`` to ``end`` into at most ``count`` ranges of about equal length, none empty."""
     count = min(count, end - start)
     edges = [start + (end - start) * i // count for i in range(count + 1)] if count > 0 else []
     return [RowRange(first, last) for first, last in pairwise(edges)]
 
 
 class ZipfReader(DataSourceReader):
-    """All rows at once."""
+    """Reads a batch: all rows at once."""
 
     def __init__(self, options: ZipfOptions) -> None:
         if options.rows is None:
@@ -228,9 +228,9 @@ class ZipfReader(DataSourceReader):
 
 
 class ZipfStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Rows as they come. An offset is the number of rows that have come before it.
+    """Reads a stream: rows as they come. An offset is the number of rows that come before it.
 
-    The rate counts from the offset and the time of the first micro-batch of this reader. A query that is started again
+    The rate is counted from the offset and the time of this reader's first micro-batch. A query that is started again
     gets a new reader, which continues where the old one ended.
     """
 
@@ -270,10 +270,10 @@ class ZipfStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return zipf_rows(self._options, partition.start, partition.end)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: nothing is kept of rows that were read."""
+        """Do nothing: the reader keeps nothing of the rows that were read."""
 
     def _rows_so_far(self, here: int) -> int:
-        """Return the number of rows that have come until now, of which the first ``here`` were read."""
+        """Return the number of rows that have come so far, of which the first ``here`` have been read."""
         options = self._options
         if options.rowsPerBatch is not None:
             rows = here + options.rowsPerBatch if options.rows is None else options.rows

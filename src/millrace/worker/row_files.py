@@ -94,7 +94,7 @@ def _write(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> 
 
 @contextmanager
 def _space_errors(path: Path) -> Iterator[None]:
-    """Turn an error of the disk into one that says what to do."""
+    """Turn an error of the disk into a :class:`SpillError` that says what to do."""
     try:
         yield
     except OSError as error:

@@ -8,5 +8,5 @@ from pathlib import Path
 
 
 def local_directory(given: str | None = None) -> Path:
-    """Return the given directory, or Spark's local one, which is removed with the executor."""
+    """Return ``given``, or Spark's local directory (removed with the executor), or the system's for temporary files."""
     return Path(given or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())

@@ -19,8 +19,8 @@ Arguments = TypeVarTuple("Arguments")
 def in_worker(task: Callable[[*Arguments, Batches], Batches], *arguments: *Arguments) -> MapInArrow:
     """Return a function for ``mapInArrow`` that calls ``task(*arguments, batches)`` in the worker.
 
-    ``task`` is a function of a module that workers can import. Only its name travels: pickled by value, it could not
-    say that the worker has no millrace, or another one.
+    ``task`` is a function of a module that workers can import. Only its name is sent: a function
+    pickled by value could not say that the worker has no Millrace, or another version.
     """
     module, function = task.__module__, task.__qualname__
     if module == "__main__" or "." in function:
@@ -58,7 +58,7 @@ _tasks = 0
 
 
 def begin_task() -> None:
-    """Have the garbage collector leave alone what earlier tasks have loaded.
+    """Exclude what earlier tasks have loaded from garbage collection.
 
     Spark collects garbage after every task of a worker, and a collection visits every object: 0.15 s for modules and
     compiled kernels, which stay as long as the worker does.

@@ -1,7 +1,7 @@
-"""Adaptive joins: CPU time for two inputs that alternate, with all rows in memory and with little memory.
+"""Measure the CPU time of adaptive joins, with batches of two inputs in turn and ample or little memory.
 
 Engines run in turn for several rounds. Other work on the machine makes a run slower, never faster, so the fastest run
-is given beside the median one, and a ratio of two engines is of their fastest runs.
+is given beside the median one, and ratios of two engines compare their fastest runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run(
     rounds: int = 5,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure with three times and a tenth of the inputs' bytes as memory, and larger inputs with a tenth of theirs."""
+    """Measure with memory of 3 and of 0.1 times the inputs' bytes, then larger inputs with 0.1 times their bytes."""
     console = console or Console()
     directory.mkdir(parents=True, exist_ok=True)
     together: Any = {"duckdb": duckdb, "rounds": rounds, "console": console}
@@ -54,7 +54,7 @@ def _compared(
     rounds: int,
     console: Console,
 ) -> list[dict[str, Any]]:
-    """Measure CPU seconds; ``shares`` are memory over the bytes of both inputs. Print a table, return the figures."""
+    """Measure CPU seconds for each memory, a share of both inputs' bytes; print a table and return the figures."""
     left, right = (list(_input(name, rows, batch_rows, seed)) for name, seed in (("l", 1), ("r", 2)))
     size = 2 * rows * (_PAYLOAD + 8)
     _measured("diner", left[:2], right[:2], size // 100)  # compiles the kernels
@@ -82,7 +82,7 @@ def _compared(
         if duckdb:
             runs["duckdb"] = partial(_duckdb, directory, left, right, memory)
             needed = runs["duckdb"]()["memory"]
-            if needed > memory:  # with the memory that DuckDB needed
+            if needed > memory:  # also run Millrace with the memory that DuckDB needed
                 runs |= {
                     f"{name}, as DuckDB": partial(_measured, name, left, right, needed)
                     for name in algorithms
@@ -121,7 +121,7 @@ def _in_turn(runs: dict[str, Callable[[], dict[str, Any]]], rounds: int) -> dict
 
 
 def _input(name: str, rows: int, batch_rows: int, seed: int) -> Iterable[pa.RecordBatch]:
-    """Yield rows with keys from as many values as there are rows, and a payload of fixed width."""
+    """Yield batches with random keys from 0 to ``rows - 1``, and a payload of fixed width."""
     random = np.random.default_rng(seed)
     for start in range(0, rows, batch_rows):
         count = min(batch_rows, rows - start)
@@ -155,7 +155,7 @@ def _measured(name: str, left: list[pa.RecordBatch], right: list[pa.RecordBatch]
 
 
 def _duckdb(directory: Path, left: list[pa.RecordBatch], right: list[pa.RecordBatch], memory: int) -> dict[str, Any]:
-    """Join with DuckDB, one thread, both inputs complete from the start; with more memory if it fails."""
+    """Join with DuckDB on one thread, both inputs complete from the start; retry with more memory if it runs out."""
     import duckdb
 
     tables = {"a": pa.Table.from_batches(left), "b": pa.Table.from_batches(right)}

@@ -1,10 +1,10 @@
 """Measure what the papers claim about each other's algorithms, on a modelled disk as in the papers.
 
-A rate is tuples per second of device time after the join has settled, whole rows transferred, tuples always available.
-There the disk is the bottleneck, as it was in the papers, and the result does not depend on the machine. Every
-algorithm is run with each of its options below and judged by its best. A ratio comes with its least and its greatest
-value over several seeds of the stream. ``meshjoin*`` is MESHJOIN whose tuples leave with their match, as in the
-index-based algorithms; in the paper they stay for the whole turn.
+A rate is tuples per second of device time after the join has settled; loads transfer whole rows, and tuples are always
+available. On a modelled disk the disk is the bottleneck, as it was in the papers, and the result does not depend on the
+machine. Every algorithm is run with each of its ``OPTIONS`` and judged by its best rate. A ratio is given with its
+least and its greatest value over several seeds of the stream. In ``meshjoin*``, a variant of MESHJOIN, tuples leave
+with their match, as in the index-based algorithms; in the paper they stay for the whole turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from millrace.semistream.join import SemiStreamJoin
 from millrace_bench.experiments.steady import saturated
 from millrace_bench.shared import data
 
-_BATCHES = 1_000  # batches for as many tuples as there are master rows, at most 20,000 rows each
+_BATCHES = 1_000  # a stream as long as the master comes in this many batches, or more, of at most 20,000 rows
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class ClaimSetting:
     sorted_by_use: bool = False
     """Whether master rows are sorted by how often the stream has their keys."""
     pages: tuple[int, ...] = ()
-    """Sizes of pages to sweep, in rows."""
+    """Page sizes to try, in rows."""
     settle: int = 12
-    """Periods before the measurement: rooms full of tuples, or turns of the wheel."""
+    """Number of periods before the measurement; a period is a turn of the wheel, or a waiting room full of tuples."""
 
     def __str__(self) -> str:
         order = ", R sorted by use" if self.sorted_by_use else ""
@@ -61,11 +61,11 @@ class Claim:
     slower: str
     setting: ClaimSetting
     wanted: str
-    """``≥ 2``, ``≤ 1``, or empty where a claim is only reported."""
+    """Bound for the ratio, such as ``≥ 2`` or ``≤ 1``; empty where the ratio is only reported."""
     paper: str
 
     def holds(self, ratio: float) -> bool | None:
-        """Return whether a ratio is as wanted; None if no bound is given."""
+        """Return whether a ratio keeps to the bound ``wanted``; None if there is no bound."""
         if not self.wanted:
             return None
         sign, bound = self.wanted.split()
@@ -83,7 +83,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "ssij": {"cache_share": (0.1, 0.3), "b": (100, 1_000)},
     "partitioned": {"cache_share": (0.1, 0.3), "b": (1_000, 10_000)},
 }
-"""Options to sweep."""
+"""Values of options to try, by algorithm and option."""
 
 
 def claims(scale: float = 1.0) -> list[Claim]:
@@ -132,7 +132,7 @@ def claims(scale: float = 1.0) -> list[Claim]:
 def run(
     directory: Path, *, scale: float = 1.0, seeds: tuple[int, ...] = (11, 12), console: Console | None = None
 ) -> dict[str, Any]:
-    """Measure every claim; print it beside the paper's words."""
+    """Measure every claim, print it beside the paper's words, and return the figures."""
     console = console or Console()
     compared = claims(scale)
     needed = dict.fromkeys((name, c.setting) for c in compared for name in (c.faster, c.slower))
@@ -175,7 +175,7 @@ def _master(directory: Path, setting: ClaimSetting) -> MasterStore:
 def model_rate(
     store: MasterStore, name: str, setting: ClaimSetting, seed: int, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return tuples per second of device time once a join has settled, and the share answered by the cache."""
+    """Return a settled join's tuples per second of device time, and the share of them that the cache answered."""
     device = Device(setting.disk, reads="rows")
     join = SemiStreamJoin(
         store,

@@ -1,10 +1,10 @@
 """Compare the cost model with the engine: time of a step, service rate and memory, predicted and measured.
 
-Measured on the device model's virtual clock, whole rows transferred; tuples always available, after the join has
-settled. :mod:`machine <millrace_bench.benchmarks.machine>` measures without a disk model.
-Joins run with their own defaults; MESHJOIN on the disk of its paper keeps tuples for a whole turn, as there.
-To check the memory, the model says what memory a rate between two measured ones takes; a join runs with that memory,
-and the measured curve says what memory the rate really takes.
+Time is measured on the device model's virtual clock, once the join has settled; loads transfer whole rows, and tuples
+are always available. :mod:`machine <millrace_bench.benchmarks.machine>` measures without a disk model.
+Joins run with their own defaults; MESHJOIN on the disk of its paper keeps tuples for a whole turn, as in the paper.
+To check the memory, the model predicts the memory for a rate between two measured ones. A join runs with that memory,
+and the prediction is compared with the memory that the measured curve has at this rate.
 """
 
 from __future__ import annotations
@@ -54,9 +54,12 @@ PERIODS: dict[str, tuple[float, float]] = {
     "sscj": (10, 8),
     "lookup": (0.1, 0.5),
 }
-"""Turns of the wheel, or rooms full of tuples: first until a join has settled, then to measure."""
+"""Periods until a join has settled, and periods to measure, by algorithm.
 
-_BATCHES = 250  # batches for as many tuples as there are master rows, of 1,000 to 20,000 rows each
+A period is a turn of the wheel, a waiting room full of tuples, or, for ``lookup``, as many look-ups as master rows.
+"""
+
+_BATCHES = 250  # a stream as long as the master comes in this many batches, within 1,000 to 20,000 rows each
 
 
 def run(
@@ -69,7 +72,7 @@ def run(
     seed: int = 11,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure over a sweep of the memory; print predictions beside measurements."""
+    """Measure joins with several budgets; print and return predictions beside measurements."""
     console = console or Console()
     store = data.master(directory, rows)
     settings = [CostSetting("hdd-2013", name, skew) for name in algorithms for skew in skews]
@@ -95,7 +98,7 @@ def run(
 
 
 def errors_of(figures: list[dict[str, Any]], name: str) -> dict[str, float]:
-    """Return the median and the worst of these errors."""
+    """Return the median and the largest size of the errors that ``figures`` have under ``name``."""
     sizes = [abs(f[name]) for f in figures]
     return {"median": median(sizes), "worst": max(sizes)}
 
@@ -109,7 +112,7 @@ def measure(
     periods: tuple[float, float] | None = None,
     **options: Any,
 ) -> dict[str, float]:
-    """Return a join's step, rate and hits once it has settled."""
+    """Return a settled join's tuples per second, seconds and tuples per step, share of hits, and memory in bytes."""
     join, device = join_of(store, setting, memory, **options)
     settle, more = periods or PERIODS[setting.algorithm]
     mark: tuple[int, int, int, float] | None = None
@@ -135,7 +138,7 @@ def measure(
 
 
 def join_workload(store: MasterStore, setting: CostSetting, found: Calibration | None = None) -> Workload:
-    """Return the cost model's input; with a calibration, that of this machine."""
+    """Return the workload that the cost model predicts for; with a calibration, at this machine's unit costs."""
     join, _ = join_of(store, setting, "1%")
     join.bind(STREAM_SCHEMA)
     frequencies = Frequencies.zipf(setting.skew, store.rows)
@@ -146,14 +149,14 @@ def join_workload(store: MasterStore, setting: CostSetting, found: Calibration |
 
 
 def batch_rows(store: MasterStore) -> int:
-    """Return the number of tuples to push together."""
+    """Return the number of tuples in a batch of the stream."""
     return max(1_000, min(20_000, store.rows // _BATCHES))
 
 
 def join_of(
     store: MasterStore, setting: CostSetting, memory: str | int, **options: Any
 ) -> tuple[SemiStreamJoin, Device]:
-    """Return the join and its device."""
+    """Return a join of the setting, and the device that it reads the master from."""
     device = Device(setting.disk, reads="columns" if setting.disk == "none" else "rows")
     join = SemiStreamJoin(
         store,
@@ -173,7 +176,7 @@ def _point(store: MasterStore, setting: CostSetting, share: float, seed: int) ->
 
 
 def predicted_and_measured(model_input: Workload, setting: CostSetting, found: dict[str, float]) -> dict[str, Any]:
-    """Return a join's figures, the model's predictions, and by how much these are off."""
+    """Return a join's measured figures, the model's predictions, and the relative errors of the predictions."""
     expected = predict(model_input, setting.algorithm, int(found["memory"]))
     names = ("rate", "c_loop", "w", "hit_share", "mean_wait", "worst_wait")
     return {
@@ -185,7 +188,7 @@ def predicted_and_measured(model_input: Workload, setting: CostSetting, found: d
 
 
 def _demand(store: MasterStore, setting: CostSetting, points: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-    """Compare the memory for a rate between two measured ones, as the model has it, with the measured curve."""
+    """Compare the memory that the model predicts for a rate between two measured ones with the measured curve."""
     rates = [p["measured"]["rate"] for p in points]
     memories = [p["measured"]["memory"] for p in points]
     middle = len(points) // 2
@@ -221,7 +224,7 @@ def print_points(
     demands: list[dict[str, Any]],
     errors: dict[str, dict[str, float]],
 ) -> None:
-    """Print predictions beside measurements."""
+    """Print predictions beside measurements, and a summary of the errors."""
     table = Table(title=f"Predicted and measured, {title}")
     for column in ("memory", "c_loop, ms: model", "measured", "", "tuples/s: model", "measured", "", "hits: model", ""):
         table.add_column(column, justify="right")

@@ -35,7 +35,7 @@ def run(
     migrations: tuple[str, ...] = ("rolling", "three-cycle"),
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure over a sweep of the memory; print rates at equal memory, memory at equal rate, and the reasons."""
+    """Measure both joins with several budgets; print and return rates at equal memory, and memory at equal rate."""
     console = console or Console()
     store = data.master(directory, rows, unique=False)
     shift = seconds_per_shift()
@@ -75,7 +75,7 @@ def run(
 def _steady(
     join: SemiStreamJoin, device: Device, rows: int, skew: float, warm_up: float, turns: float, shift: float
 ) -> dict[str, Any]:
-    """Push until ``warm_up`` turns are over, then measure for ``turns`` more."""
+    """Push batches until ``warm_up`` turns of the wheel are over; return figures of the next ``turns`` turns."""
     marks: list[tuple[float, int, int, int, int]] = []
     for batch in zipf_stream(rows, skew, batch_rows=max(100, min(20_000, rows // 1_000)), seed=11):
         for _ in join.push(batch):
@@ -111,7 +111,11 @@ def seconds_per_shift() -> float:
 
 
 def _memory_ratio(mesh: list[dict[str, Any]], ssbj: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """Return the memory that each needs for the same rate, interpolated on the measured curves."""
+    """Return the memory that each join needs for the same rate, in percent of the master.
+
+    The rates are the measured ones of SSBJ; MESHJOIN's memory for them is interpolated on its measured curve. Rates
+    outside that curve are left out.
+    """
     out = []
     for point in ssbj:
         rates = [run["rate"] for run in mesh]

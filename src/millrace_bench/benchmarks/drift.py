@@ -1,8 +1,8 @@
 """Measure how well caches follow a stream whose hot keys move.
 
-After every million tuples all keys change their places in the ranking. The share of tuples that the cache answers is
-taken over short windows and compared with what the same algorithm reaches without moves. Only counts are measured, no
-time.
+After every million tuples all keys change places in the ranking by frequency. The share of tuples that the cache
+answers is measured over short windows and compared with the share that the same algorithm reaches when no key moves.
+Only counts are measured, not time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def _hit_rates(
 
 
 def recovery(still: list[float], moving: list[float], windows: int, window: int) -> dict[str, Any]:
-    """Return the rate without moves, the least rate before the next move, and the tuples until it has recovered."""
+    """Return the hit rate without moves, the lowest rate reached before a next move, and the tuples to recovery.
+
+    The tuples are those of the slowest recovery; None if a hit rate had not recovered before the next move.
+    """
     stationary = sum(still[-4:]) / 4
     after = [moving[at : at + windows] for at in range(windows, len(moving), windows)]
     reached = [sum(rates[-4:]) / 4 for rates in after]

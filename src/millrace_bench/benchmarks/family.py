@@ -1,6 +1,6 @@
 """Compare all algorithms on this machine, without a disk model.
 
-The rate is tuples per second of wall time after a warm-up, the stream already in memory.
+The rate is tuples per second of wall time after a warm-up; the stream is in memory beforehand.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(
     tuples: int = 6_000_000,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure service rates of all algorithms on this machine."""
+    """Measure, print and return the service rates of all algorithms on this machine."""
     console = console or Console()
     store = indexed(directory, rows)
     points: list[dict[str, Any]] = []
@@ -55,7 +55,7 @@ def run(
 
 
 def indexed(directory: Path, rows: int) -> MasterStore:
-    """Return the papers' master with unique keys and an index."""
+    """Return a store of the papers' master with unique keys and an index, made if it is missing."""
     store = data.master(directory, rows)
     return store if store.indexed else MasterStore.add_index(store.path)
 

@@ -1,8 +1,8 @@
 """Compare ``auto`` with every fixed choice over a grid: skew, memory, repeated keys, an index, the disk.
 
-On a modelled disk the rate is tuples per second of device time, whole rows read, over the last third of a stream of
-several tuples for each master row. Without one it is tuples per second after a warm-up, all joins in turn.
-``auto`` starts without knowledge of the stream.
+On a modelled disk the rate is tuples per second of device time. The warm-up takes two tuples for each master row, the
+measurement one more; loads transfer whole rows. Without a modelled disk the rate is tuples per second of wall time
+after a warm-up, and all joins are measured in turn. ``auto`` starts without knowledge of the stream.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from millrace_bench.shared import data
 FIXED = (
     "meshjoin", "r-meshjoin", "cmeshjoin", "ssbj", "hybridjoin", "hybridjoin-pq", "cachejoin", "sscj", "ssij", "lookup",
 )  # fmt: skip
-"""Algorithms that are the best in some setting."""
+"""The fixed choices: algorithms that are the best in some setting."""
 WANTED, LEAST = 0.8, 0.6
-"""Shares of the best rate that ``auto`` should reach: nearly everywhere, and everywhere."""
+"""Shares of the best fixed choice's rate that ``auto`` should reach: in nearly all settings, and in all settings."""
 
 _BATCH = 5_000
 _WARM, _LOOKED_AT, _MOST = 2, 1, 20  # tuples for each master row
@@ -41,7 +41,7 @@ _LOOKS = 8  # measurements of each join without a disk model
 
 @dataclass(frozen=True)
 class GridSetting:
-    """A setting of the grid."""
+    """A setting of the grid: the disk, the master, the stream's skew, and the memory."""
 
     disk: str
     rows: int
@@ -53,7 +53,7 @@ class GridSetting:
 
 
 def settings(disks: Sequence[str], rows: int, skews: Sequence[float], shares: Sequence[float]) -> Iterator[GridSetting]:
-    """Yield all combinations, with unique and repeated keys, with and without an index."""
+    """Yield all combinations of disks, skews and memory, with unique and repeated keys, with and without an index."""
     for disk, unique, indexed, skew, share in product(disks, (True, False), (True, False), skews, shares):
         yield GridSetting(disk, rows, unique, indexed, skew, share)
 
@@ -72,7 +72,7 @@ def run(
     algorithms: Sequence[str] = FIXED,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure every fixed choice and ``auto`` in every setting."""
+    """Measure every fixed choice and ``auto`` in every setting; print and return the rates."""
     console = console or Console()
     places = [*settings(disks, rows, skews, shares)]
     places += settings(("none",), machine_rows, machine_skews, machine_shares) if machine_rows else []
@@ -134,7 +134,7 @@ def _modelled(join: SemiStreamJoin, place: GridSetting) -> float:
 
 
 def _in_turn(joins: dict[str, SemiStreamJoin], place: GridSetting, seconds: float) -> dict[str, float]:
-    """Return tuples per second of each join, measured several times in turn without the slowest quarter."""
+    """Return tuples per second of each join: the mean of measurements in turn, without the slowest quarter of them."""
     batch = max(500, min(20_000, place.rows // 100))
     stream = [*zipf_stream(place.rows, place.skew, batch_rows=batch, batches=100, seed=5)]
     feeds = {name: cycle(stream) for name in joins}

@@ -25,7 +25,7 @@ from millrace_bench.shared.row_checksum import RowChecksum
 
 @dataclass
 class JoinSetting:
-    """The setting that one process measures."""
+    """One measurement in a process of its own: the engine, the master, the stream and the memory."""
 
     engine: str
     directory: str
@@ -36,13 +36,13 @@ class JoinSetting:
     memory: str | int = "1%"
     unique: bool = True
     check: bool = False
-    """Whether to compute the checksum of the output instead of the time."""
+    """Whether to compute the checksum of the output, which takes time, so that the rates do not count."""
     options: dict[str, Any] | None = None
 
 
 @dataclass
 class Measurement:
-    """The result of a setting. Rates are in stream tuples per second."""
+    """The result of a setting. Rates are in stream tuples per second, memory and budgets in bytes."""
 
     setting: JoinSetting
     seconds: float = 0.0
@@ -63,7 +63,7 @@ class Measurement:
 
 
 def measure(setting: JoinSetting) -> Measurement:
-    """Run one setting in this process."""
+    """Measure one setting in this process."""
     engine = _duckdb if setting.engine == "duckdb" else _millrace
     return engine(setting)
 

@@ -1,9 +1,9 @@
 """Compare the cost model with the engine on this machine, without a disk model.
 
-The speed of a machine varies with its other work; that of a virtual one by a factor of two within seconds. So nothing
-is measured at one time only: the joins that give the unit costs and the joins that are predicted all stay open,
-settled, and are sampled in turn, round after round; the slowest quarter of every join's samples does not count. This
-compares the model, not the machine's speed from one minute to the next.
+The speed of a machine varies with its other work, the speed of a virtual machine by a factor of two within seconds. So
+no join is measured at one time only: the joins that give the unit costs and the joins that are predicted are all kept
+open once they have settled, and are sampled in turn, round after round. The slowest quarter of each join's samples does
+not count. The errors then show how good the model is, not how the machine's speed changes from minute to minute.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from millrace_bench.benchmarks.cost import (
 )
 from millrace_bench.shared import data
 
-_SAMPLE_SECONDS = 0.2  # seconds
+_SAMPLE_SECONDS = 0.2  # at least, for one sample
 _LEAST_STEPS = 4
-_STREAM = 300  # batches, which repeat
+_STREAM = 300  # batches; then the stream starts over
 
 
 def run(
@@ -96,7 +96,7 @@ class _Sample(NamedTuple):
 
 
 class _SampledJoin:
-    """A join that has settled and is sampled now and then."""
+    """A settled join that stays open and is sampled once in every round."""
 
     def __init__(self, store: MasterStore, setting: CostSetting, share: float, stream: list[pa.RecordBatch]) -> None:
         self.setting, self.share = setting, share
@@ -109,7 +109,7 @@ class _SampledJoin:
             self._push()
 
     def sample(self) -> None:
-        """Measure from the end of a step to the end of a later one, for a while."""
+        """Add a sample of at least 0.2 seconds, from the end of one step to the end of a later one."""
         hits, steps = self._join.metrics.cache_hits, self._join.metrics.steps
         enough, first = steps + self._least_steps, steps
         began = time.perf_counter()
@@ -125,7 +125,7 @@ class _SampledJoin:
         self._samples.append(_Sample(taken, tuples, hits, steps - first or tuples / batch))
 
     def measured(self) -> dict[str, float]:
-        """Return its step, rate and hits from the faster samples."""
+        """Return tuples per second, seconds and tuples per step, share of hits, and memory, from the faster samples."""
         samples = sorted(self._samples, key=lambda one: one.seconds / math.sqrt(one.steps * one.tuples))
         samples = samples[: max(1, round(QUICKER * len(samples)))]
         seconds, tuples, hits, steps = (sum(values) for values in zip(*samples, strict=True))

@@ -1,7 +1,7 @@
-"""Measure the share of a result of several inputs that comes out before they have ended, in counts, not times.
+"""Count how much of the result of a join of several inputs comes out before the inputs have ended.
 
-The chain and the star of the MINER experiments, smaller: rows of all inputs come in turns, and memory is a share of the
-inputs.
+The inputs are the chain and the star of the MINER experiments, but smaller. Pieces of all inputs arrive in turn, and
+memory is a share of the inputs' bytes. Only rows are counted; no time is measured.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def online_counts(
     Parameters
     ----------
     piece
-        Rows of an input that arrive together.
+        Number of rows of an input that arrive together.
     idle
-        Units of the reactive phase after each of these.
+        Number of units of the reactive phase to run after each piece.
     """
     tables = (star_inputs if star else chain_inputs)(
         inputs, rows=rows, keys=keys, skew=skew, shuffle=shuffle, seed=seed
@@ -84,7 +84,7 @@ def run(
     console: Console | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Measure the share of the result that comes out online, by inputs and memory."""
+    """Measure the share of the result that comes out online, by number of inputs and memory; print and return it."""
     console = console or Console()
     found = [online_counts(count, memory=share, **options) | {"share": share} for count in inputs for share in shares]
     table = Table("inputs", "memory", "results", "arriving", "reactive", "online", "flushes", "rows spilled")

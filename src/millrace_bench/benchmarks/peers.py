@@ -1,4 +1,4 @@
-"""Compare the service rate with DuckDB's on the same batches, with checksums and the memory of each process."""
+"""Compare Millrace's service rate with DuckDB's on the same batches, with checksums and the memory of each process."""
 
 from __future__ import annotations
 

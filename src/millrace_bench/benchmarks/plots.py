@@ -26,7 +26,7 @@ _LABELS = {"ssbj": "Millrace ssbj", "meshjoin": "Millrace meshjoin", "duckdb": "
 
 
 def draw(figures: dict[str, Any], directory: Path) -> list[Path]:
-    """Draw the benchmarks that have figures; return the files."""
+    """Draw a picture of each benchmark that has figures; return the paths of the PNG files."""
     mpl.use("Agg")
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     directory.mkdir(parents=True, exist_ok=True)
@@ -181,7 +181,7 @@ def _streams(result: dict[str, Any]) -> Any:
 
 
 def _kept(some: list[dict[str, Any]], points: list[dict[str, Any]]) -> list[float]:
-    """Return the millions of rows that have come in when each of some points is reached."""
+    """Return, for each of ``some`` points, the millions of rows that have come in by then, summed over ``points``."""
     so_far = dict(zip((p["batch"] for p in points), accumulate(p["rows_in"] for p in points), strict=True))
     return [so_far[point["batch"]] / 1e6 for point in some]
 

@@ -25,7 +25,7 @@ def measure_apart(setting: JoinSetting) -> Measurement:
 
 
 def side_by_side(settings: Sequence[JoinSetting], rounds: int) -> list[list[Measurement]]:
-    """Measure all settings, round after round; return the measurements of each."""
+    """Measure all settings, round after round; return the measurements of each setting."""
     results: list[list[Measurement]] = [[] for _ in settings]
     with Progress(transient=True) as progress:
         task = progress.add_task("measuring", total=rounds * len(settings))
@@ -38,10 +38,10 @@ def side_by_side(settings: Sequence[JoinSetting], rounds: int) -> list[list[Meas
 
 
 def checked(setting: JoinSetting) -> str:
-    """Return the checksum of a setting's output."""
+    """Return the checksum of a setting's output, from a run in a fresh process."""
     return measure_apart(replace(setting, check=True)).checksum
 
 
 def middle(values: Sequence[float]) -> float:
-    """Return the median."""
+    """Return the median of the values."""
     return float(median(values))

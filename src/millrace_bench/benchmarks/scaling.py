@@ -23,7 +23,7 @@ def run(
     rounds: int = 1,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure ``ssbj`` and ``meshjoin`` for each size; print the table and the growth exponents."""
+    """Measure ``ssbj`` and ``meshjoin`` for each master size; print and return the times and their growth exponents."""
     console = console or Console()
     budget = parse_size(memory)
     settings = [

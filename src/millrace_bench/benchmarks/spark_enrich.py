@@ -1,9 +1,9 @@
 """Compare ``enrich`` with Spark's own stream-static join, and with the bare data transfer, on the same files.
 
 Every engine runs in a process and a session of its own (``local[2]``, no-op sink, the parallel collector) over the same
-Parquet files, a fixed number of rows per micro-batch. Engines are warmed up for a while, as Java goes on compiling, and
-then take turns, a few micro-batches each, round after round, so that a slow minute of the machine hits all of them.
-With masters that do not fit into memory several times, one engine runs at a time, and starts again for every round.
+Parquet files, a fixed number of rows per micro-batch. Engines are warmed up for a while, since Java compiles as it
+runs, and then take turns, a few micro-batches each, round after round, so that a slow minute of the machine hits all of
+them. If the master is too large for several engines at once, one engine runs at a time, and starts again every round.
 Figures are medians. Each result is written at once, and the same command continues after an interruption.
 """
 
@@ -25,17 +25,17 @@ from millrace_bench.engines.spark_process import SparkProcess
 from millrace_bench.engines.spark_worker import SparkSetting
 
 OWN = ("spark", "spark-sort-merge")
-"""Spark's own join as Spark plans it, and with its other strategy forced; the best counts."""
+"""Spark's own join as Spark plans it, and with a sort-merge join forced; the faster of the two counts."""
 
 ENGINES = ("spark", "identity", "lookup", "carry")
 STEPS = ("source", "narrow", "shuffle", "identity", "drain", "lookup", "carry")
-"""Engines of which each does a little more than the one before; ``drain`` scans, with ``ssbj``."""
+"""Engines in an order in which each does a little more than the one before; ``drain`` scans the master by ``ssbj``."""
 
 _LARGE = 20_000_000
-"""Rows of a master above which engines do not run beside each other."""
+"""Number of master rows above which only one engine runs at a time."""
 
 _HEAP = "3g"
-"""Java's heap. Engines run side by side; with more each, they would take the page cache that all of them need."""
+"""Size of each engine's Java heap. Engines run side by side, and larger heaps would leave too little page cache."""
 
 Say = Callable[[str], None]
 Figures = dict[str, dict[str, Any]]
@@ -69,7 +69,10 @@ def run(
     journal: Path | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure and print everything. Results are kept in the file ``journal``, by default in the directory."""
+    """Measure all cases that are not in the file ``journal`` yet, then print and return a report on all of them.
+
+    By default the journal is in ``directory``; its name contains the memory and the warm-up.
+    """
     console = console or Console()
     journal = journal or directory / f"spark-{memory}-{warm_seconds:g}.jsonl"
     done = _read(journal)
@@ -112,12 +115,12 @@ def _read(journal: Path) -> dict[str, dict[str, Any]]:
 
 
 def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Say) -> Iterator[tuple[Case, Figures]]:
-    """Yield cases with one master, and the figures of each of their engines by name."""
+    """Measure cases that share one master; yield each case with the figures of its engines by name."""
     if not cases:
         return
     names = list(dict.fromkeys(name for case in cases for name in case.engines))
     settings = {(case, name): _setting(case, name, common) for case in cases for name in case.engines}
-    for case in cases[1:]:  # shared code has been compiled
+    for case in cases[1:]:  # Java has compiled the shared code in the first case
         for name in case.engines:
             settings[case, name].warm_seconds /= 4
     if cases[0].rows > _LARGE:
@@ -144,7 +147,7 @@ def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Say) 
 def _rounds(
     case: Case, settings: dict[str, SparkSetting], engines: dict[str, SparkProcess], rounds: int, say: Say
 ) -> Figures:
-    """Warm engines up one after the other, then measure them in turn."""
+    """Warm engines up one after the other, then measure them in turn; return the figures of each by name."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in settings}
     for name, setting in settings.items():
         say(f"{case}: {name} warms up")

@@ -43,7 +43,7 @@ def run(
     sample_every: int = 2,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure all engines, compare their rows, and print the figures."""
+    """Measure all engines, check that they give the same rows, and print and return the figures."""
     console = console or Console()
     series = []
     with Progress(transient=True) as progress:
@@ -88,12 +88,12 @@ def _measure(setting: StreamsSetting) -> dict[str, Any]:
 
 
 def memory_in_use(point: dict[str, Any]) -> int:
-    """Return all memory of a point at which it was sampled."""
+    """Return the bytes of memory in use at a sampled point: Java's heap, its other memory, and Python workers."""
     return int(point["heap"] + point["native"] + point["python"])
 
 
 def sampled_points(one: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the points at which memory was sampled."""
+    """Return those points of an engine's series at which memory was sampled."""
     return [point for point in one["points"] if "heap" in point]
 
 
@@ -101,7 +101,7 @@ def _check(result: dict[str, Any]) -> None:
     """Raise an error unless all engines gave the same rows, and the right number of them."""
     sums = {one["engine"]: one["checksum"] for one in result["series"]}
     if len(set(sums.values())) != 1:
-        raise RuntimeError(f"the engines have given different rows (count, checksum): {sums}")
+        raise RuntimeError(f"the engines gave different rows (count, checksum): {sums}")
     count = int(next(iter(sums.values())).split()[0])
     if count != result["batches"] * result["rows"]:
         raise RuntimeError(f"expected {result['batches'] * result['rows']} rows; got {count}")

@@ -18,7 +18,7 @@ from millrace.spark.session import JAVA, ROCKSDB, STATE_STORE
 from millrace_bench.shared.memory import anonymous_below, anonymous_bytes
 
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-"""Spark's default state store."""
+"""Class name of Spark's default state store, which holds state in Java's heap."""
 
 _EVERY = 0.1
 _WORKER = ".daemon pyspark."
@@ -26,7 +26,7 @@ _WORKER = ".daemon pyspark."
 
 @dataclass
 class StreamsSetting:
-    """The setting that one process measures."""
+    """One measurement in a process of its own: the engine, its inputs and its memory."""
 
     engine: str
     directory: str
@@ -37,12 +37,12 @@ class StreamsSetting:
 
 
 def main() -> None:
-    """Measure the setting of the first argument and print the figures as JSON."""
+    """Measure the setting that the first command-line argument gives, and print the figures as JSON."""
     print(json.dumps(measured(StreamsSetting(**json.loads(sys.argv[1])))))
 
 
 def measured(setting: StreamsSetting) -> dict[str, Any]:
-    """Give the query one file of each side at a time, and record figures when it has joined them."""
+    """Give the query one file of each side at a time; return figures after each pair of files, and a checksum."""
     from pyspark.sql import functions as F
 
     from millrace.spark import session
@@ -96,7 +96,7 @@ def _joined(setting: StreamsSetting, left: Any, right: Any) -> Any:
 
 
 def _point(query: Any, before: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return figures of the micro-batches since the last point; the two files may be in one or in two."""
+    """Return the summed figures of the micro-batches since the last point: one, or two if each file had its own."""
     done = before[-1]["batch"] if before else -1
     mine = [p for p in query.recentProgress if p["batchId"] > done and p["numInputRows"]]
     checks = [p["observedMetrics"]["check"] for p in mine]
@@ -110,7 +110,7 @@ def _point(query: Any, before: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Watch:
-    """Memory of a Spark session in this process: Java's heap after a collection, the rest of Java, Python workers."""
+    """Measure the memory of a Spark session: Java's heap after a collection, other Java memory, Python workers."""
 
     def __init__(self, spark: Any) -> None:
         self._jvm = spark._jvm
@@ -128,14 +128,14 @@ class Watch:
         self._thread.join()
 
     def python_peak(self) -> int:
-        """Return the peak of all workers together since the last call."""
+        """Return the most bytes that all Python workers together have had since the last call."""
         peak, self._peak = self._peak, 0
         return peak
 
     def in_use(self) -> dict[str, int]:
-        """Return the bytes of the heap in use after a collection, and the rest of Java's memory.
+        """Return the bytes of Java's heap in use after a collection, and the bytes of other memory of the Java process.
 
-        The heap has its full size from the start, and all of it is touched: what the process has beyond it is the rest.
+        The heap is resident at its full size from the start, so all that the process has beyond it is other memory.
         """
         self._jvm.java.lang.System.gc()
         time.sleep(0.1)

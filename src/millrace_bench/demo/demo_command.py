@@ -81,7 +81,7 @@ def _say(text: str = "") -> None:
 
 
 def _run(warehouse: Warehouse) -> None:
-    """Run the steps that are still to do."""
+    """Run the steps of the demo that are not finished yet."""
     with _step(warehouse, "data"), row_progress("making orders", warehouse.setting.orders) as done:
         warehouse.make_data(done)
     with SparkInterrupts() as interrupts:
@@ -135,8 +135,8 @@ def _step(warehouse: Warehouse, name: str) -> Iterator[None]:
 class SparkInterrupts:
     """Delay Ctrl-C until a call to Spark is over, and cancel Spark's jobs meanwhile.
 
-    An exception in the middle of a call would leave its answer to the next one. So Ctrl-C is recorded, a thread cancels
-    all of Spark's jobs, and KeyboardInterrupt is raised at the end.
+    An exception in the middle of a call would leave that call's answer for the next call to read. So Ctrl-C is only
+    recorded, a thread cancels all of Spark's jobs, and ``check`` or the end of the block raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
@@ -154,12 +154,12 @@ class SparkInterrupts:
         self.check()
 
     def watch(self, spark: SparkSession) -> None:
-        """Cancel the jobs of this session when Ctrl-C comes; it may have come already."""
+        """Cancel the jobs of a session when Ctrl-C comes; raise KeyboardInterrupt if it has come already."""
         self.check()
         self._spark = spark
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if Ctrl-C has come; called between calls to Spark."""
+        """Raise KeyboardInterrupt if Ctrl-C has come; to be called between calls to Spark."""
         if self._held.interrupted:
             raise KeyboardInterrupt from None
 
@@ -208,7 +208,7 @@ class WarehouseView:
             self._count(moment)
 
     def add(self, moment: Moment) -> None:
-        """Add a micro-batch that is over."""
+        """Add the figures of a finished micro-batch."""
         self._count(moment)
         self._last, self._since = moment, time.monotonic()
 
@@ -223,7 +223,7 @@ class WarehouseView:
         return self._scanned / max(1, self._warehouse.result.customers)
 
     def line(self) -> str:
-        """Return a line of text, for output that is no terminal."""
+        """Return the state as a line of text, for output that is not a terminal."""
         m, budget = self._last, self._warehouse.result.budget
         assert m is not None
         name = f"batch {self._done:>3}/{self._warehouse.setting.batches}" if m.arrived else "turning on   "
@@ -234,7 +234,7 @@ class WarehouseView:
         )
 
     def panel(self) -> Panel:
-        """Return a panel, for a terminal."""
+        """Return the state as a panel, for a terminal."""
         result, m = self._warehouse.result, self._last
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)
@@ -273,7 +273,7 @@ def _panel(*rows: Any) -> Panel:
 
 
 def _bar(*parts: tuple[float, str], width: int = 30) -> Text:
-    """Draw shares of a whole, side by side.
+    """Return a bar of text that shows shares of a whole side by side, each in its colour.
 
     >>> _bar((0.5, "red"), (0.25, "blue"), width=8).plain
     '██████░░'

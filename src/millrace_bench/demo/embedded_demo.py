@@ -42,7 +42,7 @@ class WrongResultError(MillraceError):
 
 @dataclass(frozen=True)
 class JoinOutcome:
-    """Figures of a join, and its output file."""
+    """The figures of one join, and the file that holds its output."""
 
     algorithm: str
     metrics: JoinMetrics
@@ -87,7 +87,7 @@ def _say(text: str = "") -> None:
 
 @contextmanager
 def _workplace(directory: Path | None) -> Iterator[Path]:
-    """Yield the given directory, or a temporary one."""
+    """Yield the given directory, created if it is missing, or a temporary one that is removed afterwards."""
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
         yield directory
@@ -100,7 +100,7 @@ def _workplace(directory: Path | None) -> Iterator[Path]:
 
 
 def _prepare(place: Path, rows: int, tuples: int, skew: float) -> tuple[MasterStore, StreamFiles]:
-    """Return the store and the stream, made if they are missing. Their names contain what they depend on."""
+    """Return the master store and the stream, each made if it is missing; file names contain the sizes and the skew."""
     from millrace.cli.files import StreamFiles, TableWriter
     from millrace.cli.generate_command import zipf_rows
     from millrace.cli.progress import row_progress
@@ -124,7 +124,7 @@ def _prepare(place: Path, rows: int, tuples: int, skew: float) -> tuple[MasterSt
 
 
 def _load_kernels() -> None:
-    """Compile and load every kernel, so that this counts neither as time nor as memory of a join."""
+    """Compile and load the kernels beforehand, so that this work adds neither time nor memory to a measured join."""
     from millrace.cli.generate_command import zipf_rows
     from millrace.cli.progress import spinner
     from millrace.datasets import synthetic_master
@@ -161,7 +161,7 @@ def _run(name: str, store: MasterStore, stream: StreamFiles, memory: str, result
 
 
 def _give_back_memory() -> None:
-    """Make the allocators return free memory, so that every join starts with the same."""
+    """Make the allocators return free memory to the system, so that all joins start under the same conditions."""
     import pyarrow as pa
 
     gc.collect()
@@ -171,7 +171,7 @@ def _give_back_memory() -> None:
 
 
 def anonymous_bytes() -> int:
-    """Return memory of this process without files, in bytes; 0 where the system does not report it."""
+    """Return the bytes of this process's memory that no file backs; 0 where the system does not report them."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -208,10 +208,10 @@ def _check(outcomes: Iterable[JoinOutcome], rows: int, stream: StreamFiles) -> N
 
 
 class Oracle:
-    """The right result of a join with a master of unique keys, by pyarrow's own join.
+    """The correct result of a join with a master of unique keys, computed by pyarrow's own join.
 
-    A tuple then has at most one master row, and its number ``sid`` occurs once in the stream. So two results
-    are the same multiset if every ``sid`` occurs as often in both and rows with the same ``sid`` are equal.
+    With unique keys a tuple has at most one master row, and its number ``sid`` occurs once in the stream. So two
+    results hold the same rows if every ``sid`` occurs as often in both and rows with the same ``sid`` are equal.
     """
 
     def __init__(self, stream: pa.Table, master: pa.Table) -> None:
@@ -229,7 +229,7 @@ class Oracle:
             raise WrongResultError("embedded-demo: the oracle needs a master with unique keys")
 
     def check(self, name: str, result: pa.RecordBatchFileReader, done: Callable[[int], None]) -> None:
-        """Raise unless ``result`` is exactly the join."""
+        """Raise WrongResultError unless ``result`` is exactly the join; call ``done`` with the rows checked so far."""
         import numpy as np
         import pyarrow as pa
 

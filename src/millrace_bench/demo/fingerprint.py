@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 
 def fingerprint(df: DataFrame) -> tuple[int, int, int]:
-    """Return the number of rows, and the sums of two hashes of every row, which do not depend on their order.
+    """Return the number of rows, and the sums of two hashes over all rows; the order of rows does not matter.
 
     Spark's hash skips nulls; which columns are null is hashed too, so that a null cannot change places with a value.
     """
@@ -21,7 +21,7 @@ def fingerprint(df: DataFrame) -> tuple[int, int, int]:
 
 
 def difference(found: DataFrame, expected: DataFrame) -> str:
-    """Return an example of what is wrong."""
+    """Return a text with one example each of a row missing from ``found`` and of a row that should not be there."""
     missing, unexpected = expected.exceptAll(found).take(1), found.exceptAll(expected).take(1)
     parts = [f"a row is missing: {missing[0].asDict()}"] if missing else []
     parts += [f"a row is there that should not be: {unexpected[0].asDict()}"] if unexpected else []

@@ -44,7 +44,7 @@ from millrace_bench.demo.fingerprint import difference, fingerprint
 
 ON = {"o_custkey": "c_custkey"}
 COLUMNS = ("c_name", "c_nationkey", "c_acctbal", "c_mktsegment")
-"""Columns of an order's customer in the warehouse."""
+"""Customer columns that the warehouse has with each order."""
 
 LEFT_OUT = "o_comment"
 """The only column of orders that is left out of the warehouse."""
@@ -52,7 +52,7 @@ LEFT_OUT = "o_comment"
 FILES_PER_BATCH = 4
 TURNS = 4
 WARM, COUNTED = 3, 4
-"""Micro-batches of the comparison: those of the warm-up, and those that count."""
+"""Numbers of micro-batches in the comparison: to warm up, and to measure."""
 
 _FOLDERS = ("tpch", "orders", "orders.making", "store", "warehouse", "checkpoint", "comparison", "spark")
 _FILES = ("setting.json", "progress.jsonl", "result.json", "report.html", "spark.log")
@@ -104,7 +104,7 @@ class WarehouseFolder:
 
     @property
     def foreign(self) -> list[Path]:
-        """Other files and folders."""
+        """Files and folders in the directory that no demo has made."""
         return [path for path in self.root.iterdir() if path.name not in _NAMES] if self.root.exists() else []
 
     def clear(self) -> None:
@@ -165,13 +165,13 @@ class Moment:
 
     @property
     def rest_bytes(self) -> int:
-        """Bytes of the peak that are neither the cache's nor those of waiting orders."""
+        """Bytes of the join's peak memory that neither the cache nor waiting orders take."""
         return max(0, self.memory_bytes - self.cache_bytes - self.waiting_bytes)
 
 
 @dataclass(frozen=True)
 class SparkComparison:
-    """Seconds per micro-batch of the same orders, into a sink that throws rows away."""
+    """Seconds per micro-batch, by Millrace and by Spark, for the same orders and a sink that throws rows away."""
 
     rows: int
     millrace: list[float]
@@ -181,13 +181,13 @@ class SparkComparison:
 
     @property
     def medians(self) -> tuple[float, float]:
-        """Seconds of Millrace, and of Spark's own join."""
+        """Median seconds per micro-batch, of Millrace and of Spark's own join."""
         return median(self.millrace), median(self.spark)
 
 
 @dataclass
 class Result:
-    """Results so far. ``seconds`` is the time of each step."""
+    """The demo's results so far; ``seconds`` holds the time that each step has taken, by the step's name."""
 
     customers: int = 0
     orders: int = 0
@@ -201,7 +201,7 @@ class Result:
 
     @staticmethod
     def read(path: Path) -> Result:
-        """Read a file; return an empty result if there is none."""
+        """Return the result that a file holds; an empty result if there is no file."""
         if not path.exists():
             return Result()
         found = json.loads(path.read_text())
@@ -218,7 +218,10 @@ class Warehouse:
         self.result = Result.read(self.place / "result.json")
 
     def claim(self, fresh: bool = False) -> None:
-        """Take the directory; raise an error if it has other files, or a demo with another setting."""
+        """Take the directory; raise ConfigError if it has other files, or a demo with another setting.
+
+        With ``fresh``, the files of an earlier demo are removed first.
+        """
         root, known = self.place.root, self.place / "setting.json"
         if known.exists() and fresh:
             self.place.clear()
@@ -246,7 +249,7 @@ class Warehouse:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Record that a step is over, and how long it took."""
+        """Time the block as a step; at its end, write the step's seconds and all results so far to ``result.json``."""
         began = time.perf_counter()
         yield
         seconds = self.result.seconds
@@ -254,7 +257,7 @@ class Warehouse:
         _write(self.place / "result.json", json.dumps(asdict(self.result), indent=2))
 
     def spark(self) -> AbstractContextManager[SparkSession]:
-        """Return a session on this machine, with a core for every shard."""
+        """Return a context manager for a Spark session on this machine, with one core for every shard."""
         store = self.place / "store"
         cores = MasterStore.open(store).shards if is_store(store) else min(4, max(2, os.cpu_count() or 2))
         return quiet_spark("millrace-demo", cores, self.place / "spark", self.place / "spark.log")
@@ -303,7 +306,7 @@ class Warehouse:
         return spark.read.parquet(str(self.place / "orders"))
 
     def _arriving(self, spark: SparkSession) -> DataFrame:
-        """Return the orders as a stream, some files per micro-batch."""
+        """Return the orders as a stream of ``FILES_PER_BATCH`` files per micro-batch."""
         reader = spark.readStream.schema(self._orders(spark).schema).option("maxFilesPerTrigger", FILES_PER_BATCH)
         return reader.parquet(str(self.place / "orders"))
 
@@ -321,7 +324,7 @@ class Warehouse:
         )
 
     def _joined(self, spark: SparkSession, orders: DataFrame) -> DataFrame:
-        """Return the same rows by Spark's own join."""
+        """Return orders joined with their customers by Spark's own join: the rows that ``_enriched`` should give."""
         customers = self._customers(spark).select("c_custkey", *COLUMNS)
         return orders.join(customers, F.col("o_custkey") == F.col("c_custkey")).drop("c_custkey")
 
@@ -336,7 +339,7 @@ class Warehouse:
     def follow(self, query: StreamingQuery) -> Iterator[Moment | None]:
         """Yield the figures of each micro-batch until all orders are answered, and None while there is nothing new.
 
-        A micro-batch without new orders, after which none waits, is the last.
+        The last micro-batch is one without new orders after which no order waits.
         """
         with (self.place / "progress.jsonl").open("a") as log:
             for progress in _micro_batches(query):
@@ -350,7 +353,7 @@ class Warehouse:
                     return
 
     def moments(self) -> list[Moment]:
-        """Return all micro-batches so far, also those of earlier runs."""
+        """Return the figures of all micro-batches so far, also of earlier runs."""
         found: dict[int, Moment] = {}
         path = self.place / "progress.jsonl"
         for line in path.read_text().splitlines() if path.exists() else ():
@@ -373,9 +376,9 @@ class Warehouse:
         self.result.checked_rows, self.result.fingerprint = right[0], f"{right[1]:x}-{right[2]:x}"
 
     def compare(self, spark: SparkSession, check_interrupt: Callable[[], None] = lambda: None) -> None:
-        """Time some micro-batches of both joins, one after the other; ``check_interrupt`` is called in between.
+        """Time some micro-batches of Spark's own join, then of Millrace, and call ``check_interrupt`` in between.
 
-        Spark's own join answers every order in its own micro-batch, so here ours does too.
+        Spark's own join answers every order in the micro-batch that brings it, so here Millrace does so too.
         """
         own, plan = self._timed(self._joined(spark, self._arriving(spark)), check_interrupt)
         ours, _ = self._timed(self._enriched(spark, "drain"), check_interrupt)
@@ -383,7 +386,7 @@ class Warehouse:
         self.result.comparison = SparkComparison(rows, ours, own, _kind_of_join(plan))
 
     def _timed(self, out: DataFrame, check_interrupt: Callable[[], None]) -> tuple[list[float], str]:
-        """Return the seconds of the micro-batches that count, and the plan."""
+        """Run a query; return the seconds of each micro-batch after the warm-up, and Spark's plan as text."""
         warm = min(WARM, self.setting.batches // 2)
         wanted = min(warm + COUNTED, self.setting.batches)
         checkpoint = self.place / "comparison"
@@ -424,7 +427,7 @@ def _micro_batches(query: StreamingQuery) -> Iterator[Any]:
 
 
 def _in_pieces(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Yield tables of ``rows`` rows, without the column that is left out."""
+    """Yield tables of ``rows`` rows, the last with what remains, without the column ``LEFT_OUT``."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -451,7 +454,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _kind_of_join(plan: str) -> str:
-    """Return Spark's name of the join it chose, and the side it held in memory.
+    """Return the name of the join in Spark's plan, with the input that it holds in memory.
 
     >>> _kind_of_join("+- BroadcastHashJoin [o_custkey#1L], [c_custkey#2L], Inner, BuildLeft, false")
     'BroadcastHashJoin that holds the orders'

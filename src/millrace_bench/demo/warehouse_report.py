@@ -23,7 +23,7 @@ _BLUE, _AMBER, _GREY, _RED, _GREEN = "#1f6f8b", "#e0a030", "#99a8b2", "#b03a2e",
 
 
 def story(warehouse: Warehouse) -> str:
-    """Return what was joined with what."""
+    """Return a paragraph that says what was joined, in how many micro-batches and in how much memory."""
     result, setting = warehouse.result, warehouse.setting
     law = (
         f"was drawn anew by a Zipf law with exponent {setting.skew:g}, so that some customers are popular"
@@ -40,7 +40,7 @@ def story(warehouse: Warehouse) -> str:
 
 
 def exactness(warehouse: Warehouse) -> str:
-    """Return what the check has shown."""
+    """Return a sentence that says how the warehouse's rows compare with those of a batch join."""
     result = warehouse.result
     return (
         f"The warehouse's {result.checked_rows:,} rows are exactly those of a batch join by Spark of the same files: "
@@ -49,7 +49,7 @@ def exactness(warehouse: Warehouse) -> str:
 
 
 def verdict(comparison: SparkComparison) -> str:
-    """Return which join was faster, and how both were measured."""
+    """Return a paragraph that says which join was faster, and how both were measured."""
     ours, own = comparison.medians
     if max(ours, own) < 1.05 * min(ours, own):
         outcome = "they are level"
@@ -68,7 +68,7 @@ def verdict(comparison: SparkComparison) -> str:
 
 
 def facts(warehouse: Warehouse) -> list[tuple[str, str]]:
-    """Return the figures by name."""
+    """Return the demo's figures as pairs of a name and a text."""
     result, moments = warehouse.result, warehouse.moments()
     filled = [moment for moment in moments if moment.arrived]
     steady = filled[WARM:] or filled
@@ -95,7 +95,7 @@ def facts(warehouse: Warehouse) -> list[tuple[str, str]]:
 
 
 def files(warehouse: Warehouse) -> list[tuple[str, str]]:
-    """Return where each file is."""
+    """Return the demo's files and folders as pairs of a name and a path."""
     place = warehouse.place
     return [
         ("report", str(place / "report.html")),
@@ -160,7 +160,7 @@ starts empty.</p>
 
 
 def write_report(warehouse: Warehouse) -> Path:
-    """Write the page; return its path."""
+    """Write the report as an HTML page with plots; return its path."""
     comparison = warehouse.result.comparison
     assert comparison is not None
     moments, budget = warehouse.moments(), warehouse.result.budget
@@ -193,7 +193,7 @@ def _rows(pairs: list[tuple[str, str]], code: bool = False) -> str:
 
 
 def _embedded(figure: Figure) -> str:
-    """Return a figure as the address of an image."""
+    """Return a figure as a ``data:`` URL that contains it as a PNG image."""
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=150)
     return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode()
@@ -211,7 +211,7 @@ def _axes(title: str) -> tuple[Figure, Any]:
 
 
 def _ends(moments: Sequence[Moment]) -> list[float]:
-    """Return when each micro-batch was over."""
+    """Return the time at the end of each micro-batch, in seconds: the running sum of the micro-batches' seconds."""
     return list(accumulate(moment.seconds for moment in moments))
 
 

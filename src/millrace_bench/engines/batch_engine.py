@@ -36,19 +36,22 @@ class MasterFiles:
 
     @property
     def budget(self) -> int:
-        """The memory in bytes; a share is of the master's rows as Arrow data."""
+        """The memory budget in bytes; a percentage is taken of the size of the master's rows as Arrow data."""
         return parse_size(self.memory, of=self.store().nbytes)
 
 
 class BatchEngine(ABC):
-    """An engine with a master: ``prepare`` once for all processes, then ``load``, ``open``, and many ``join``."""
+    """An engine that joins batches with a master.
+
+    Call ``prepare`` once for all processes; then, in a process, ``load``, ``open``, and ``join`` for each batch.
+    """
 
     name: str
 
     def __init__(self, files: MasterFiles) -> None:
         self.files = files
         self.settings: dict[str, str] = {}
-        """Settings of this engine for the report; complete after the warm-up."""
+        """Settings of this engine by name, as texts for the report; complete after the warm-up."""
 
     @abstractmethod
     def prepare(self) -> Sequence[Path]:
@@ -63,27 +66,27 @@ class BatchEngine(ABC):
 
     @abstractmethod
     def join(self, batch: pa.RecordBatch) -> Iterable[Any]:
-        """Return the rows of a batch: its columns, then the master's without its key.
+        """Return the joined rows of a batch: the batch's columns, then the master's without its key.
 
-        They have the form that the engine gives at the least cost; ``len`` is their number.
+        The rows come in pieces of the type that costs the engine least; ``len`` of a piece is its number of rows.
         """
 
     def whole(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Yield all rows of this batch and no others as Arrow data, to compare them."""
+        """Yield all joined rows of one batch, and no others, as Arrow data, to compare them with other engines'."""
         for out in self.join(batch):
             yield from as_batches(out)
 
     def settled(self) -> bool:
-        """Return whether caches are full and choices made, so that it will get no faster."""
+        """Return whether the engine has filled its caches and made its choices, so that it will get no faster."""
         return True
 
     def latency(self, durations: Sequence[float], share: float) -> float:
-        """Return this quantile of the seconds from a batch's arrival to its rows."""
+        """Return the quantile ``share``, from 0 to 1, of the seconds from a batch's arrival to its joined rows."""
         return float(np.quantile(durations, share))
 
 
 def as_batches(rows: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """Yield rows with plain strings, as checksums need them."""
+    """Return rows as record batches with plain strings, as checksums need them."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     batches: list[pa.RecordBatch] = table.cast(pa.schema([(f.name, _plain(f.type)) for f in table.schema])).to_batches()
     return batches
@@ -95,7 +98,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def made_once(path: Path, make: Callable[[Path], None]) -> Path:
-    """Return the file, written by ``make`` if it is missing; an interrupted ``make`` leaves none."""
+    """Return ``path``, written by ``make`` if there is no such file; an interrupted ``make`` leaves no file."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced_file(path) as temporary:
@@ -104,7 +107,7 @@ def made_once(path: Path, make: Callable[[Path], None]) -> Path:
 
 
 def arrow_file(files: MasterFiles) -> Path:
-    """Return the master as a file of one Arrow record batch, whose columns can be mapped without a copy."""
+    """Return the master's Arrow file, written if missing; it is one record batch, to map columns without a copy."""
 
     def make(path: Path) -> None:
         table = files.store().to_table()
@@ -116,5 +119,5 @@ def arrow_file(files: MasterFiles) -> Path:
 
 
 def map_rows(files: MasterFiles) -> pa.Table:
-    """Map the master's rows."""
+    """Return the master's rows as a table over its mapped Arrow file."""
     return pa.ipc.open_file(pa.memory_map(str(arrow_file(files)))).read_all()

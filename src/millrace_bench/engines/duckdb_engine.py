@@ -1,4 +1,4 @@
-"""DuckDB: one join per batch with a table of its own."""
+"""DuckDB: one join per batch with a native table of the master."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QUERY = "SELECT batch.*, master.* EXCLUDE (key) FROM batch JOIN master USING (k
 
 
 class DuckDB(BatchEngine):
-    """Join with DuckDB: Arrow tables in any order; ``limit`` is the memory for its table and results."""
+    """Join with DuckDB: results are Arrow tables, rows in any order; ``limit`` is DuckDB's memory limit."""
 
     def __init__(self, files: MasterFiles, limit: str | None = None) -> None:
         super().__init__(files)

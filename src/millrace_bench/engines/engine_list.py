@@ -1,4 +1,4 @@
-"""The engines by name."""
+"""The engines that run without Spark, by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENGINES: dict[str, Callable[[MasterFiles], BatchEngine]] = {
     "pandas-merge": lambda files: Pandas(files, merge=True),
 }
 MILLRACE = ("ssbj", "meshjoin", "lookup", "drain")
-"""Engines that are Millrace itself, here and on Spark."""
+"""Names of the engines that are Millrace itself, without Spark and on Spark."""
 USUAL = ("ssbj", "lookup", "duckdb", "polars", "sqlite", "pandas")
 BUDGETED = ("ssbj", "lookup", "sqlite")
-"""Engines whose memory can be set to a share of the master."""
+"""Names of the engines with a memory budget that can be set to a share of the master."""

@@ -1,4 +1,4 @@
-"""Millrace: ``ssbj``, which needs no index, and what ``auto`` chooses where there is one."""
+"""Millrace as an engine: with a given algorithm, or with ``auto``, which may use the master's index."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ class Millrace(BatchEngine):
         return True
 
     def latency(self, durations: Sequence[float], share: float) -> float:
-        """Return this quantile of a call's time; where tuples wait, plus their steps times the mean time of a step."""
+        """Return the quantile ``share`` of a call's seconds, plus that of a tuple's wait where tuples wait.
+
+        A wait is counted in steps, which are multiplied by the mean seconds of a step.
+        """
         metrics = self._running.metrics
         steps = metrics.steps - self._steps
         waited = 0.0

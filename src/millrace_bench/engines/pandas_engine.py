@@ -1,4 +1,4 @@
-"""pandas: the master as a frame, looked up through an index that is built once, or merged, as is most common."""
+"""pandas: the master as a frame, looked up through an index that is built once, or merged, which is most common."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles, arrow_
 
 
 class Pandas(BatchEngine):
-    """Join with pandas: ``merge`` hashes the whole master for every batch, an index once, for unique keys only.
+    """Join with pandas: ``merge`` hashes the master for every batch; an index hashes it once but needs unique keys.
 
     Notes
     -----
-    Numbers are arrays over the mapped file and text is Arrow's, so opening the master copies nothing. Results are
-    frames.
+    Numbers are arrays over the mapped file and text stays in Arrow's format, so opening the master copies nothing.
+    Results are frames.
     """
 
     def __init__(self, files: MasterFiles, merge: bool = False) -> None:
@@ -51,7 +51,7 @@ class Pandas(BatchEngine):
         return [self.frame(batch.to_pandas())]
 
     def frame(self, batch: Any) -> Any:
-        """Return the joined rows of a frame."""
+        """Return the joined rows of a batch that is given as a frame."""
         import pandas as pd
 
         if self._merge:

@@ -15,22 +15,22 @@ _FILE_ROWS = 2_500_000
 
 
 def master_path(directory: Path, rows: int) -> Path:
-    """Return where the master's Parquet files are."""
+    """Return the folder of the master's Parquet files."""
     return directory / f"spark-master-{rows}.parquet"
 
 
 def store_path(directory: Path, rows: int, shards: int) -> Path:
-    """Return where a store of the master is; the one of a single shard is shared with other benchmarks."""
+    """Return the path of the master's store; other benchmarks use the store of a single shard too."""
     return directory / (f"master-{rows}" if shards == 1 else f"spark-master-{rows}-{shards}.store")
 
 
 def stream_path(directory: Path, rows: int, batch: int, skew: float, hot: float) -> Path:
-    """Return where the stream's Parquet files are."""
+    """Return the folder of the stream's Parquet files."""
     return directory / f"spark-stream-{rows}-{batch}-{skew:g}-{hot:g}"
 
 
 def prepare_master(directory: Path, rows: int, shards: tuple[int, ...] = (1, 2)) -> None:
-    """Write the master as a folder of Parquet files, and build stores of one shard and of two."""
+    """Write the master as a folder of Parquet files, and build a store for each number of shards, where missing."""
     folder = master_path(directory, rows)
     if not folder.exists():
         with data.new_folder(folder) as unfinished:
@@ -59,7 +59,7 @@ def _write_master(folder: Path, rows: int) -> None:
 
 
 def prepare_stream(directory: Path, rows: int, batch: int, count: int, skew: float, hot: float) -> None:
-    """Write two files for each micro-batch; with ``hot``, that share of the tuples has one key."""
+    """Write two Parquet files per micro-batch, if they are missing; a share ``hot`` of the tuples has the same key."""
     folder = stream_path(directory, rows, batch, skew, hot)
     if folder.exists() and len(list(folder.glob("*.parquet"))) >= 2 * count:
         return

@@ -15,7 +15,7 @@ from millrace_bench.engines.spark_worker import SparkSetting
 
 
 class SparkProcess:
-    """An engine on Spark in a process of its own: settings go in over standard input, figures come out."""
+    """An engine on Spark in a process of its own: settings go to its standard input, figures come from its output."""
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- open for as long as the process
@@ -59,7 +59,7 @@ class SparkProcess:
 
 
 def measure_all(settings: Iterable[SparkSetting]) -> Iterator[dict[str, Any]]:
-    """Measure settings of one engine and one master, one after the other in one process."""
+    """Yield the figures of each setting, all for one engine and one master; one process measures them in turn."""
     with SparkProcess() as engine:
         for setting in settings:
             yield engine.measure(setting)

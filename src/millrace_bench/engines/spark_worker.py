@@ -1,4 +1,4 @@
-"""Run one engine on Spark in a process of its own: read a setting per line, write figures, both as JSON.
+"""Run one engine on Spark in a process of its own: read settings as JSON lines, and write a line of figures for each.
 
 All settings of an engine share a Spark session. A second setting for the same stream continues its query.
 """
@@ -36,7 +36,7 @@ _JAVA = f"-XX:+UseParallelGC {JAVA}"
 
 @dataclass
 class SparkSetting:
-    """What one process measures."""
+    """One measurement: the engine, its master and stream, and how many micro-batches count."""
 
     engine: str
     directory: str
@@ -47,18 +47,18 @@ class SparkSetting:
     skew: float = 1.0
     hot: float = 0.0
     warm_seconds: float = 30.0
-    """Seconds until a micro-batch counts; before, Java is still compiling."""
+    """Seconds before the first micro-batch that counts, in which Java is still compiling."""
     warm_batches: int = WARM
     most_seconds: float = math.inf
-    """Seconds after which the micro-batches so far are the result, warm or not."""
+    """Seconds after which the measurement ends; if the engine is not warm by then, only the last micro-batch counts."""
     check: bool = True
     heap: str = "6g"
     partitions: int = 2
-    """Partitions of a shuffle."""
+    """Number of partitions of a shuffle."""
 
 
 def main() -> None:
-    """Measure the settings from standard input."""
+    """Read settings from standard input, measure each, and write its figures to standard output."""
     engine: SparkEngine | None = None
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Spark and Java print to standard output too
@@ -100,7 +100,7 @@ class SparkEngine:
         self._place = place
 
     def measured(self, setting: SparkSetting) -> dict[str, Any]:
-        """Run the query of a setting; return the seconds of its micro-batches, and the checksum of the first."""
+        """Run the query of a setting; return its micro-batches' seconds, and a checksum of the first one's rows."""
         from pyspark.sql import functions as F
 
         from millrace.spark.watch import observed
@@ -155,7 +155,7 @@ class SparkEngine:
         return found
 
     def _pandas_checksum(self, folder: Path) -> str:
-        """Return the number of rows of the first micro-batch by pandas, and the sum of their hashes."""
+        """Return as text how many rows pandas gives for the first micro-batch, and the sum of their hashes."""
         from pyspark.sql import functions as F
 
         assert self._frames is not None
@@ -168,7 +168,7 @@ class SparkEngine:
 
 
 def _frames(setting: SparkSetting) -> Pandas:
-    """Open the master as a pandas frame in the driver."""
+    """Return pandas as an engine in the driver, with the master opened as a frame."""
     frames = Pandas(MasterFiles(Path(setting.directory), setting.master_rows), merge=setting.engine == "pandas-merge")
     frames.open()
     return frames
@@ -238,7 +238,7 @@ def _widened(store: str) -> Any:
 
 
 def _endless_folder(folder: Path, place: Path) -> Path:
-    """Link the same files over and over into a folder, more than any run reads."""
+    """Fill the folder ``place`` with links to the same files over and over, more than any run reads, and return it."""
     if not place.exists():
         place.mkdir(parents=True)
         files = sorted(folder.resolve().glob("*.parquet"))
@@ -248,7 +248,7 @@ def _endless_folder(folder: Path, place: Path) -> Path:
 
 
 def _settled_batches(writer: Any, setting: SparkSetting, checkpoint: Path) -> list[Any]:
-    """Run a query until it is warm and enough micro-batches are over; return these."""
+    """Run a query until it is warm and enough micro-batches are over; return the progress of those that count."""
     query = writer.option("checkpointLocation", str(checkpoint)).start()
     began, first = time.perf_counter(), -1
     warm: int | None = None  # number of micro-batches before the first that counts
@@ -271,7 +271,7 @@ def _settled_batches(writer: Any, setting: SparkSetting, checkpoint: Path) -> li
 
 
 def _all_batches(out: Any, checkpoint: str) -> list[Any]:
-    """Run a query over one micro-batch with input, until no tuple waits; return its progress."""
+    """Run a query until it has had a micro-batch with input and no tuple waits; return all its progress so far."""
     query = out.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
     try:
         while True:

@@ -23,14 +23,15 @@ _MOST_MAPPED = 1 << 40
 
 
 class SQLite(BatchEngine):
-    """Join with SQLite: all rows of a key are one value, whose columns numpy takes out of the bytes.
+    """Join with SQLite: all rows of a key are stored as one value, and numpy reads the columns out of its bytes.
 
     Notes
     -----
-    The cache is read and written once per distinct key of a batch, by functions that loop in C. Keys that it does not
-    have go to SQLite in one statement, sorted. In one test on 4 M rows, on a busy machine, ``json_each`` (which read
-    one column, the others two) took 2.9, 3.6 and 2.3 µs a key with 2,000, 50,000 and 400,000 keys, ``IN`` with
-    parameters 5.0, 3.0 and 3.0, and one statement for each key 5 to 8. Strings must have one length.
+    The cache is read and written once per distinct key of a batch, by functions that loop in C. Keys that are not in
+    the cache are sorted and go to SQLite in one statement. In one test on 4 M rows, on a busy machine, ``json_each``
+    took 2.9, 3.6 and 2.3 µs a key for 2,000, 50,000 and 400,000 keys (reading one column, where the other ways read
+    two), ``IN`` with parameters took 5.0, 3.0 and 3.0, and one statement for each key took 5 to 8. All strings of a
+    column must have the same length.
     """
 
     def __init__(self, files: MasterFiles) -> None:
@@ -105,7 +106,7 @@ class SQLite(BatchEngine):
         yield pa.RecordBatch.from_arrays([*batch.columns, *columns], [*batch.schema.names, *self._types])
 
     def _values_of(self, keys: list[int]) -> list[bytes]:
-        """Return the values of distinct keys, empty for those that the master does not have."""
+        """Return the stored values of distinct keys, from the cache or SQLite; empty for a key not in the master."""
         cache = self._cache
         found: list[bytes | None] = list(map(cache.get, keys))
         missing = [key for key, value in zip(keys, found, strict=True) if value is None]
@@ -142,7 +143,7 @@ def _row_type(table: pa.Table) -> np.dtype[np.void]:
 
 
 def _packed_rows(part: pa.Table, row: np.dtype[np.void]) -> Iterator[tuple[int, bytes]]:
-    """Yield each key with the bytes of its rows, one after the other."""
+    """Yield each key with the bytes of all its rows, concatenated."""
     rows = np.empty(len(part), row)
     for name in row.names or ():
         column = part[name].combine_chunks()

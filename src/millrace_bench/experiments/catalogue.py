@@ -1,4 +1,4 @@
-"""The papers' experiments by name; another paper is another file and one more line here."""
+"""The papers' experiments by name; to add a paper, write its module in ``papers`` and name the module here."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from millrace_bench.experiments.papers import diner, meshjoin, miner, pq, ssbj, 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment for paper in (meshjoin, ssbj, sscj, pq, diner, miner) for experiment in paper.FIGURES
 }
-"""All experiments."""
+"""All experiments by name, such as ``ssbj-4a``."""
 
 
 def chosen(names: Iterable[str]) -> list[Experiment]:
-    """Return the experiments of these names or papers, all if there are none.
+    """Return the experiments with the given names, or of papers with those names; all experiments if none is given.
 
     >>> [e.name for e in chosen(["ssbj-4a", "meshjoin"])][:2]
     ['ssbj-4a', 'meshjoin-5a']

@@ -1,7 +1,7 @@
-"""Estimate what a policy would give online that knows how many results every row of a chain takes part in.
+"""Estimate how much of a chain's result a policy would give online if it knew each row's number of results beforehand.
 
-Memory holds rows and nothing else, always those with the most results of all that have arrived. This is not proven to
-be the maximum, but a policy that has to learn from what arrives will hardly reach more.
+Memory holds rows and nothing else: of all rows that have arrived, those that take part in the most results. The
+estimate is not proven to be the maximum, but a policy that has to learn from arriving rows will hardly reach more.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from millrace_bench.experiments.inputs import ExperimentInputs, open_inputs
 from millrace_bench.experiments.online_points import OnlinePoint
 
 _WEIGHTS = (1.0, 0.3, 0.1, 0.03, 0.01)
-"""Weights of a result for rows of R1 and R4, which take part in very many."""
+"""Weights to try for the results of rows of R1 and R4, since each of these rows takes part in very many results."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 def known_frequencies(_: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
-    """Return the share of a chain's result that comes out online, with the best of some weights."""
+    """Return the share of a chain's result, from 0 to 1, that comes out online with the best of the weights."""
     inputs = open_inputs(point.data, point.rows, seed, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)
     order = np.argsort(np.concatenate([times[name] for name in inputs.tables]), kind="stable")
@@ -45,7 +45,7 @@ def _share(inputs: ExperimentInputs, order: Numbers, capacity: int, weight: floa
 
 
 def _worth(inputs: ExperimentInputs, weight: float) -> dict[str, Numbers]:
-    """Return the number of results each row takes part in, those of R1 and R4 weighted: they have every key once."""
+    """Return each row's number of results, multiplied by ``weight`` for R1 and R4, which have every key once."""
     shared = {name: inputs.tables[name]["a2"].to_numpy() for name in ("R2", "R3")}
     keys = 1 + max(int(values.max()) for values in shared.values())
     counts = {name: np.bincount(values, minlength=keys) for name, values in shared.items()}
@@ -59,7 +59,7 @@ def _worth(inputs: ExperimentInputs, weight: float) -> dict[str, Numbers]:
 
 
 def _stays(worth: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
-    """Return when each row arrives and leaves, if the row of least worth leaves as soon as there is no room.
+    """Return when each row arrives and leaves if, with more than ``capacity`` rows held, the one of least worth leaves.
 
     >>> [each.tolist() for each in _stays(np.array([5, 1, 7, 6]), 2)]
     [[0, 2, 4, 6], [7, 5, 9, 9]]
@@ -70,12 +70,12 @@ def _stays(worth: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
     for row, each in enumerate(worth.tolist()):
         heapq.heappush(held, (each, row))
         if len(held) > capacity:
-            left[heapq.heappop(held)[1]] = 2 * row + 1  # after the arrival, at which it joined the others
+            left[heapq.heappop(held)[1]] = 2 * row + 1  # just after this arrival, so that the two rows can still join
     return came, left
 
 
 def _count_results(inputs: ExperimentInputs, stays: dict[str, tuple[Numbers, Numbers]]) -> int:
-    """Return the number of results whose rows were all in memory together."""
+    """Return the number of results for which all rows were in memory at the same time."""
     halves = []
     for inner, end, column in (("R2", "R1", "a1"), ("R3", "R4", "a3")):
         came, left = stays[inner]
@@ -90,7 +90,7 @@ def _count_results(inputs: ExperimentInputs, stays: dict[str, tuple[Numbers, Num
 
 
 def _pairs_from(keys: Numbers, moments: Numbers, others: Numbers, came: Numbers) -> int:
-    """Return the number of pairs with the same key whose second row arrived at that moment or later."""
+    """Return the number of pairs of a row and an other row with an equal key that came at the row's moment or later."""
     far = 1 + max(int(moments.max(initial=0)), int(came.max(initial=0)))
     ordered = np.sort(others * far + came)
     ends = np.searchsorted(ordered, (keys + 1) * far)

@@ -1,4 +1,4 @@
-"""Compare two result files: what got worse, beyond what seeds explain."""
+"""Compare two result files: find what got worse by more than seeds can explain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOLERANCE = 0.03
 
 @dataclass(frozen=True)
 class Change:
-    """A point that both results have."""
+    """A point of a figure that both result files have, with its values before and after."""
 
     experiment: str
     series: str
@@ -25,7 +25,7 @@ class Change:
     before: float
     after: float
     change: Interval
-    """Logarithm of the improvement (above 0) or loss, over the seeds that both have."""
+    """Logarithm of the improvement (above 0) or loss (below 0), over the seeds that both result files have."""
     tolerance: float = TOLERANCE
     repeats: bool = True
     """Whether the same code gives the same value again, as on a modelled disk."""
@@ -40,7 +40,7 @@ class Change:
 
     @property
     def factor(self) -> str:
-        """The change as a share of the value before."""
+        """The change in percent of the value before, as text."""
         share = self.after / self.before - 1 if self.before else math.inf
         return f"{share:+.1%}" if math.isfinite(share) else "from nothing"
 
@@ -54,22 +54,22 @@ class Change:
 
 
 def compare(before: dict[str, Any], after: dict[str, Any], tolerance: float = TOLERANCE) -> list[Change]:
-    """Return all points that both have and that can be better or worse."""
+    """Return the changes of all points that both results have, in figures where higher or lower is better."""
     if not 0 <= tolerance < 1:
         raise ConfigError(f"tolerance: expected a share from 0 to below 1; got {tolerance}")
     if before["size"] != after["size"]:
         raise ConfigError(f"compare: expected results of one size; got {before['size']!r} and {after['size']!r}")
     on = [results.get("on", "model") for results in (before, after)]
     if on[0] != on[1]:
-        raise ConfigError(f"compare: expected results of one kind; got those of a {on[0]} and of a {on[1]}")
+        raise ConfigError(f"compare: expected results of one kind, of a model or of a machine; got {on[0]} and {on[1]}")
     found = list(_changes(before["experiments"], after["experiments"], tolerance, on[0] == "model"))
     if not found:
-        raise ConfigError("compare: the two have no point in common; were they run with the same names and seeds?")
+        raise ConfigError("compare: the files have no point in common; were they run with the same names and seeds?")
     return found
 
 
 def left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return lines on points that only the first has, and on figures that cannot be better or worse."""
+    """Return lines that name figures with points missing from ``after``, and figures where no direction is better."""
     gone, neutral = [], []
     for name, figure in before["experiments"].items():
         new = after["experiments"].get(name, {"series": {}, "better": figure["better"]})
@@ -85,7 +85,7 @@ def left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def verdicts_lost(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return the claims that were reproduced before and are not now."""
+    """Return a line for each claim that was reproduced before and is not reproduced after."""
     lost = []
     for name, figure in after["experiments"].items():
         old = {c["says"]: c["verdict"] for c in before["experiments"].get(name, {}).get("claims", [])}
@@ -115,7 +115,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any], tolerance: float, re
 
 
 def _log_ratio(new: float, old: float) -> float:
-    """Return the logarithm of a ratio, infinite if one value is 0."""
+    """Return the logarithm of ``new`` over ``old``: infinite if one of them is 0, and 0 if both are."""
     if new > 0 and old > 0:
         return math.log(new / old)
     return 0.0 if new == old else math.copysign(math.inf, new - old)

@@ -1,9 +1,10 @@
 """The data classes of an experiment: what varies, what is fixed, which algorithms run, what the paper claims.
 
-An experiment has the paper's own numbers. A *size* says how much smaller it runs: rows of R, memory given in bytes and,
-where pages are a share of R, the time of a seek are scaled alike, so that a turn of the wheel, a page and a room full
-of tuples keep their proportions and rates stay comparable. A paper's *layout* makes a run of its numbers: that of
-semi-stream joins is here, joins of another kind bring their own.
+An experiment is written with the paper's own numbers. A *size* says how much smaller it is run. The rows of R (the
+paper's master), memory in bytes and, where pages are a share of R, the time of a seek are scaled by one factor. So a
+turn of the wheel, a page and a waiting room full of tuples keep their proportions, and rates stay comparable. A paper's
+*layout* is a function that turns its numbers into a run. The layout of semi-stream joins is in this module; other kinds
+of joins bring their own.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from millrace.semistream.algorithms import ALGORITHMS
 Size = Literal["small", "default", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
 SEEDS: dict[Size, tuple[int, ...]] = {"small": (11,), "default": (11, 12, 13), "paper": (11, 12, 13, 14, 15)}
-"""Seeds of the stream; one run for each."""
+"""Seeds of the stream by size; each point is run once with each seed."""
 PERIODS: dict[Size, tuple[int, int]] = {"small": (3, 1), "default": (12, 3), "paper": (24, 4)}
-"""Turns of the wheel, or rooms full of tuples: first until a join has settled, then to measure."""
+"""Periods until a join has settled, and periods to measure, by size.
+
+A period is a turn of the wheel, or a waiting room full of tuples.
+"""
 
 LEAST_ROWS = 2_000
 _ON_MACHINE = "the paper's disk is the bottleneck, the processor is here; the figure on the disk model says more"
@@ -30,7 +34,7 @@ _LEAST_PAGE = 50
 
 @dataclass(frozen=True)
 class Metric:
-    """A measured quantity."""
+    """A measured quantity: its label on an axis, and which direction is better."""
 
     label: str
     better: Literal["higher", "lower", ""] = ""
@@ -76,7 +80,7 @@ AXES: dict[str, str] = {
     "max_outer_blocks": "MaxOuterMem, blocks",
     "time": "time, % of that in which tuples came",
 }
-"""Parameters that can vary."""
+"""Labels of axes, by the parameter that varies along the axis."""
 
 ALONG = ("time",)
 """Axes along which a single run has several points."""
@@ -84,29 +88,29 @@ ALONG = ("time",)
 
 @dataclass(frozen=True)
 class Scale:
-    """The share of the paper's R that each size has."""
+    """The share of the rows of the paper's R that an experiment has at each size."""
 
     small: float
     default: float
     paper: float = 1.0
 
     def of(self, size: Size) -> float:
-        """Return the share of a size."""
+        """Return the share of the rows at a size."""
         return float(getattr(self, size))
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A source of experiments, and what they have in common."""
+    """A paper, and what its experiments have in common."""
 
     name: str
     reference: str
     scale: Scale
     fixed: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Options of algorithms, by their names."""
+    """Options of algorithms, by the algorithm's name."""
     layout: Layout | None = None
-    """Function from the numbers of an experiment to a run; by default that of semi-stream joins."""
+    """Function from the numbers of an experiment to a run; None stands for :func:`semi_stream`."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ class Series:
     algorithm: str
     label: str = ""
     by: str = "join"
-    """Way to measure its points; one of :data:`MEASURES <millrace_bench.experiments.outcomes.MEASURES>`."""
+    """Way to measure the line's points; one of :data:`MEASURES <millrace_bench.experiments.outcomes.MEASURES>`."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -125,7 +129,7 @@ class Series:
 
 
 def lines(*algorithms: str, by: str = "join") -> tuple[Series, ...]:
-    """Return a line for each of these algorithms."""
+    """Return a line for each of the algorithms, all measured in the same way."""
     return tuple(Series(name, by=by) for name in algorithms)
 
 
@@ -136,9 +140,10 @@ def with_models(*algorithms: str) -> tuple[Series, ...]:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A claim about one value over another: ``over`` at ``at``, divided by ``under`` at ``under_at``.
+    """A claim about a ratio: the value of line ``over`` at place ``at``, divided by that of ``under`` at ``under_at``.
 
-    A place is a value of what varies, ``"first"``, ``"last"``, or ``"every"``, which requires the claim at all of them.
+    A place is a value of the parameter that varies, ``"first"``, ``"last"``, or ``"every"``: the claim has to hold at
+    all places.
     """
 
     says: str
@@ -146,13 +151,13 @@ class Ratio:
     under: str | None
     """None where the claim is about the value itself, in the unit of the figure."""
     paper: tuple[float, float]
-    """Lowest and highest value; the same number twice, or infinity for "at least"."""
+    """Lowest and highest value by the paper: the same number twice, or infinity as the highest for "at least"."""
     at: float | str = "every"
     under_at: float | str | None = None
     tolerance: float = 0.0
-    """Share by which a value may be beyond the paper's numbers."""
+    """Share by which the measured value may be outside the paper's numbers."""
     why: str = ""
-    """The known reason of a difference, shown if there is one."""
+    """The known reason for a difference from the paper; it is shown only where there is a difference."""
 
 
 @dataclass(frozen=True)
@@ -170,13 +175,13 @@ class Gap:
 
 @dataclass(frozen=True)
 class Peak:
-    """A claim about where a series is best: between two values of what varies; None: at neither end."""
+    """A claim that a line is best ``between`` two values of the parameter that varies; if None, at neither end."""
 
     says: str
     series: str
     between: tuple[float, float] | None = None
     tolerance: float = 0.03
-    """Share of the best by which a value may be below it and still count as best."""
+    """Share by which the best value at the claimed place may be off the best of all for the verdict "partly"."""
     why: str = ""
 
 
@@ -192,20 +197,20 @@ class Run:
     data: str
     rows: int
     files: str = field(default="", kw_only=True)
-    """The user's own files that the data is read from, with their sizes and times."""
+    """Names, sizes and modification times of the user's own files, if the data is read from files."""
 
     rows_of: ClassVar[str] = ""
     """Name of the input whose rows are counted."""
     whole: ClassVar[str] = "R"
-    """Name of what memory is a share of."""
+    """Name of the data of which memory is a percentage."""
 
     @property
     def conditions(self) -> str:
-        """The disk and other conditions, in words for a figure."""
+        """The disk and other conditions of the run, in words for a figure."""
         return ""
 
     def key(self, seed: int) -> str:
-        """Return the key of its outcome in a journal."""
+        """Return the key under which a journal holds the run's outcome with a seed."""
         return json.dumps({**asdict(self), "seed": seed}, sort_keys=True)
 
 
@@ -242,7 +247,7 @@ class Point(Run):
 
 @dataclass(frozen=True)
 class Experiment:
-    """A figure of a paper."""
+    """A figure of a paper: what varies, the lines, the metric, and the paper's claims about the figure."""
 
     source: Paper
     figure: str
@@ -252,15 +257,15 @@ class Experiment:
     varies: str
     values: tuple[float, ...]
     few: tuple[float, ...]
-    """Values of size small."""
+    """Values of the parameter that varies, at size small."""
     series: tuple[Series, ...]
     metric: str
     claims: tuple[Claim, ...]
     fixed: Mapping[str, Any] = field(default_factory=dict)
     scale: Scale | None = None
-    """Scale of this figure if it is not the paper's."""
+    """Scale of this figure; None if it has the scale of its paper."""
     some: tuple[float, ...] = ()
-    """Values of size default, if not all."""
+    """Values of the parameter that varies, at size default; empty for all ``values``."""
     log_x: bool = False
 
     def __post_init__(self) -> None:
@@ -277,30 +282,30 @@ class Experiment:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters that all series have in common, in the paper's numbers."""
+        """Parameters that all lines of the figure have in common, in the paper's numbers."""
         return {**self.source.fixed, **self.fixed}
 
     def at(self, size: Size) -> tuple[float, ...]:
-        """Return the values of a size."""
+        """Return the values that the varying parameter has at a size."""
         return {"small": self.few, "default": self.some or self.values, "paper": self.values}[size]
 
     def factor(self, size: Size) -> float:
-        """Return the share of the paper's R at a size."""
+        """Return the share of the rows of the paper's R that the experiment has at a size."""
         return (self.scale or self.source.scale).of(size)
 
     def reading(self, x: float) -> str:
-        """Return the name of the outcome's value that the figure shows at a place."""
+        """Return the name under which an outcome holds the value that the figure shows at place ``x``."""
         metric = self.metric.removeprefix("log ").removeprefix("machine ")
         return f"{metric} at {x:g}" if self.varies in ALONG else metric
 
     def points(self, size: Size) -> Iterator[tuple[Series, float, Run]]:
-        """Yield all runs: a line of the figure, the place on its axis, and the run."""
+        """Yield each run at a size, as a line of the figure, a place on its axis, and the run itself."""
         for series in self.series:
             for x in self.at(size):
                 yield series, x, self.point(size, series, x)
 
     def point(self, size: Size, series: Series, x: float) -> Run:
-        """Return the run of a line at a place."""
+        """Return the run for place ``x`` of a line at a size."""
         given = {**self.parameters, **series.fixed, self.varies: float(x)}
         for name in ALONG:
             given.pop(name, None)
@@ -308,7 +313,7 @@ class Experiment:
 
 
 def without_disk_model(experiment: Experiment) -> Experiment | None:
-    """Return the figure in wall time without a disk model; None if the figure is not about rates or hits."""
+    """Return the experiment without a disk model, in wall time; None if it does not measure joins' rates or hits."""
     rates = experiment.metric in ("rate", "log rate")
     if not (rates or experiment.metric == "hits") or any(series.by != "join" for series in experiment.series):
         return None
@@ -324,15 +329,15 @@ Layout = Callable[[Experiment, Size, Series, dict[str, Any]], Run]
 
 
 def semi_stream(experiment: Experiment, size: Size, series: Series, given: dict[str, Any]) -> Point:
-    """Return a run of a semi-stream join from the paper's numbers."""
+    """Return a run of a semi-stream join, made from the paper's numbers and scaled to a size."""
     factor = experiment.factor(size)
     rows = max(LEAST_ROWS, round(given.pop("rows") * factor))
     share, megabytes = given.pop("share", None), given.pop("megabytes", None)
-    memory: str | int = "1%" if share is None else f"{share:g}%"  # 1 % where memory is the outcome
+    memory: str | int = "1%" if share is None else f"{share:g}%"  # a placeholder where memory is the outcome
     if megabytes is not None:
         memory = int(megabytes * 1e6 * factor)
     if (share is None) == (megabytes is None) and series.by != "memory for a rate":
-        raise ConfigError(f"{experiment.name}: expected share or megabytes, one of them")
+        raise ConfigError(f"{experiment.name}: expected either share or megabytes")
     page, load = given.pop("page", None), given.pop("load", None)
     algorithm = ALGORITHMS.get(series.algorithm)
     if algorithm is not None and algorithm.paged:

@@ -1,4 +1,4 @@
-"""Draw experiments: lines with intervals, in the paper's axes; one figure, or all of a paper."""
+"""Draw experiments as lines with intervals, on the paper's axes: one figure, or all figures of a paper."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COLUMNS, _TITLE = 3, 48
 
 
 def png(figure: dict[str, Any], dpi: int = 120) -> bytes:
-    """Draw the results of one experiment."""
+    """Return a PNG picture of the results of one experiment."""
     drawing = Figure(figsize=(5.6, 3.4))
     drawing.subplots_adjust(left=0.14, right=0.98, bottom=0.14, top=0.95 - 0.05 * _legend_rows(figure))
     _fill(drawing.add_subplot(), figure)
@@ -46,7 +46,7 @@ def png(figure: dict[str, Any], dpi: int = 120) -> bytes:
 
 
 def sheet(figures: dict[str, dict[str, Any]], dpi: int = 80) -> bytes:
-    """Draw several experiments side by side, with their names."""
+    """Return a PNG picture of several experiments side by side, each under its name."""
     rows = -(-len(figures) // _COLUMNS)
     drawing = Figure(figsize=(5.0 * _COLUMNS, 3.4 * rows))
     drawing.set_layout_engine("constrained", w_pad=0.15, h_pad=0.15)
@@ -86,7 +86,7 @@ def _fill(axes: Axes, figure: dict[str, Any]) -> None:
 
 
 def _legend_columns(figure: dict[str, Any]) -> int:
-    """Return how many names fit beside each other."""
+    """Return how many names fit beside each other in the legend."""
     longest = max(len(name.removesuffix(_PREDICTED)) for name in figure["series"])
     return max(1, min(5, 75 // (6 + longest)))
 
@@ -97,7 +97,7 @@ def _legend_rows(figure: dict[str, Any]) -> int:
 
 
 def _draw(axes: Axes, name: str, line: list[dict[str, Any]], scale: float, other: str) -> None:
-    """Draw measured values with marks and intervals, predicted ones as a dashed line."""
+    """Draw measured values as a line with marks and intervals, predicted values as a dashed line."""
     xs, ys = [p["x"] * scale for p in line], [p["mean"] for p in line]
     predicted = name.endswith(_PREDICTED)
     colour = _COLOURS.get(name.removesuffix(_PREDICTED), other)
@@ -136,7 +136,7 @@ def _scales(axes: Axes, figure: dict[str, Any], scale: float) -> None:
 
 
 def _apart(places: list[float], log: bool) -> list[float]:
-    """Return the places that have room for a label, from the last to the first.
+    """Return the places on an axis that have room for a label, from the last to the first.
 
     >>> _apart([0.2, 0.5, 1, 2, 5, 10], False), _apart([1, 2, 3, 4, 4.9], True)
     ([10, 5, 2, 1, 0.5], [4.9, 4, 3, 2, 1])
@@ -151,7 +151,7 @@ def _apart(places: list[float], log: bool) -> list[float]:
 
 
 def _number(y: float) -> str:
-    """Return a number of an axis in few characters.
+    """Return a number on an axis as a short text.
 
     >>> _number(0), _number(250_000), _number(0.004), _number(12)
     ('0', '250 k', '0.004', '12')

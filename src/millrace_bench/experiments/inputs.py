@@ -1,7 +1,7 @@
 """Inputs of experiments with adaptive joins: tables, arrival times, join conditions, and the size of the result.
 
-Inputs are thinned, not cut off: of the paper's tuples and of their times of arrival every n-th is taken, and time runs
-n times faster. So drifts, seasons, and the overlap of two inputs' pauses stay as they are.
+Inputs are thinned, not cut off: every n-th of the paper's tuples and of their arrival times is taken, and time runs n
+times faster. So drifts, seasons, and the overlap of two inputs' pauses stay as they are.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DESCRIPTIONS = {
 _OWN = "-own"
 _STOCKS = {"csco": 2000, "ipix": 500}  # price in cents at the start of the day
 _BAND = (-4, 4)  # whole cents or degrees, a difference below 5
-_KEYS = 10  # tuples of R2 for each of R1
+_KEYS = 10  # tuples of R2 for each tuple of R1
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ExperimentInputs:
     on: Any
     band: tuple[int, int] | None
     results: int
-    """Number of results, counted by key."""
+    """Number of results of the join, computed from the keys alone."""
 
     @property
     def nbytes(self) -> int:
@@ -68,7 +68,10 @@ class ExperimentInputs:
         return sum(table.nbytes for table in self.tables.values())
 
     def times(self, paper_rows: int, delay: float, seed: int) -> dict[str, npt.NDArray[np.float64]]:
-        """Return the arrival times of each input's tuples, if the largest has ``paper_rows`` in the paper."""
+        """Return the arrival times of each input's tuples, in seconds.
+
+        ``paper_rows`` is the number of tuples that the largest input has in the paper.
+        """
         step = max(1, round(paper_rows / max(table.num_rows for table in self.tables.values())))
         found = {}
         for number, (name, table) in enumerate(self.tables.items()):
@@ -78,12 +81,15 @@ class ExperimentInputs:
 
 
 def own_name(name: str, directory: Path) -> str:
-    """Return ``csco-own`` for ``csco`` where the user has a file of these stock orders, else the name itself."""
+    """Return the name with ``-own`` if the directory has the user's own file of this data, else the name itself."""
     return f"{name}{_OWN}" if own_orders(directory, f"{name}{_OWN}") else name
 
 
 def own_orders(directory: Path, name: str) -> list[Path]:
-    """Return the file of ``csco-own``, if any, in a list: ``stock/csco.csv``, ``.csv.gz`` or ``.parquet``."""
+    """Return a list with the user's file for ``csco-own`` or ``ipix-own``; empty if there is no such file.
+
+    The file is ``stock/csco.csv``, ``stock/csco.csv.gz`` or ``stock/csco.parquet`` in the directory.
+    """
     stock = name.removesuffix(_OWN)
     if name == stock or stock not in _STOCKS:
         return []
@@ -94,7 +100,9 @@ def own_orders(directory: Path, name: str) -> list[Path]:
 def open_inputs(
     name: str, rows: int, seed: int, *, directory: Path | None = None, band: bool = False, **parameters: Any
 ) -> ExperimentInputs:
-    """Return the inputs of a name, ``rows`` tuples of the largest; the user's own are in the directory.
+    """Return the inputs with a name from ``DESCRIPTIONS``, the largest with ``rows`` tuples.
+
+    The user's own files are read from ``directory``.
 
     >>> found = open_inputs("zipf", 1000, seed=1, skew=5.0)
     >>> list(found.tables), found.results > 900_000
@@ -117,7 +125,7 @@ def open_inputs(
 
 
 def _within(left: Values, right: Values, band: tuple[int, int]) -> int:
-    """Return the number of pairs whose difference is in the band."""
+    """Return the number of pairs in which the right value minus the left is in the band."""
     ordered = np.sort(right)
     low, high = np.searchsorted(ordered, left + band[0]), np.searchsorted(ordered, left + band[1], "right")
     return int((high - low).sum())
@@ -165,7 +173,7 @@ _PAIRS: dict[str, Callable[..., tuple[Values, Values]]] = {
 
 
 def _thinned(keys: Values, rows: int) -> Values:
-    """Return ``rows`` of the keys, evenly spread."""
+    """Return ``rows`` of the keys, evenly spaced, or all of them if there are fewer."""
     return keys[np.linspace(0, len(keys) - 1, min(rows, len(keys))).astype(np.int64)]
 
 
@@ -181,7 +189,7 @@ def _stock(name: str, total: int) -> Callable[[int, int], tuple[Values, Values]]
 def _own(directory: Path | None, name: str, rows: int) -> tuple[Values, Values]:
     files = [] if directory is None else own_orders(directory, name)
     if not files:
-        raise ConfigError(f"data {name}: expected a file of orders; there is none in stock")
+        raise ConfigError(f"data {name}: expected a file of orders; there is none in the folder stock")
     sides = read_orders(files[0])
     for side, prices in sides.items():
         if len(prices) < rows:

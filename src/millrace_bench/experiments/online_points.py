@@ -1,7 +1,8 @@
 """Run adaptive joins whose inputs arrive on a virtual clock.
 
-Only arrivals, rows, results and blocks take time there, so an outcome depends on the point and the seed alone. The
-*online phase* ends :data:`WAIT` after the last tuple: later results of a join that is behind do not count.
+Only arrivals, rows, results and blocks take time on this clock, so an outcome depends on the point and the seed alone.
+The *online phase* ends :data:`WAIT` seconds after the last tuple arrives: if a join is behind by then, its later
+results do not count.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from millrace_bench.experiments.inputs import ExperimentInputs, open_inputs
 WAIT = 0.025
 """Seconds of silence before a join reads from disk: the paper's WaitThresh."""
 LINGER = 0.02
-"""Seconds within which tuples are pushed together: below WAIT, so that silences stay."""
+"""Seconds within which tuples are pushed together; less than WAIT, so that no silence is lost."""
 BLOCK_SECONDS, BLOCK_BYTES = 1e-3, 10_000
-"""Seconds to read or write a block of the paper, and its bytes; a smaller one takes less in proportion."""
+"""Seconds to read or write a block of the paper's size, and that size in bytes; time is proportional to the size."""
 READ_AT = tuple(range(10, 101, 10))
 """Percentages of the online phase at which results are counted."""
 
 _LEAST_ROWS, _LEAST_BLOCK, _LEAST_ARRIVALS = 2_000, 1_000, 50
-_PLENTY = 500_000_000  # bytes for the rest of the result, which is only counted
+_PLENTY = 500_000_000  # bytes of memory to find the rest of the result with, which is only counted
 _JOIN = ("max_outer_blocks",)
 
 
@@ -39,13 +40,13 @@ class OnlinePoint(Run):
     """A run of an adaptive join while its inputs arrive."""
 
     paper_rows: int
-    """Number of ``rows`` at the paper's size."""
+    """Number of tuples that the largest input has in the paper, where ``rows`` is the number here."""
     memory: float
-    """Percentage of all inputs, or bytes if it is above 100."""
+    """Memory as a percentage of the bytes of all inputs, or in bytes if it is above 100."""
     block: int
     max_new_arrivals: int
     delay: float = 0.0
-    """Delay of each fragment, as a percentage of its time."""
+    """Delay after each fragment of an input, in percent of the fragment's time."""
     result_us: float = 1.0
     """Microseconds per result."""
     parameters: tuple[tuple[str, Any], ...] = ()
@@ -57,7 +58,7 @@ class OnlinePoint(Run):
 
     @property
     def costs(self) -> Costs:
-        """Seconds of each kind of work: a processor and a disk of the paper's time."""
+        """Seconds of each kind of work, as with a processor and a disk of the paper's time."""
         seconds = BLOCK_SECONDS * self.block / BLOCK_BYTES
         return Costs(row=10e-6, result=self.result_us * 1e-6, read=seconds, write=seconds)
 
@@ -72,14 +73,14 @@ class OnlinePoint(Run):
 
 
 def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, Any]) -> OnlinePoint:
-    """Return a run from the paper's numbers, with tuples, blocks and MaxNewArr scaled alike down to a minimum."""
+    """Return a run made from the paper's numbers; tuples, blocks and MaxNewArr are scaled alike, down to a minimum."""
     factor = experiment.factor(size)
     paper_rows = int(given.pop("rows"))
     rows = min(paper_rows, max(_LEAST_ROWS, round(paper_rows * factor)))
     scaled = rows / paper_rows
     share, tuples = given.pop("share", None), given.pop("tuples", None)
     if (share is None) == (tuples is None):
-        raise ConfigError(f"{experiment.name}: expected share or tuples, one of them")
+        raise ConfigError(f"{experiment.name}: expected either share or tuples")
     if "smaller" in given:
         given["smaller"] = round(given["smaller"] * scaled)
     return OnlinePoint(
@@ -99,9 +100,9 @@ def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, 
 
 
 def online(directory: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
-    """Return the results that come out while tuples arrive, and how many tuples wait.
+    """Run a point; return how many results come out while tuples arrive, how many tuples wait, and other counts.
 
-    With seed 11, the first of every size, the whole result is counted too, and an error is raised if it is wrong.
+    With seed 11, the first of every size, the whole result is counted too; MillraceError is raised if it is wrong.
     """
     inputs = open_inputs(point.data, point.rows, seed, directory=directory, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)
@@ -153,7 +154,7 @@ def _join(inputs: ExperimentInputs, point: OnlinePoint, memory: int, seed: int) 
 
 
 def _rest(inputs: ExperimentInputs, point: OnlinePoint, join: StreamJoin, seed: int) -> int:
-    """Return the number of results after the online phase, found with plenty of memory from the same state."""
+    """Return the number of results that remain after the online phase, found with plenty of memory from its state."""
     other = _join(inputs, point, _PLENTY, seed)
     other.restore(join.snapshot())
     rest = sum(len(batch) for batch in other.finish())
@@ -163,4 +164,4 @@ def _rest(inputs: ExperimentInputs, point: OnlinePoint, join: StreamJoin, seed: 
 
 def _check(inputs: ExperimentInputs, point: OnlinePoint, found: int) -> None:
     if found != inputs.results:
-        raise MillraceError(f"{point.algorithm} on {point.data}: {found:,} results, but there are {inputs.results:,}")
+        raise MillraceError(f"{point.algorithm} on {point.data}: got {found:,} results; expected {inputs.results:,}")

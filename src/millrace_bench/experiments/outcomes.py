@@ -27,9 +27,9 @@ from millrace_bench.experiments.online_points import online
 from millrace_bench.experiments.sets import DataSet, open_set
 from millrace_bench.experiments.steady import LOOKED_UP, WorkClock, paced, saturated
 
-_BATCHES = 16  # batches for as many tuples as the room holds
+_BATCHES = 16  # batches that fill the waiting room
 _LEAST_BATCH, _LARGEST_BATCH, _LOOKED_UP_BATCH = 20, 20_000, 1_000
-_MOST_RUNS, _NEAR = 6, 0.02  # runs to find a rate, and how near it has to be
+_MOST_RUNS, _NEAR = 6, 0.02  # runs to find the memory for a rate, and how near the rate has to be, in logarithms
 _FIRST_SHARE = 0.02
 _LEAST_SECONDS = 1.0  # of joining to measure in wall time
 
@@ -37,12 +37,12 @@ Outcome = dict[str, float]
 
 
 def outcome(directory: Path, point: Run, seed: int) -> Outcome:
-    """Run a point with the stream of a seed."""
+    """Measure a point with the stream of a seed; return its figures by name."""
     return MEASURES[one_of("by", point.by, MEASURES)](directory, point, seed)
 
 
 def make_data(directory: Path, point: Run) -> None:
-    """Write the data of a point, if it is missing."""
+    """Write the data that a point needs, if it is missing."""
     if isinstance(point, Point) and point.by != "equations":
         _open(directory, point)
 
@@ -104,7 +104,7 @@ def _measured(found: DataSet, point: Point, seed: int, memory: int) -> Outcome:
 
 
 def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
-    """Return the memory with which a join has the rate, found by running it with several budgets."""
+    """Return a join's outcome with the memory for the point's rate, found by running the join with several budgets."""
     assert point.rate is not None
     found = _open(directory, point)
     wanted = math.log(point.rate)
@@ -127,10 +127,10 @@ def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
 
 
 def _predicted(directory: Path, point: Point, _: int) -> Outcome:
-    """Return the cost model's prediction of the join that a run would use."""
+    """Return what the cost model predicts for the join that a run of the point would use."""
     found = _open(directory, point)
     if found.frequencies is None:
-        raise ConfigError(f"model: it is not known how often keys of {point.data!r} come")
+        raise ConfigError(f"model: needs key frequencies; it is not known how often keys of {point.data!r} come")
     join = _join(found, point, parse_size(point.memory, of=found.store.nbytes))
     options = {name: value for name, value in point.options if name in ("cache_share", "l")}
     situation = workload_of(join.arguments, join.loop.parts.binding, found.frequencies)
@@ -145,7 +145,7 @@ def _predicted(directory: Path, point: Point, _: int) -> Outcome:
 
 
 def _equations(_: Path, point: Point, __: int) -> Outcome:
-    """Return the outcome by MESHJOIN's own model and sizes: memory for a rate if given, else the rate."""
+    """Return what the MESHJOIN paper's equations give: the memory for the point's rate if it has one, else the rate."""
     assert point.b is not None
     sizes = Sizes(R_t=point.rows, v_R=120.0, v_S=20.0)
     model = disk_of(point)
@@ -167,6 +167,9 @@ MEASURES: dict[str, Callable[[Path, Any, int], Outcome]] = {
     "online": online,
     "known frequencies": known_frequencies,
 }
-"""Ways to measure a point: a join that always has tuples; one with an arrival rate; joins with several budgets until
-one has the rate; the engine's cost model; the paper's equations; an adaptive join while its inputs arrive, and a policy
-that knows their frequencies. Joins of another kind add a line here."""
+"""Functions that measure a point, by the name in its ``by``.
+
+In this order: a join that always has tuples, a join with an arrival rate, joins with several budgets until one has the
+rate, the engine's cost model, the paper's equations, an adaptive join while its inputs arrive, and an estimate for a
+policy that knows the inputs' frequencies. Another kind of join adds its function here.
+"""

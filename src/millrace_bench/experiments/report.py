@@ -33,7 +33,7 @@ h3 { margin: 0 0 .3rem; } blockquote { margin: .2rem 0 .8rem; padding-left: .8re
 @media (max-width: 760px) { section { grid-template-columns: 1fr; } }
 """
 EVERY = ("reproduced", "partly", "not reproduced", "not measured")
-"""All verdicts."""
+"""All verdicts, in the order in which the page shows them."""
 _WORDS = {
     "R": "the master data, on disk; the stream is joined with it",
     "load": "rows of R that are read at a time",
@@ -56,7 +56,7 @@ _FIXED = {
     "result_us": "{} µs for a result",
     "max_outer_blocks": "MaxOuterMem {} blocks",
 }
-"""Texts of parameters; others are shown by name."""
+"""Texts that show a fixed parameter's value; parameters without a text are shown by name."""
 _MODEL = (
     "Joins run on a modelled disk with a virtual clock: rates are tuples per second of device time, tuples always "
     "available unless an arrival rate is given, after the join has settled. Only the disk takes time, so these "
@@ -76,7 +76,7 @@ _PEERS = (
 
 
 def html(results: dict[str, Any], pictures: Mapping[str, bytes], peers: Mapping[str, Matrix] | None = None) -> str:
-    """Return the page, with a picture for each figure, and the comparison with peers if that is given."""
+    """Return the HTML page, with a picture for each figure, and with the comparison with peers if there is one."""
     figures = results["experiments"]
     papers = by_paper(figures)
     parts = [_head(results), _totals(figures), _explained(), _summary(figures)]
@@ -95,7 +95,7 @@ def html(results: dict[str, Any], pictures: Mapping[str, bytes], peers: Mapping[
 
 
 def write(results: dict[str, Any], path: Path, peers: Mapping[str, Matrix] | None = None) -> Path:
-    """Write the page and the pictures; return the folder of the pictures."""
+    """Write the page to ``path`` and the pictures to a folder beside it; return the folder."""
     pictures = {name: png(figure) for name, figure in results["experiments"].items()}
     folder = path.with_name(f"{path.stem}-figures")
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def write(results: dict[str, Any], path: Path, peers: Mapping[str, Matrix] | Non
 
 
 def by_paper(figures: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the names of figures by paper."""
+    """Return the names of the figures of each paper, by the paper's name."""
     papers: dict[str, list[str]] = {}
     for name, figure in figures.items():
         papers.setdefault(figure["paper"], []).append(name)
@@ -141,7 +141,7 @@ def _head(results: dict[str, Any]) -> str:
 
 
 def _totals(figures: dict[str, Any]) -> str:
-    """Return the verdicts of each paper in a table, with links to the papers."""
+    """Return an HTML table of each paper's number of claims by verdict, with links to the papers' sections."""
     lines = []
     for paper, names in by_paper(figures).items():
         found = verdicts({name: figures[name] for name in names})
@@ -158,7 +158,7 @@ def _totals(figures: dict[str, Any]) -> str:
 
 
 def _explained() -> str:
-    """Return the meaning of the verdicts and of the words on the axes."""
+    """Return HTML that explains the verdicts and the words on the axes."""
     words = "".join(f"<dt>{escape(word)}</dt><dd>{escape(means)}</dd>" for word, means in _WORDS.items())
     return (
         f"<p>{_badge('reproduced')} is within the paper's number or range and the tolerance of the claim. "
@@ -194,7 +194,7 @@ def _section(name: str, figure: dict[str, Any], drawn: bytes) -> str:
 
 
 def _shown(figure: dict[str, Any]) -> str:
-    """Return the data, their size, the disk and the parameters of a figure in words."""
+    """Return a figure's data, the size of the data, the disk and the fixed parameters in words."""
     low, high = figure["rows"]
     rows = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     size = "as in the paper" if figure["factor"] == 1 else f"1/{1 / figure['factor']:,.0f} of the paper's"

@@ -36,7 +36,7 @@ def collect(
     seeds: Sequence[int] | None = None,
     also: Iterable[Experiment] = (),
 ) -> dict[str, Any]:
-    """Return the journal's results of these experiments, complete or not, and those of ``also`` that are complete."""
+    """Return the journal's results of ``experiments``, complete or not, and of those in ``also`` that are complete."""
     used = list(SEEDS[size] if seeds is None else seeds)
     figures = {e.name: _figure(e, size, directory, journal, used) for e in experiments}
     others = {e.name: _figure(e, size, directory, journal, used) for e in also if e.name not in figures}
@@ -109,13 +109,13 @@ def _figure(
 
 
 def _is_complete(series: dict[str, list[dict[str, Any]]], points: int, seeds: int) -> bool:
-    """Return whether all points were run with all seeds."""
+    """Return whether all points of a figure were run with all seeds."""
     found = [point for line in series.values() for point in line]
     return len(found) == points and all(len(point["values"]) == seeds for point in found)
 
 
 def _timed_by(figures: Iterable[dict[str, Any]]) -> str:
-    """Return whether times are the disk model's or the machine's."""
+    """Return ``"machine"`` if times were measured on this machine, ``"model"`` if they are the disk model's."""
     return "machine" if any(figure["fixed"].get("disk") == "none" for figure in figures) else "model"
 
 
@@ -141,12 +141,12 @@ def _version(name: str) -> str:
 
 
 def write(results: dict[str, Any], path: Path) -> None:
-    """Write results as a whole or not at all."""
+    """Write results to a JSON file, as a whole or not at all."""
     write_whole(path, json.dumps(results, indent=1, allow_nan=False).encode() + b"\n")
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is there whole, or as it was before; an error names it."""
+    """Write a file as a whole, or leave it as it was and raise StoreError with its path."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, data)
@@ -155,7 +155,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the results in a file; an error says what is wrong with the file."""
+    """Return the results in a file; raise ConfigError that says what is wrong if the file is not valid."""
     if not path.is_file():
         raise ConfigError(f"results: expected a file that `millrace bench run` wrote; there is no {path}")
     try:

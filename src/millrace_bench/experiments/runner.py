@@ -1,8 +1,8 @@
 """Run points of experiments, several at a time, and journal their outcomes, so that a run can be continued.
 
-Every outcome is one line of a JSON-lines file, written at once. Points that several figures share are run once. An
-outcome depends on its point and seed alone, and on the machine if time is measured there. So points run in processes
-beside each other, once their data is complete.
+Every outcome is one line of a JSON-lines file, written at once. A point that several figures share is run once. An
+outcome depends on its point and seed alone, and on the machine if wall time is measured. So points run in several
+processes at a time, once their data is complete.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Measure = Callable[[Path, Any, int], Outcome]
 
 
 def code_digest() -> str:
-    """Return a digest of the joins' code, to find outcomes of other code."""
+    """Return a digest of the code that outcomes depend on, to recognize outcomes of other code."""
     root = Path(millrace.__file__).parent
     files = sorted(path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in _NOT_MEASURED)
     return blake2s(b"".join(path.read_bytes() for path in files), digest_size=6).hexdigest()
 
 
 class OutcomeJournal:
-    """Outcomes by point and seed; those of another version of Millrace are ignored."""
+    """A file of outcomes by point and seed; outcomes of another version of Millrace are ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,22 +69,22 @@ class OutcomeJournal:
             (self._of_other_code.discard if entry.get("code") == self._code else self._of_other_code.add)(key)
 
     def get(self, point: Run, seed: int) -> Outcome | None:
-        """Return the outcome of a point with a seed, if there is one."""
+        """Return the outcome of a point with a seed; None if there is none."""
         return self._found.get(point.key(seed))
 
     def of_other_code(self, points: Iterable[tuple[Run, int]]) -> int:
-        """Return how many of these outcomes come from other code than the code that runs."""
+        """Return how many of the points and seeds have an outcome that was measured with other code."""
         return sum(point.key(seed) in self._of_other_code for point, seed in points)
 
     def record(self, point: Run, seed: int, found: Outcome) -> None:
-        """Append an outcome to the file; it is there when this returns."""
+        """Append an outcome, which is in the file when the method returns."""
         key = point.key(seed)
         self._lines.append({"version": self._version, "point": key, "code": self._code, "outcome": found})
         self._found[key] = found
         self._of_other_code.discard(key)
 
     def forget(self, points: Iterable[tuple[Run, int]]) -> None:
-        """Remove the outcomes of these points."""
+        """Remove the outcomes of some points and seeds from the journal and its file."""
         keys = {point.key(seed) for point, seed in points}
         if keys & self._found.keys():
             self._lines.keep_only(lambda entry: entry["point"] not in keys)
@@ -105,7 +105,7 @@ def run(
     console: Console | None = None,
     measure: Measure = outcome,
 ) -> int:
-    """Run the points that are not in the journal; return their number. An interrupt loses only points in progress."""
+    """Run the points that are not in the journal; return how many. An interrupt loses only points in progress."""
     wanted = points_of(experiments, size, directory, seeds)
     missing = [(name, point, seed) for (point, seed), name in wanted.items() if journal.get(point, seed) is None]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -128,14 +128,14 @@ _Task = tuple[str, Path, Run, int, Measure]
 
 
 def _outcomes(tasks: Sequence[_Task], processes: int) -> Generator[tuple[str, Run, int, Outcome]]:
-    """Yield outcomes as they are found."""
+    """Run tasks in ``processes`` processes; yield each task's outcome as soon as it is complete."""
     if processes <= 1:
         yield from map(_outcome, tasks)
         return
-    seldom = (100_000, 20, 20)  # little is garbage, and collecting it took 8 % of the time
+    seldom = (100_000, 20, 20)  # thresholds: there is little garbage, and collecting it took 8 % of the time
     with ProcessPoolExecutor(processes, get_context("spawn"), _start_process, seldom) as pool:
         try:
-            with _without_interrupts():  # this process handles it and ends the others
+            with _without_interrupts():  # this process handles an interrupt and ends the others
                 waiting = [pool.submit(_outcome, one) for one in tasks]
             for done in as_completed(waiting):
                 yield done.result()
@@ -153,7 +153,7 @@ def _outcomes(tasks: Sequence[_Task], processes: int) -> Generator[tuple[str, Ru
 
 
 def _start_process(*garbage: int) -> None:
-    """Start a process of the pool; it ends with its parent, however that ends."""
+    """Set up a process of the pool: the thresholds of garbage collection, and a thread that ends it with its parent."""
     gc.set_threshold(*garbage)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -167,8 +167,8 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Block SIGINT in processes that start in this block; this process handles it afterwards."""
-    with interrupts_wait():  # other threads of this process do not block it
+    """Block SIGINT in processes started within the ``with`` block; this process handles the signal afterwards."""
+    with interrupts_wait():  # other threads of this process do not block SIGINT
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             yield
@@ -184,7 +184,7 @@ def _outcome(task: _Task) -> tuple[str, Run, int, Outcome]:
 def fitting(
     experiments: Sequence[Experiment], size: Size, directory: Path, free: int | None = None
 ) -> tuple[list[Experiment], dict[str, int]]:
-    """Return the experiments whose data fits on the disk after that of the ones before, and the others' bytes."""
+    """Return the experiments that have room for their data on the disk, in order, and the others with their bytes."""
     if free is None:
         there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
         free = shutil.disk_usage(there).free
@@ -206,7 +206,7 @@ def fitting(
 def points_of(
     experiments: Iterable[Experiment], size: Size, directory: Path, seeds: Sequence[int] | None = None
 ) -> dict[tuple[Run, int], str]:
-    """Return all points with all seeds, each with the first experiment that has it, grouped by data set."""
+    """Return all points of some experiments with all seeds, each with the name of the first experiment that has it."""
     found: dict[tuple[Run, int], str] = {}
     for experiment in experiments:
         for _, _, point in experiment.points(size):
@@ -216,7 +216,7 @@ def points_of(
 
 
 def with_real_data(point: Run, directory: Path) -> Run:
-    """Return the point with the archive's own weather, or the user's stock orders, if the files exist."""
+    """Return the point, with the weather archive's or the user's own files as its data if the directory has them."""
     name = own_name(real_name(point.data, directory), directory)
     files = own_reports(directory) if name.endswith("-archive") else own_orders(directory, name)
     return replace(point, data=name, files=stamp_of(files))

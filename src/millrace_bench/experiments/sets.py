@@ -65,7 +65,7 @@ class DataSet:
     """Frequencies of the keys, where they are known."""
 
     def indexed(self) -> DataSet:
-        """Return the data set with an index."""
+        """Return the data set with an index on its master, which is built if it is missing."""
         if self.store.indexed:
             return self
         store = MasterStore.add_index(self.store.path)
@@ -73,14 +73,14 @@ class DataSet:
 
 
 def real_name(name: str, directory: Path) -> str:
-    """Return the name of the archive's own weather where its files are in the directory, else the name itself."""
+    """Return the name with ``-archive`` for weather if the directory has the archive's files, else the name itself."""
     if name in ("weather", "weather-32") and _reports(directory, "master") and _reports(directory, "stream"):
         return f"{name}-archive"
     return name
 
 
 def store_path(directory: Path, name: str, rows: int, z_R: float | None = None) -> Path:  # noqa: N803
-    """Return where the master of a data set is."""
+    """Return the path of the master store of a data set."""
     if name.startswith("tpch"):
         return directory / f"customers-{rows}"
     if name.startswith("weather"):
@@ -99,7 +99,7 @@ def bytes_to_make(directory: Path, name: str, rows: int, z_R: float | None = Non
 
 
 def open_set(directory: Path, name: str, rows: int, skew: float, z_R: float | None) -> DataSet:  # noqa: N803
-    """Return the data set of a name, made if it is missing."""
+    """Return the data set with a name from ``DESCRIPTIONS``; its files are made if they are missing."""
     if name in ("unique", "repeats"):
         store = data.master(directory, rows, unique=name == "unique")
         return DataSet(
@@ -147,7 +147,7 @@ def _tpch(directory: Path, customers: int, skew: float | None) -> DataSet:
         return skewed_orders(orders, customers, skew, seed, batch_rows=batch_rows)
 
     def stream(seed: int, batch_rows: int) -> Stream:
-        """Yield orders over and over, starting at another place for every seed."""
+        """Yield the orders over and over; the first one depends on the seed."""
         skipped = seed * 997 % max(1, 5 * customers // batch_rows)
         yield from islice(once(seed, batch_rows), skipped, None)
         while True:
@@ -189,7 +189,7 @@ def _weather(directory: Path, path: Path, rows: int, *, narrow: bool, own: bool)
 
 
 def stamp_of(files: Iterable[Path]) -> str:
-    """Return names, sizes and times of files, which change when the files do."""
+    """Return a text with the files' names, sizes and modification times, which changes when a file changes."""
     return " ".join(f"{file.name}:{file.stat().st_size}:{file.stat().st_mtime_ns}" for file in files)
 
 
@@ -198,7 +198,7 @@ def _digest(text: str) -> str:
 
 
 def own_reports(directory: Path) -> list[Path]:
-    """Return the files of the archive."""
+    """Return the weather archive's files in the directory, for the master and for the stream; empty if it has none."""
     return _reports(directory, "master") + _reports(directory, "stream")
 
 

@@ -1,7 +1,7 @@
 """Measure a join once it has settled, on the device model's virtual clock or on the machine's own.
 
-*Saturated*, a tuple is always available: the rate is the highest possible. *Paced*, tuples arrive evenly at a given
-rate and wait in a buffer until the join takes them.
+In a *saturated* run a tuple is always available, so the rate is the highest possible. In a *paced* run tuples arrive
+evenly at a given rate and wait in a buffer until the join takes them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from millrace.core.clock import Clock, RealClock
 from millrace.semistream.join import SemiStreamJoin
 
 ROOMS = 3
-"""Measured periods of an algorithm: rooms full of tuples, or turns of the wheel."""
+"""Default number of measured periods; a period is a waiting room full of tuples, or a turn of the wheel."""
 LOOKED_UP = 100_000
 """Default number of measured tuples where tuples do not wait."""
 
 
 class WorkClock:
-    """The machine's clock, or another, stopped while the stream is made."""
+    """A clock, by default the machine's, that does not run while the stream is made."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or RealClock()
@@ -31,7 +31,7 @@ class WorkClock:
         return self._clock.now() - self._away
 
     def outside(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the stream; making it takes no time on this clock."""
+        """Yield the batches of a stream; making them takes no time on this clock."""
         left = self._clock.now()
         for batch in stream:
             self._away += self._clock.now() - left
@@ -41,7 +41,7 @@ class WorkClock:
 
 @dataclass(frozen=True)
 class _Counters:
-    """Counters of a join at a moment."""
+    """The counters of a join at one moment, and the clock's seconds."""
 
     seconds: float
     tuples: int
@@ -68,7 +68,7 @@ def saturated(
 ) -> dict[str, float]:
     """Push until ``settle`` periods are over, then measure for ``rooms`` more, and for at least ``least_seconds``.
 
-    Where tuples do not wait, ``looked_up`` tuples count as three periods. The clock is the device's if not given.
+    Where tuples do not wait, ``looked_up`` tuples count as three periods. The device's clock is used if none is given.
     """
     clock = clock or join.device.clock
     mark: _Counters | None = None
@@ -97,10 +97,10 @@ def paced(
     rooms: int = ROOMS,
     tuples: int = 2_000_000,
 ) -> dict[str, float]:
-    """Measure like :func:`saturated`, with ``rate`` tuples arriving per second, for at most ``tuples``.
+    """Measure like :func:`saturated`, but with ``rate`` tuples arriving per second, and at most ``tuples`` in all.
 
-    ``waiting_time`` is how long a tuple stays in the buffer on average before the join takes it in: until the end of
-    the step during which it arrived, or longer where the room is full.
+    ``waiting_time`` is how many seconds a tuple stays in the buffer on average before the join takes it in: until the
+    end of the step during which it arrived, or longer where the waiting room is full.
     """
     clock = join.device.clock
     began = clock.now()

@@ -13,14 +13,14 @@ from millrace_bench.experiments.experiment import METRICS, Claim, Experiment, Ga
 Verdict = Literal["reproduced", "partly", "not reproduced", "not measured"]
 
 Values = dict[str, dict[float, dict[int, float]]]
-"""Values by series, by what varies, by seed."""
+"""Measured values by the line's name, then by the value of the parameter that varies, then by seed."""
 
 # Quantiles of Student's t for a two-sided 95 % interval, by degrees of freedom.
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 
 
 _PART = 1 / 3
-"""Least share of the paper's effect, in logarithms, that counts as partly; the most is its inverse."""
+"""Least share of the paper's effect, in logarithms, that counts as partly reproduced; the inverse is the most."""
 
 
 _UNKNOWN = "why is not known"
@@ -29,7 +29,7 @@ _MOST_PLACES = 6
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % confidence interval; no ends if there is one value only, or it is infinite."""
+    """A mean with its 95 % confidence interval, which is None if there is only one value or the mean is infinite."""
 
     mean: float
     low: float | None
@@ -37,7 +37,7 @@ class Interval:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval:
-        """Return Student's interval of independent values.
+        """Return the mean of independent values, with Student's 95 % confidence interval.
 
         >>> str(Interval.of([1.0, 2.0, 3.0]))
         '2.00 (-0.48 to 4.48)'
@@ -52,7 +52,7 @@ class Interval:
 
     @classmethod
     def of_ratios(cls, ratios: Sequence[float]) -> Interval:
-        """Return the interval of ratios, in logarithms: half is as far from 1 as twice, and none is below 0.
+        """Return the interval of ratios, computed on logarithms: half is as far from 1 as twice, and no end is below 0.
 
         >>> str(Interval.of_ratios([1.0, 2.0, 4.0])), str(Interval.of_ratios([1000.0, 1200.0]))
         ('2.00 (0.36 to 11.2)', '1,095 (344 to 3,488)')
@@ -83,7 +83,7 @@ def few(value: float) -> str:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on a claim."""
+    """The verdict on a claim, with what was measured and, where it differs, the reason."""
 
     says: str
     verdict: Verdict
@@ -100,7 +100,7 @@ class Judgement:
 
 
 def judge(experiment: Experiment, claim: Claim, values: Values) -> Judgement:
-    """Compare a claim with what was measured."""
+    """Return the verdict on a claim about an experiment, given the measured values."""
     match claim:
         case Ratio():
             found = _ratio(claim, values)
@@ -142,7 +142,7 @@ def _ratio(claim: Ratio, values: Values) -> Judgement | None:
 
 
 def _shown(ratios: Sequence[tuple[float, Interval]]) -> str:
-    """Return the ratios at their places; where there are many, the least and the greatest."""
+    """Return a text of the ratios with their places; if there are many, of the least and the greatest ratio."""
     if len(ratios) == 1:
         return str(ratios[0][1])
     by_mean = sorted(ratios, key=lambda one: one[1].mean)
@@ -219,7 +219,7 @@ def _peak(experiment: Experiment, claim: Peak, values: Values) -> Judgement | No
 
 
 def _at(x: float) -> str:
-    """Return a value of what varies in few characters.
+    """Return a value of the parameter that varies as a short text.
 
     >>> _at(20_000_000), _at(50_000), _at(0.25)
     ('20 M', '50,000', '0.25')

@@ -1,4 +1,4 @@
-"""A cell of the matrix, its result, and the file of all results."""
+"""A cell of the matrix of engines and settings, its result, and the file of all results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace_bench.shared.json_lines import JsonLinesFile
 
 @dataclass(frozen=True)
 class Cell:
-    """An engine in one setting."""
+    """One measurement of an engine in one setting; a cell of the matrix."""
 
     engine: str
     rows: int
@@ -24,17 +24,17 @@ class Cell:
     seconds: float = 2.0
     """Seconds of measuring."""
     warm: float = 1.5
-    """Seconds of warm-up before that."""
+    """Seconds of warm-up before the measurement."""
 
     @property
     def setting(self) -> CellSetting:
-        """The setting that this cell shares with those of other engines."""
+        """The cell's setting, which cells of other engines and rounds have too."""
         return CellSetting(self.rows, self.skew, self.batch_rows, self.memory)
 
 
 @dataclass(frozen=True, order=True)
 class CellSetting:
-    """What a cell has in common with the cells of other engines and rounds that it is compared with."""
+    """The master, stream and memory of a cell; cells of other engines with the same setting are compared with it."""
 
     rows: int
     skew: float
@@ -60,7 +60,7 @@ class CellResult:
 
 
 class CellJournal:
-    """Results of cells, one line of JSON each, written at once; other versions' only with ``every_version``."""
+    """A file of results, one JSON line per cell, written at once; ``every_version`` reads other versions' lines too."""
 
     def __init__(self, path: Path | None, *, every_version: bool = False) -> None:
         self._lines = None if path is None else JsonLinesFile(path, "a cell of `millrace bench rivals`")
@@ -75,11 +75,11 @@ class CellJournal:
             self._found[Cell(**entry["cell"])] = CellResult(**entry["found"])
 
     def missing(self, wanted: Iterable[Cell]) -> list[Cell]:
-        """Return the cells without a rate; failed ones are measured again."""
+        """Return the cells that have no result yet, and those that failed, which are to be measured again."""
         return [cell for cell in wanted if cell not in self._found or self._found[cell].failed]
 
     def record(self, cell: Cell, found: CellResult) -> None:
-        """Append a result to the file; it is there when this returns."""
+        """Append a cell's result, which is in the file when the method returns."""
         if self._lines is not None:
             self._lines.append({"version": self._version, "cell": asdict(cell), "found": asdict(found)})
         self._found[cell] = found

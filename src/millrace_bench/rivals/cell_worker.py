@@ -21,7 +21,7 @@ from millrace_bench.shared.memory import PeakMemory
 from millrace_bench.shared.row_checksum import RowChecksum
 
 MOST_MEMORY = 18_000_000_000
-"""Bytes that a process may allocate: more than every engine here needs, and less than the machine has."""
+"""Bytes that a process may allocate: more than any of the engines needs, and less than the machine has."""
 
 _STREAM_BATCH = 1_000_000
 _PATIENCE = 4  # times the warm-up, for engines that settle late
@@ -30,21 +30,21 @@ _READ = 1 << 24
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a measurement."""
+    """Limits on the time of a measurement and on the length of its stream."""
 
     warm: float = 1.5
-    """Seconds of warm-up; up to four times as long for caches that are not full."""
+    """Seconds of warm-up; up to four times as long for an engine that has not settled, as when it fills a cache."""
     seconds: float = 2.0
     batches: int = 1_000
     """A measurement ends after ``seconds`` or ``batches``, whichever comes first."""
     longest: float = 60.0
-    """A batch that takes more seconds ends the measurement."""
+    """Seconds; a batch that takes longer ends the measurement."""
     tuples: int = 6_000_000
-    """Length of the stream; an engine that reads all of it starts over."""
+    """Number of tuples in the stream; an engine that has read all of them starts over."""
 
 
 def main() -> None:
-    """Prepare or measure the cells of the first argument."""
+    """Prepare or measure the cells that the first command-line argument gives as JSON."""
     request = json.loads(sys.argv[1])
     directory, limits = Path(request["directory"]), Limits(**request["limits"])
     for plain in request.get("prepare", ()):
@@ -77,7 +77,8 @@ def _measure_or_fail(cell: Cell, directory: Path, limits: Limits) -> CellResult:
 def measure(engine: BatchEngine, cell: Cell, limits: Limits) -> CellResult:
     """Warm an engine up, measure it, and compute the checksum of its rows for the first batch.
 
-    Files are read once before, so that no engine waits for the disk. Memory counts from before the master is opened.
+    The files are read once beforehand, so that no engine waits for the disk. The growth of memory includes opening the
+    master.
     """
     for path in engine.prepare():
         _read_through(path)
@@ -105,7 +106,7 @@ def measure(engine: BatchEngine, cell: Cell, limits: Limits) -> CellResult:
 
 
 def batches(stream: pa.ipc.RecordBatchFileReader, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches of ``rows`` tuples; at its end the stream starts over."""
+    """Yield batches of ``rows`` tuples without end; the stream starts over when it has been read."""
     while True:
         for number in range(stream.num_record_batches):
             batch = stream.get_batch(number)
@@ -119,7 +120,7 @@ def _stream(files: MasterFiles, cell: Cell, limits: Limits) -> Path:
 
 
 def _warm(engine: BatchEngine, feed: Iterator[pa.RecordBatch], limits: Limits) -> float:
-    """Join batches until the engine has settled; return the seconds of the longest."""
+    """Join batches until the engine has settled or a limit is reached; return the seconds of the slowest batch."""
     began, longest, number = time.perf_counter(), 0.0, 0
     while True:
         start = time.perf_counter()

@@ -50,10 +50,10 @@ def cells(
     rounds: int = 1,
     limits: Limits = _USUAL,
 ) -> list[Cell]:
-    """Return the cells of the matrix; ``memories`` adds one setting with each budget, for engines that have one.
+    """Return the cells of the matrix; for each of ``memories``, measure one setting of the budgeted engines again.
 
-    Engines take turns in each setting, so that a machine whose speed changes is as fast for one as for the others.
-    Where the page cache cannot hold the files of all engines, an engine's cells for one master follow each other.
+    Engines take turns in each setting, so that changes of the machine's speed affect all engines alike. Where the page
+    cache cannot hold the files of all engines, an engine's cells for one master follow each other.
     """
     for engine in engines:
         one_of("engine", engine, ENGINES)
@@ -79,7 +79,7 @@ def cells(
 
 
 def expected(cell: Cell, limits: Limits) -> float:
-    """Return the seconds that a cell should take, from rough costs of the engines; inputs exist already."""
+    """Estimate the seconds to measure a cell, without making its inputs, from rough costs of the engines."""
     opening, batch, tuple_ = _COSTS[cell.engine]
     millions = cell.rows / 1e6
     one = batch * millions + tuple_ * 1e-6 * cell.batch_rows
@@ -127,7 +127,7 @@ def prepare(wanted: Iterable[Cell], directory: Path, limits: Limits, console: Co
 
 
 def measure_apart(cell: Cell, directory: Path, limits: Limits) -> CellResult:
-    """Measure a cell in a fresh process; an engine that fails or takes too long is a result too."""
+    """Measure a cell in a fresh process; if the engine fails or takes too long, return a result that says so."""
     began = time.perf_counter()
     try:
         done = _process({"cell": asdict(cell)}, directory, limits, _MOST_SECONDS)

@@ -1,4 +1,4 @@
-"""Show results on the terminal, as Markdown, as a part of a page, and as a picture."""
+"""Show results on the terminal, as Markdown, as a part of an HTML page, and as a picture."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def verdicts(found: Matrix) -> list[str]:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of the page."""
+    """A table of results: its title, the heads of its columns, and its rows as texts."""
 
     title: str
     head: tuple[str, ...]
@@ -85,7 +85,7 @@ class Grid:
 
 
 def grids(found: Matrix) -> Iterator[Grid]:
-    """Yield tables of rates for each master, rates as memory varies, and latency with memory."""
+    """Yield the tables: rates for each master size, rates as the budget varies, and latency with memory growth."""
     rates, memories = found.rates, found.memories
     names = engines(rates)
     for rows in _sizes(rates):
@@ -109,7 +109,7 @@ def grids(found: Matrix) -> Iterator[Grid]:
 
 
 def settings(rates: Rates) -> dict[str, str]:
-    """Return the settings of each engine; one that varies is given by its first and its last value."""
+    """Return each engine's settings as a text; a setting that varies is shown by its first and its last value."""
     return {name: _settings(rates, name) for name in engines(rates)}
 
 
@@ -125,7 +125,7 @@ def markdown(found: Matrix, picture: str | None = None) -> str:
 
 
 def html(found: Matrix, name: str) -> str:
-    """Return the results as a part of a page."""
+    """Return the results as HTML that can be put into a page."""
     picture = base64.b64encode(png(found.rates)).decode()
     parts = [f"<img alt='rates of {escape(name)}' src='data:image/png;base64,{picture}'>"]
     parts.append("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in verdicts(found)) + "</ul>")
@@ -147,7 +147,7 @@ def _waits(runs: Sequence[CellResult]) -> str:
 
 
 def _seconds(value: float) -> str:
-    """Return a time in few characters.
+    """Return seconds as a short text with a unit.
 
     >>> _seconds(0.0123), _seconds(2.5)
     ('12 ms', '2.5 s')
@@ -181,7 +181,7 @@ def _sizes(rates: Rates) -> list[int]:
 
 
 def png(rates: Rates) -> bytes:
-    """Draw the rate by batch size, a panel for each master and skew."""
+    """Return a PNG picture of the rate by batch size, with a panel for each master size and skew."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -16,7 +16,7 @@ Rates = dict[CellSetting, dict[str, CellResult]]
 
 @dataclass(frozen=True)
 class Matrix:
-    """All results."""
+    """All results of a run, by setting and engine."""
 
     rates: Rates
     memories: Rates
@@ -26,10 +26,10 @@ class Matrix:
 
     @classmethod
     def of(cls, found: Iterable[tuple[Cell, CellResult]], mine: Iterable[str]) -> Matrix:
-        """Split results into those with the most frequent budget, and the one setting that has others."""
+        """Return the matrix of some results: those with the most frequent budget, and the setting that has others."""
         every = list(found)
         if not every:
-            raise ConfigError("rivals: expected cells that were measured; there are none")
+            raise ConfigError("rivals: expected results of at least one cell; there are none")
         usual, _ = Counter(cell.memory for cell, _ in every).most_common(1)[0]
         other = [cell for cell, _ in every if cell.memory != usual]
         places, engines = [(c.rows, c.skew, c.batch_rows) for c in other][:1], {c.engine for c in other}
@@ -45,7 +45,7 @@ class Win:
     peer: str
     best: str
     factor: float
-    """The peer's rate over that of the best of Millrace."""
+    """The peer's rate divided by the rate of ``best``, the fastest engine of Millrace."""
 
     def __str__(self) -> str:
         return f"{describe(self.setting)}: {self.peer} is {self.factor:.2f} times as fast as {self.best}"
@@ -53,7 +53,7 @@ class Win:
 
 @dataclass(frozen=True)
 class Summary:
-    """A peer over all settings in which it gave a result."""
+    """A comparison of a peer with the fastest engine of Millrace over all settings in which the peer gave a result."""
 
     peer: str
     settings: int
@@ -61,7 +61,7 @@ class Summary:
     least: float
     middle: float
     most: float
-    """Rate of the best of Millrace over the peer's: least, median and most."""
+    """Rate of Millrace's fastest engine divided by the peer's: ``least``, median (``middle``) and ``most``."""
     failures: int
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Summary:
 
 
 def by_setting(found: Iterable[tuple[Cell, CellResult]], memory: str | None = None) -> Rates:
-    """Return the result of every engine in each setting, sorted; of several rounds the median one by rate."""
+    """Return every engine's result by setting, settings sorted; of several rounds, the one with the median rate."""
     rounds: dict[CellSetting, dict[str, list[CellResult]]] = {}
     for cell, one in found:
         if memory is None or cell.memory == memory:
@@ -88,13 +88,13 @@ def _middle(runs: list[CellResult]) -> CellResult:
 
 
 def best_of(here: dict[str, CellResult], engines: Collection[str]) -> str | None:
-    """Return the fastest of these engines in one setting, if any gave a result."""
+    """Return the name of the fastest of some engines in one setting; None if none of them gave a result."""
     given = [engine for engine in here if engine in engines and not here[engine].failed]
     return max(given, key=lambda engine: here[engine].rate, default=None)
 
 
 def ratio(here: dict[str, CellResult], peer: str, mine: Collection[str]) -> float | None:
-    """Return the rate of the best of Millrace over the peer's; above 1 the peer is behind."""
+    """Return the rate of Millrace's fastest engine divided by the peer's; None if either has no result."""
     best = best_of(here, mine)
     if best is None or peer not in here or here[peer].failed:
         return None
@@ -102,7 +102,7 @@ def ratio(here: dict[str, CellResult], peer: str, mine: Collection[str]) -> floa
 
 
 def wins(rates: Rates, mine: Collection[str]) -> list[Win]:
-    """Return the settings in which a peer is ahead, the greatest lead first."""
+    """Return the settings in which a peer is faster than every engine of Millrace, the greatest lead first."""
     found = []
     for setting, here in rates.items():
         best = best_of(here, mine)
@@ -114,7 +114,7 @@ def wins(rates: Rates, mine: Collection[str]) -> list[Win]:
 
 
 def summaries(rates: Rates, mine: Collection[str]) -> list[Summary]:
-    """Return a summary of each peer."""
+    """Return a summary of how each peer compares with Millrace."""
     peers = dict.fromkeys(engine for here in rates.values() for engine in here if engine not in mine)
     found = []
     for peer in peers:
@@ -126,7 +126,7 @@ def summaries(rates: Rates, mine: Collection[str]) -> list[Summary]:
 
 
 def differing(rates: Rates) -> list[str]:
-    """Return the settings in which engines gave different rows, with each checksum."""
+    """Return a line for each setting in which engines gave different rows, with their checksums."""
     found = []
     for setting, here in rates.items():
         sums = {engine: one.checksum for engine, one in here.items() if not one.failed and one.checksum}
@@ -138,7 +138,7 @@ def differing(rates: Rates) -> list[str]:
 def table(
     rates: Rates, engines: Sequence[str], mine: Collection[str], rows: int
 ) -> Iterator[tuple[float, int, list[str]]]:
-    """Yield, for each skew and batch size of a master, every engine's rate and, for a peer, the ratio."""
+    """Yield skew, batch size and each engine's rate as text; a peer's rate comes with Millrace's ratio to it."""
     for setting, here in rates.items():
         if setting.rows == rows:
             yield setting.skew, setting.batch_rows, [_text(here, engine, mine) for engine in engines]
@@ -155,7 +155,7 @@ def _text(here: dict[str, CellResult], engine: str, mine: Collection[str]) -> st
 
 
 def short(rate: float) -> str:
-    """Return a rate in few characters.
+    """Return a rate as a short text.
 
     >>> short(3_448_123), short(56_776), short(840)
     ('3.45 M', '57 k', '840')
@@ -168,12 +168,12 @@ def _times(ratio: float) -> str:
 
 
 def describe(setting: CellSetting) -> str:
-    """Return a setting in words."""
+    """Return a setting's rows, skew and batch size in words."""
     return f"{amount(setting.rows)} rows, skew {setting.skew:g}, batches of {setting.batch_rows:,}"
 
 
 def amount(rows: int) -> str:
-    """Return a number of rows in few characters.
+    """Return a number of rows in millions, as a short text.
 
     >>> amount(50_000_000), amount(200_000)
     ('50 M', '0.2 M')

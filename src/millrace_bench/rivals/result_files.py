@@ -1,4 +1,4 @@
-"""Files of results that ``bench rivals`` writes: read a journal again, write Markdown and a picture beside it."""
+"""Read the file of results that ``bench rivals`` writes, and write Markdown and a picture beside it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace_bench.rivals.ratios import Matrix
 
 
 def read_matrix(path: Path) -> Matrix:
-    """Return the results in a file, whichever version measured them."""
+    """Return the results in a file, whichever version of Millrace measured them."""
     found = list(CellJournal(path, every_version=True)) if path.is_file() else []
     if not found:
         raise ConfigError(f"peers: expected a file of cells that `millrace bench rivals` wrote; got {path}")
@@ -23,7 +23,7 @@ def read_matrix(path: Path) -> Matrix:
 
 
 def show_and_write(wanted: Sequence[Cell], journal: CellJournal, console: Console, results: Path) -> None:
-    """Show the results on the terminal, and write them as Markdown and as a picture beside their file."""
+    """Show the results of some cells on the terminal; write Markdown and a picture beside the file ``results``."""
     cells = set(wanted)
     found = Matrix.of(((cell, one) for cell, one in journal if cell in cells), MILLRACE)
     if not any(one.rate for cell, one in journal if cell in cells):

@@ -33,7 +33,7 @@ _SMALL: dict[str, Any] = {"sizes": (100_000,), "skews": (1.0,), "batches": (5_00
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure the missing cells of the matrix that the arguments describe, and show all of them."""
+    """Measure the missing cells of the matrix that the arguments describe, and show the results of all its cells."""
     options = _parser().parse_args(arguments)
     small = options.small
     if options.results and options.results.suffix != ".jsonl":
@@ -126,7 +126,7 @@ def _number(kind: type[_Number], text: str) -> _Number:
 def _words(text: str) -> tuple[str, ...]:
     words = tuple(part.strip() for part in text.split(",") if part.strip())
     if not words:
-        raise argparse.ArgumentTypeError(f"expected something, or several with commas; got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected one or more values, separated by commas; got {text!r}")
     return words
 
 

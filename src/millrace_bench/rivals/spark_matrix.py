@@ -58,7 +58,7 @@ _HUGE = 20_000_000
 
 
 def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], batches: Sequence[int]) -> list[Cell]:
-    """Return the cells of the matrix, an engine's cells for one master together."""
+    """Return the cells of the matrix, ordered so that an engine's cells for one master follow each other."""
     for engine in engines:
         one_of("engine", engine, ENGINES)
     return [
@@ -71,7 +71,7 @@ def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], 
 
 
 def expected(wanted: Iterable[Cell]) -> float:
-    """Return the seconds that these cells should take; inputs exist already."""
+    """Estimate the seconds to measure some cells, without making their inputs."""
     groups: dict[tuple[str, int], list[Cell]] = {}
     for cell in wanted:
         groups.setdefault((cell.engine, cell.rows), []).append(cell)
@@ -87,26 +87,26 @@ def expected(wanted: Iterable[Cell]) -> float:
 
 
 def _counts(cell: Cell) -> tuple[int, int]:
-    """Return how many micro-batches to warm up with and to measure: few where one takes many seconds."""
+    """Return how many micro-batches to warm up with, and how many to measure: few where one takes many seconds."""
     if cell.engine.startswith("spark") and cell.rows > _LARGE:
         return 1, 1 if cell.rows > _HUGE else 2
     return 2, 3
 
 
 def _checks(cell: Cell) -> bool:
-    """Return whether rows are compared; where a micro-batch takes long, only some cells are."""
+    """Return whether to compute the checksum of a cell's rows; only for some cells if micro-batches take long."""
     if not cell.engine.startswith("spark") or cell.rows <= _LARGE:
         return True
     return cell.engine != "spark-sort-merge" and (cell.rows <= _HUGE or cell.skew == 1)
 
 
 def _heap(cell: Cell) -> str:
-    """Return the size of Java's heap: the largest masters can be cached as a whole."""
+    """Return the size of Java's heap, in which even the largest masters can be cached as a whole."""
     return "12g" if cell.engine == "spark-cached" and cell.rows > _HUGE else "6g"
 
 
 def _partitions(cell: Cell) -> int:
-    """Return the number of shuffle partitions, so that each fits in memory to be sorted."""
+    """Return the number of shuffle partitions, chosen so that each can be sorted in memory."""
     return 16 if cell.engine == "spark-sort-merge" and cell.rows > _HUGE else 2
 
 
@@ -117,7 +117,7 @@ def _settings(cell: Cell) -> dict[str, str]:
 
 
 def prepare(wanted: Sequence[Cell], directory: Path) -> None:
-    """Write the masters and streams of these cells."""
+    """Write the masters and streams that some cells need, where they are missing."""
     for rows in dict.fromkeys(cell.rows for cell in wanted):
         prepare_master(directory, rows, shards=(1,))
         if any(cell.engine.startswith("pandas") for cell in wanted):
@@ -127,7 +127,7 @@ def prepare(wanted: Sequence[Cell], directory: Path) -> None:
 
 
 def run(wanted: Sequence[Cell], directory: Path, journal: CellJournal, console: Console, warm: float = _WARM) -> None:
-    """Measure the cells that are missing, with one process for each engine and master."""
+    """Measure the cells that are not in the journal yet, with one process for each engine and master."""
     missing = journal.missing(wanted)
     groups: dict[tuple[int, str], list[Cell]] = {}
     for cell in missing:
@@ -194,7 +194,7 @@ def _short(error: RuntimeError) -> str:
 
 
 def main(options: argparse.Namespace, console: Console) -> None:
-    """Measure the missing cells of the matrix that the options describe, and show all of them."""
+    """Measure the missing cells of the matrix that the options describe, and show the results of all its cells."""
     small = options.small
     wanted = cells(
         options.engines or USUAL,

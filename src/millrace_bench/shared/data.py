@@ -32,7 +32,7 @@ def master(
 
 
 def open_or_build(path: Path, source: Callable[[], Any], key: str, **options: Any) -> MasterStore:
-    """Return the store at a path, built if it is missing; another process may build it meanwhile."""
+    """Return the store at a path, built if it is missing; another process may build it at the same time."""
     if not path.exists():
         with suppress(StoreExistsError):
             MasterStore.build(source(), path, key, **options)
@@ -51,15 +51,15 @@ def stream(directory: Path, domain: int, skew: float, tuples: int, batch_rows: i
 
 
 def open_stream(path: Path) -> pa.ipc.RecordBatchFileReader:
-    """Map the file of a stream."""
+    """Return a reader of a stream's Arrow file, which is mapped into memory."""
     return pa.ipc.open_file(pa.memory_map(str(path)))
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Give a folder to fill, and rename it when it is complete; an exception, Ctrl-C included, removes it.
+    """Yield an empty folder to fill, then rename it to ``folder``; an exception, Ctrl-C included, removes it.
 
-    A folder that already has the name is replaced.
+    If ``folder`` exists already, it is replaced.
     """
     unfinished = folder.with_name(f"{folder.name}.making")
     shutil.rmtree(unfinished, ignore_errors=True)

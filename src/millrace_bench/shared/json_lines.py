@@ -17,8 +17,8 @@ _BEGIN = b'{"version"'
 class JsonLinesFile:
     """A file of results, one JSON object per line; its first key is the version that wrote it.
 
-    A line that was being written when a run ended does not count. The next ``append`` truncates it, so reading changes
-    nothing.
+    An unfinished last line, left by a run that was stopped, does not count. The next ``append`` removes it; reading
+    does not change the file.
     """
 
     def __init__(self, path: Path, what: str) -> None:
@@ -27,7 +27,7 @@ class JsonLinesFile:
         self._torn: tuple[int, int] | None = None  # begin and end of the unfinished line
 
     def read(self, take: Callable[[Any], None]) -> None:
-        """Pass every value to ``take``; an error names the line that ``take`` rejects."""
+        """Pass every value to ``take``; if ``take`` rejects one, raise CorruptStoreError with the line's number."""
         for number, line in enumerate(self._whole(), 1):
             try:
                 take(json.loads(line))
@@ -48,7 +48,7 @@ class JsonLinesFile:
             yield data[end:]
 
     def keep_only(self, wanted: Callable[[Any], bool]) -> None:
-        """Remove all other lines; the file is replaced as a whole or stays as it was."""
+        """Remove every line for which ``wanted`` is false; the file is replaced as a whole or stays as it was."""
         if not self.path.exists():
             return
         kept = [line for line in self._whole() if wanted(json.loads(line))]
@@ -56,7 +56,7 @@ class JsonLinesFile:
         self._torn = None
 
     def append(self, value: Any) -> None:
-        """Append a line; it is in the file when this returns."""
+        """Append a value as one line, which is in the file when the method returns."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self._torn is not None:
             begin, end = self._torn

@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 def anonymous_bytes(pid: int | str = "self") -> int:
-    """Return ``RssAnon`` of a process, by default this one: its memory without mapped files."""
+    """Return ``RssAnon`` of a process in bytes, by default of this one: its memory without mapped files."""
     with open(f"/proc/{pid}/status") as status:
         for line in status:
             if line.startswith("RssAnon:"):
@@ -19,7 +19,7 @@ def anonymous_bytes(pid: int | str = "self") -> int:
 
 
 def tree_anonymous_bytes() -> int:
-    """Return ``RssAnon`` of this process and all its descendants."""
+    """Return the sum of ``RssAnon`` over this process and all its descendants, in bytes."""
     total = anonymous_bytes()
     for pid in _below(os.getpid()):
         try:
@@ -30,15 +30,15 @@ def tree_anonymous_bytes() -> int:
 
 
 def anonymous_below(pid: int, command: str) -> int:
-    """Return the anonymous memory of descendants whose command line contains ``command``; shared pages count once.
+    """Return the bytes of anonymous memory of all descendants with ``command`` in their command line.
 
-    Other processes are left out: Java forks, with all its memory, to run a ``chmod``.
+    Shared pages count once. Other descendants are left out: to run a ``chmod``, Java forks with all of its memory.
     """
     return sum(_share_of_anonymous(child) for child in _below(pid) if command in _command(child))
 
 
 def _below(pid: int) -> Iterator[int]:
-    """Yield the descendants of a process."""
+    """Yield the process ids of all descendants of a process."""
     waiting = [pid]
     while waiting:
         parent = waiting.pop()
@@ -62,7 +62,7 @@ def _command(pid: int) -> str:
 
 
 def _share_of_anonymous(pid: int) -> int:
-    """Return ``Pss_Anon``, which divides shared pages among their processes; 0 if the process has ended."""
+    """Return ``Pss_Anon`` of a process in bytes, with its part of shared pages; 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as rollup:
             return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss_Anon:")), 0)

@@ -13,7 +13,7 @@ _NO_NULLS = np.empty(0, np.uint8)
 
 
 class RowChecksum:
-    """Sum a 64-bit hash over all columns of every row."""
+    """Count rows and sum a 64-bit hash of each; the hash covers all columns of the row."""
 
     def __init__(self) -> None:
         self.rows = 0

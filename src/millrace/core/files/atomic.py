@@ -1,10 +1,10 @@
-"""Files and directories that take their name all at once, and keep it after a power cut.
+"""Files and directories that get their name only once they are complete, and survive a power cut.
 
 Each step is on the disk before the next begins::
 
     write under a temporary name ─► fsync the file ─► rename ─► fsync the directory that has the name
 
-A reader sees what was there before or the whole new content; what a failed writer has begun is removed.
+A reader sees either the old content or the complete new content; what a failed writer has begun is removed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def flush(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it that are not there, each of them on the disk under its name."""
+    """Make a directory and its missing parents, and flush their names to the disk."""
     made = []
     missing = path
     while not missing.exists():
@@ -52,7 +52,7 @@ def temporary_name(path: Path) -> Path:
 
 
 def take_name(temporary: Path, path: Path) -> None:
-    """Give a complete file its name, in place of a file that has it; flush both the file and the name to the disk."""
+    """Rename a complete file to ``path``, replacing a file there; flush the file and its new name to the disk."""
     flush(temporary)
     os.replace(temporary, path)
     flush(path.parent)
@@ -60,13 +60,13 @@ def take_name(temporary: Path, path: Path) -> None:
 
 @contextmanager
 def replaced_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary name to write to; the file there takes the name ``path`` if the block ends without an error.
+    """Yield a temporary path to write to; the file is renamed to ``path`` if the block ends without an error.
 
     Parameters
     ----------
     durable
-        Flush the file and its directory, so that a power cut leaves one of the two contents. Without it only other
-        processes never see half a file, which is enough for a cache whose readers check what they read.
+        Flush the file and its directory, so that a power cut leaves either the old or the new content. If false, other
+        processes still never see half a file, which is enough for a cache whose readers check what they read.
 
     Examples
     --------
@@ -90,25 +90,25 @@ def replaced_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Write a whole file in place of the one that is there, if any; see :func:`replaced_file`."""
+    """Write ``content`` to a file, replacing the file there, if any; see :func:`replaced_file`."""
     with replaced_file(path, durable=durable) as temporary:
         temporary.write_bytes(content)
 
 
 def take_new_name(temporary: Path, path: Path) -> None:
-    """Give a directory its name; raise an ``OSError`` if the name is taken by then."""
+    """Rename a directory to ``path``; raise an ``OSError`` if there is already something of this name."""
     _rename(temporary, path, _NO_REPLACE)
     flush(path.parent)
 
 
 def swap_names(one: Path, other: Path) -> None:
-    """Let two directories swap their names in one step."""
+    """Swap the names of two directories in one step."""
     _rename(one, other, _EXCHANGE)
     flush(other.parent)
 
 
 def _rename(source: Path, target: Path, flag: int) -> None:
-    """Rename by one system call that either swaps two directories or refuses to replace anything."""
+    """Swap two names, or rename without replacing anything, as ``flag`` says; in one system call where there is one."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:  # not Linux: two steps have to do
         if flag == _EXCHANGE:

@@ -25,14 +25,14 @@ _LOCK = ".lock"  # beside the directory, and made before it
 
 
 class WorkDirectory:
-    """A new directory with a unique name, and the lock beside it; gone after :meth:`remove`.
+    """A new directory with a unique name, and a lock file beside it; :meth:`remove` removes both.
 
     Parameters
     ----------
     parent
-        The directory that it is made in; it must be there.
+        The directory in which to make it, which must exist.
     prefix
-        The beginning of its name; a dot in front hides it.
+        The beginning of its name; a leading dot hides it.
     mode
         Permissions of the directory, before the process's mask.
 
@@ -91,7 +91,7 @@ def remove_leftovers(parent: Path, prefix: str) -> None:
 
 
 def remove_unused(directory: Path, pattern: str, seconds: float) -> None:
-    """Remove files whose names match and that were neither written nor touched for so many seconds."""
+    """Remove files whose names match ``pattern`` and that were last modified more than ``seconds`` ago."""
     oldest = time.time() - seconds
     for path in directory.glob(pattern):
         with suppress(OSError):  # another process may remove it too

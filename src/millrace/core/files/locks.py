@@ -15,7 +15,7 @@ def lock_at_once(descriptor: int) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock on a file during the block, after waiting for the process that holds it. The file stays."""
+    """Lock a file during the block, after waiting until no other process holds the lock. The file is not removed."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -29,7 +29,7 @@ class FanOut:
 
 
 def fan_out(store: ReadableStore) -> FanOut:
-    """Return how many rows the keys of a store have. Read from its manifest alone.
+    """Return how many rows the keys of a store have, from its manifest alone.
 
     >>> import tempfile, pyarrow as pa
     >>> from millrace.master.store import MasterStore
@@ -48,9 +48,9 @@ class Matches:
     Parameters
     ----------
     share
-        The share of its tuples that have a match.
+        The share of the stream's tuples that have a match.
     rows
-        Master rows that a tuple matches on average, those without a match counted as 0.
+        Master rows that a tuple matches on average; a tuple without a match counts as 0.
     exact
         Whether every row that could match was considered. If not, both are estimates.
     """
@@ -61,23 +61,23 @@ class Matches:
 
 
 def matches(store: ReadableStore, codes: Codes, shares: Floats | None = None, *, sample: int = 1 << 24) -> Matches:
-    """Return which share of a stream has a match, and how many rows a tuple matches.
+    """Return what share of a stream has a match, and how many master rows a tuple matches on average.
 
     Parameters
     ----------
     codes
         Different keys of the stream, such as those of ``StreamStatistics.weighted_keys``; at most 65 536.
     shares
-        Share of the stream that each key represents; the same for all if not given.
+        Share of the stream that each key represents; the same for all keys if not given.
     sample
-        Without an index, rows of the master that are looked at: all if there are no more, else those of about so many
-        rows' pages, drawn by chance (always the same). With an index every key is looked up.
+        For a master without an index, about how many of its rows are looked at, in pages drawn at random (always the
+        same ones); all rows if the master has no more. With an index every key is looked up.
 
     Notes
     -----
-    Where only some rows are looked at, it is chance which of the few frequent keys are among them. So every key counts
-    the same then, as if frequent keys had as many rows as others; and ``share`` is ``rows`` divided by the mean rows of
-    a key of the master.
+    If only some rows are looked at, it is chance which of the few frequent keys have rows among them. So every key then
+    counts the same, as if frequent keys had as many rows as others; and ``share`` is ``rows`` divided by the mean
+    number of rows of a key of the master.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def matches(store: ReadableStore, codes: Codes, shares: Floats | None = None, *,
 
 
 def _looked_up(store: ReadableStore, codes: Codes) -> tuple[npt.NDArray[np.int64], float]:
-    """Return the rows of each code, by the index of every shard: a code alone does not say which shard."""
+    """Return how many rows each code has, from the indexes of all shards, and 1.0: the share of rows looked at."""
     counts = np.zeros(len(codes), np.int64)
     for shard in range(len(store.manifest.shards)):
         counts += store.index(shard).ranges_of(np.ascontiguousarray(codes))[1]
@@ -116,7 +116,7 @@ def _looked_up(store: ReadableStore, codes: Codes) -> tuple[npt.NDArray[np.int64
 
 
 def _scanned(store: ReadableStore, codes: Codes, sample: int) -> tuple[npt.NDArray[np.int64], float]:
-    """Return the rows of each code in some pages, and the share of all rows that these pages have."""
+    """Return how many rows each code has in some pages, and the share of all rows that these pages have."""
     order = np.argsort(codes)
     ordered = codes[order]
     bits = np.zeros(bitfilter.filter_words(len(codes)), np.uint64)
@@ -137,7 +137,7 @@ def _scanned(store: ReadableStore, codes: Codes, sample: int) -> tuple[npt.NDArr
 
 
 def _pages(store: ReadableStore, sample: int) -> list[tuple[int, int, int]]:
-    """Return pages as shard, first row and end: all, or at least one and as many by chance as have so many rows."""
+    """Return pages as (shard, first row, end): all of them, or random ones with about ``sample`` rows in all."""
     size = store.manifest.page_rows
     pages = [
         (number, first, min(shard.rows, first + size))

@@ -42,7 +42,7 @@ class MappedRows:
     longest
         For string and binary columns, the bytes of the longest value.
     records
-        The same rows each in one piece, if there are any; columns that are in them are taken from there.
+        The records of the same rows, if there are any; columns that are in the records are read from there.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class MappedRows:
         self._bases: dict[tuple[int, ...], npt.NDArray[np.int64]] = {}
 
     def _columns(self) -> list[_MappedColumn]:
-        """Return where every column's values are, page by page; noted at the first use."""
+        """Return where the values of every column are in each page; found at the first use."""
         if self._layout is None:
             pages = self._reader.num_record_batches
             found = np.full((len(self.schema), 3, pages), -1, np.int64)
@@ -170,17 +170,17 @@ class MappedRows:
         return valid
 
     def _opaque(self, column: int, page: Indices, inside: Indices, output: OutputColumn) -> None:
-        """Let pyarrow take the values, one run of equal pages at a time."""
+        """Append values of a nested column with pyarrow, one run of rows in the same page at a time."""
         edges = np.flatnonzero(np.diff(page)) + 1
         for run in np.split(np.arange(len(page)), edges):
             output.arrow(self._reader.get_batch(int(page[run[0]])).column(column), inside[run])
 
     def longest(self, columns: Sequence[int]) -> int:
-        """Return a length in bytes that no row exceeds in the strings and binary of these columns."""
+        """Return an upper bound of the bytes that a row has in the string and binary columns given."""
         return sum(self._longest[self.schema.field(i).name] for i in columns)
 
     def bytes_of(self, columns: Sequence[int], rows: Indices) -> int:
-        """Return the bytes that strings and binary of these rows hold."""
+        """Return the total bytes of the strings and binary values in the given columns of these rows."""
         page, inside = np.divmod(rows, self.page_rows)
         total = 0
         for column in (self._columns()[i] for i in columns if shape_of(self.schema.field(i).type) == "bytes"):
@@ -198,9 +198,9 @@ class MappedRows:
 
 
 class _MappedColumn:
-    """Where one column's values are in the file: for each page the first item, in units of an item.
+    """Where the values of one column are in the file: for each page, the place of the first value in units of a value.
 
-    ``validity`` is in bits, -1 for pages without nulls, None if no page has any; so are the values of booleans.
+    Booleans are counted in bits, and so is ``validity``: -1 for pages without nulls, None if no page has any.
     """
 
     def __init__(self, raw: npt.NDArray[np.uint8], type_: pa.DataType, found: npt.NDArray[np.int64]) -> None:

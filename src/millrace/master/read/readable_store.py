@@ -1,4 +1,4 @@
-"""What the scan and the statistics need of a store."""
+"""The protocol of an open store, as the scan and the statistics use it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.master.read.shard_index import ShardIndex
 
 
 class ReadableStore(Protocol):
-    """A store that is open: :class:`~millrace.master.store.MasterStore`, as its scan and its statistics use it."""
+    """An open store, as its scan and its statistics use it; :class:`~millrace.master.store.MasterStore` is one."""
 
     @property
     def manifest(self) -> Manifest:

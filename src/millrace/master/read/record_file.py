@@ -41,7 +41,7 @@ def write_records(pages: Iterator[pa.RecordBatch], layout: RecordLayout, path: P
 
 
 def packed(page: pa.RecordBatch, layout: RecordLayout) -> npt.NDArray[np.uint8]:
-    """Return the records of a page, one a row."""
+    """Return the records of a page as bytes, one record per row."""
     block = np.zeros((len(page), layout.width), np.uint8)
     for name, (at, size) in layout.fields.items():
         column = page.column(page.schema.get_field_index(name))
@@ -77,7 +77,7 @@ class Records:
         return column in self._places
 
     def gather(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> None:
-        """Append columns that are in the records to output columns."""
+        """Append the given columns of the given rows to output columns; the columns must be in the records."""
         wide = FixedColumn.side_by_side(outputs)
         words = np.array([self._places[columns[i]][0] // 8 for i in wide], np.int64)
         others = [(columns[i], output) for i, output in enumerate(outputs) if i not in wide]
@@ -107,7 +107,7 @@ class Records:
                 output.pieces(self._raw, rows * width + at, None)
 
     def check(self, page: pa.RecordBatch, first: int) -> bool:
-        """Return whether the records of a page, which begins at row ``first``, are those of its rows."""
+        """Return whether the records from row ``first`` on have the values of this page."""
         width, step = self._layout.width, max(1, _WRITTEN // self._layout.width)
         return all(
             np.array_equal(

@@ -22,13 +22,13 @@ _MOST_ROWS = 2**32 - 2
 
 
 def bucket_bits(rows: int) -> int:
-    """Return how many upper bits of a mixed code name its bucket."""
+    """Return how many upper bits of a mixed code select its bucket."""
     return max(1, (max(1, rows) // _BUCKET_ROWS).bit_length() - 1)
 
 
 @dataclass(frozen=True)
 class KeyCounts:
-    """Counts of a shard: distinct keys, and rows of the most frequent one."""
+    """Counts of a shard: distinct keys, and rows of the most frequent key."""
 
     keys: int
     largest_group: int
@@ -82,7 +82,7 @@ def _log2(parts: int) -> int:
 def _share(
     codes: npt.NDArray[np.int64], part: int, parts: int
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
-    """Return the rows with mixed codes in a part of all numbers, ascending, and the mixed codes."""
+    """Return the rows whose mixed codes are in one of ``parts`` equal ranges, ascending, and these mixed codes."""
     if parts == 1:
         numbers = np.arange(len(codes), dtype=np.uint32)
     else:
@@ -127,14 +127,14 @@ class ShardIndex:
     def pairs(
         self, codes: npt.NDArray[np.int64], most: int
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Yield pairs of a place in ``codes`` and a row with that code, in pieces of at most ``most``."""
+        """Yield pairs (position in ``codes``, row with this code), in pieces of at most ``most`` pairs."""
         firsts, counts = self.ranges_of(codes)
         there = np.flatnonzero(counts)
         firsts, counts = firsts[there], counts[there]
         while len(there):
             ends = np.cumsum(counts)
             take = int(np.searchsorted(ends, most, side="right"))
-            if take == 0:  # one code has more rows than that
+            if take == 0:  # the first code has more rows than ``most``
                 some = counts[:1] * 0 + most
                 yield self._rows_in(there[:1], firsts[:1], some)
                 firsts[0] += most

@@ -13,9 +13,9 @@ from millrace.master.read.readable_store import ReadableStore
 
 @dataclass(frozen=True)
 class Load:
-    """Rows of one shard that are in memory: their key codes and where they are.
+    """A load: rows of one shard that are in memory, by their key codes and row numbers.
 
-    They follow each other from row ``first`` on, unless their numbers are given in ``rows``.
+    The rows are consecutive from row ``first`` on, unless ``rows`` has their numbers.
     """
 
     shard: int
@@ -23,7 +23,7 @@ class Load:
     codes: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64] | None = None
     whole: bool = True
-    """Whether a key that has rows here surely has none elsewhere."""
+    """Whether a key with rows in this load surely has no rows outside of it."""
 
     @property
     def page_count(self) -> int:
@@ -31,7 +31,7 @@ class Load:
         return 1
 
     def rows_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the numbers of the rows at these places of the load."""
+        """Return the row numbers at these positions in the load."""
         return self.first + positions.astype(np.int64) if self.rows is None else self.rows[positions]
 
 
@@ -52,7 +52,7 @@ class Wheel:
 
     @property
     def position(self) -> int:
-        """The row that passes next."""
+        """The row that passes next, counted over all shards."""
         return self.turned % self.rows if self.rows else 0
 
     @property
@@ -61,11 +61,11 @@ class Wheel:
         return self.turned / self.rows if self.rows else 0.0
 
     def turn_to(self, turned: int) -> None:
-        """Go on from where so many rows have passed."""
+        """Continue as if ``turned`` rows had passed."""
         self.turned = turned
 
     def next_load(self, most: int) -> Load:
-        """Return the next at most ``most`` rows, which never cross from one shard to another or past the end."""
+        """Read the next load and return it: at most ``most`` rows, all of one shard."""
         position = self.position
         shard = int(np.searchsorted(self._starts, position, side="right")) - 1
         first = position - int(self._starts[shard])

@@ -1,4 +1,4 @@
-"""How a store is written: rows go to their shards, shards to pages."""
+"""Building a store: rows are distributed to shards, and each shard is written in pages."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
 
 def store_schema(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) -> pa.Schema:
-    """Return the columns of the store: the key first, then the others in their order."""
+    """Return the schema of the store: the key columns first, then the others in their order."""
     if not key or len(set(key)) != len(key) or not all(isinstance(name, str) for name in key):
         raise SchemaError(f"key: expected one column or several different ones; got {key!r}")
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
@@ -127,7 +127,7 @@ def _distribute(
     writers: Sequence[ShardWriter],
     progress: Callable[[int], None] | None,
 ) -> int:
-    """Send every row with a key to its shard; return how many had none."""
+    """Append every row with a key to its shard; return how many rows had no key."""
     null_keys = done = 0
     plain = plain_schema(schema)
     for batch in batches:
@@ -150,7 +150,7 @@ def _distribute(
 
 
 def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the store's columns of a batch; raise an error that names a column not as in the first batch."""
+    """Return the store's columns of a batch; raise an error if one is missing or has another type."""
     if not isinstance(batch, pa.RecordBatch):
         raise SchemaError(f"source: expected record batches; got {type(batch).__name__}")
     arrays = []
@@ -181,7 +181,7 @@ class ShardWriter:
         self.nulls = {f.name: 0 for f in schema}
 
     def append(self, batch: pa.RecordBatch, codes: npt.NDArray[np.int64]) -> None:
-        """Add rows; whole pages are written at once."""
+        """Add rows, and write the pages that are full."""
         self._codes.write(np.ascontiguousarray(codes, "<i8").data)
         self._pending.append(batch)
         self._pending_rows += len(batch)
@@ -204,7 +204,7 @@ class ShardWriter:
         self._pending_rows = len(rest)
 
     def close(self, index: bool, records: bool) -> ShardEntry:
-        """Write what is left, the index and with it the records, flush to the disk, and describe the files."""
+        """Write the last page and, if wanted, index and records; flush all to the disk; return the shard's entry."""
         if self._pending_rows:
             self._write_pages(self._pending_rows)
         self._writer.close()
@@ -231,7 +231,7 @@ class ShardWriter:
 def with_records(
     shard: ShardEntry, directory: Path, schema: pa.Schema, longest: Mapping[str, int], nulls: Mapping[str, int]
 ) -> ShardEntry:
-    """Write a shard's rows each in one piece too, if any column can be; return the entry with that file."""
+    """Write a shard's rows as records too, if any column can be in one; return the entry with the new file."""
     layout = RecordLayout.of(schema, longest, nulls)
     if layout is None or not shard.rows:
         return shard
@@ -245,7 +245,7 @@ def with_records(
 def write_index(path: Path, store: ReadableStore, records: bool) -> None:
     """Write the index and the records that the store at a path lacks, and count its nulls.
 
-    Readers see the store as it was or with all of it. Files that are there may be mapped by others and stay.
+    Readers see the store either as it was or complete. Existing files stay, as other processes may have mapped them.
     """
     manifest = store.manifest
     nulls = dict.fromkeys(manifest.schema.names, 0)

@@ -19,7 +19,7 @@ from millrace.master.manifest import is_store
 
 
 class StagingDirectory:
-    """The directory in which a store is built. Use as a context; nothing is visible before :meth:`commit`.
+    """The directory in which a store is built, as a context manager. Nothing is visible before :meth:`commit`.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class StagingDirectory:
 
     @property
     def directory(self) -> Path:
-        """The directory to write to, inside of the context."""
+        """The directory to write to, inside of the ``with`` block."""
         assert self._work is not None
         return self._work.path
 

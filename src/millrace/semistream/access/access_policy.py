@@ -1,4 +1,4 @@
-"""The interface of access policies: they choose the master rows that waiting tuples meet next, and end their waits."""
+"""The interface of access policies, which choose the next master rows to load and say which tuples are done."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ class Access(ABC):
     quota     how many tuples may enter now
     on_admit  tuples have entered
     loads     the master rows of one step, which all waiting tuples meet
-    on_match  those of them that match waiting tuples
+    on_match  the rows of a load that match waiting tuples
     finished  the tuples that have met all of their rows
     """
 
     at_once = False
     """Whether tuples are answered as they come, without waiting."""
     paged = False
-    """Whether master rows come in pages that are chosen, several in one step."""
+    """Whether the policy loads chosen master rows, found through the index, instead of scanning them all."""
     wheel: Wheel | None = None
-    """The scan that passes the whole master by in turns; None if there is none."""
+    """The scan that reads the whole master over and over; None if the policy does not scan."""
 
     def __init__(self, context: JoinContext) -> None:
         self.context = context
         self.b = context.b
         """Master rows per load."""
         self.w = context.w
-        """Tuples let in per step, if the user has fixed it."""
+        """Most tuples let in per step; None if the policy decides."""
 
     @property
     @abstractmethod
     def place(self) -> int:
-        """Number that grows with every step: tuples that enter at the same place form a chunk."""
+        """Number that grows with every step; tuples that enter while it is the same form one chunk."""
 
     @abstractmethod
     def quota(self, capacity: int) -> int:
@@ -64,12 +64,12 @@ class Access(ABC):
     @property
     @abstractmethod
     def cycles(self) -> float:
-        """Periods passed so far: turns of the wheel, or another measure by which caches age their counts."""
+        """Number of periods so far, by which caches age their counts: full scans of the master, or similar."""
 
     @property
     @abstractmethod
     def longest_wait(self) -> int:
-        """Most steps that a tuple waits."""
+        """Upper bound of a tuple's wait, in steps."""
 
     @property
     @abstractmethod
@@ -78,22 +78,22 @@ class Access(ABC):
 
     @abstractmethod
     def resume(self, turned: int) -> None:
-        """Continue from the progress ``turned``."""
+        """Continue from saved progress, an earlier value of :attr:`turned`."""
 
     def on_resume(self, waited: int) -> None:
         """Adapt to the tuples restored after a restart, of which the oldest has waited ``waited`` steps."""
 
     def retune(self, b: int) -> None:
-        """Load ``b`` master rows at a time from now on; only a scan in turns can do that."""
+        """Load ``b`` master rows at a time from now on; only policies that scan the whole master can."""
         raise StateError("b: pages that are found through the index have a fixed size")
 
     def limit_admission(self, w: int | None) -> None:
-        """Let ``w`` tuples in per step from now on; None: as many as keep the waiting room evenly full."""
+        """Let at most ``w`` tuples in per step from now on; None: as many as the policy decides."""
         self.w = w
 
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield the master rows of codes at once: shard, places in ``codes``, rows. Only where :attr:`at_once`."""
-        raise StateError(f"{type(self).__name__}: finds no rows as tuples come; tuples wait")
+        """Yield master rows by key code: shard, places in ``codes``, rows; raise an error unless :attr:`at_once`."""
+        raise StateError(f"{type(self).__name__}: finds no rows as tuples come; its tuples wait")
 
     @abstractmethod
     def explain(self) -> str:

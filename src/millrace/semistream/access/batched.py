@@ -1,6 +1,6 @@
-"""Batched look-ups: tuples wait until enough different keys do, and all of them are looked up together.
+"""Batched look-ups: tuples wait until there are enough different keys, which are then looked up together.
 
-A step is one look-up for all waiting tuples, each key once. It is taken when a batch of keys waits, when memory is
+A step looks up the keys of all waiting tuples, each key once. It is run when a batch of keys waits, when memory is
 full, or on a call of ``step`` or ``idle`` (the published operator has a timer).
 
 References
@@ -27,12 +27,12 @@ from millrace.semistream.context import JoinContext
 
 
 class Batched(Access):
-    """Looks up all waiting keys together.
+    """Looks up the keys of all waiting tuples together.
 
     Parameters
     ----------
     batch
-        Different keys that are looked up together.
+        Most different keys that are looked up together.
     """
 
     paged = True

@@ -1,6 +1,7 @@
-"""MESHJOIN's access: the whole master passes by, round and round, and all waiting tuples share every read.
+"""MESHJOIN's access: the whole master is scanned over and over, and all waiting tuples share every read.
 
-A tuple leaves when the wheel has made one turn since the tuple entered: it has then met every master row once.
+The endless scan is called the wheel. A tuple leaves when the wheel has made one turn since the tuple entered: it has
+then met every master row once.
 
 References
 ----------
@@ -8,7 +9,8 @@ N. Polyzotis, S. Skiadopoulos, P. Vassiliadis, A. Simitsis, N. Frantzell: Suppor
 warehouse. ICDE 2007.
 M. A. Naeem, G. Dobbie, G. Weber, S. Alam: R-MESHJOIN for near-real-time data warehousing. DOLAP 2010.
 
-Deviation: chunks record the position of the wheel instead of being counted, so that loads may have any length.
+Deviation: a chunk of tuples records the position of the wheel when it entered, where the papers count chunks; so loads
+may have any length.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from millrace.semistream.context import JoinContext
 
 
 class Cyclic(Access):
-    """Scans the master without end, one load a step.
+    """Scans the master without end, one load per step.
 
-    Loads end at multiples of b in their shard, the *grid*, and where the oldest chunk has met everything. After b has
-    changed, chunks that entered at other places still wait, and each of them may cut a load in two; new tuples enter
-    on the new grid only, so that after a turn every load has the new length.
+    A load ends at a multiple of b rows in its shard (these places are the *grid*), or earlier, where the oldest chunk
+    of tuples has met every row. After b has changed, chunks that entered off the new grid still wait, and each of them
+    may cut a load in two; new tuples enter on the new grid only, so that after one turn every load has the new length.
     """
 
     loads_per_step = 1
@@ -45,7 +47,7 @@ class Cyclic(Access):
 
     @property
     def longest_turn(self) -> int:
-        """Most steps that one turn takes."""
+        """Most steps that one full scan of the master (a turn) takes."""
         loads = int((-(-self._sizes // self.b)).sum())
         return max(1, -(-loads // self.loads_per_step))
 
@@ -63,25 +65,25 @@ class Cyclic(Access):
         return max(0, min(w - room.newest_chunk_size(self.place), capacity - len(room)))
 
     def _in_shard(self, turned: int) -> tuple[int, int]:
-        """Return the shard, and the row in it, that comes next after ``turned`` rows."""
+        """Return the next row after the wheel has passed ``turned`` rows: its shard, and its place in the shard."""
         position = turned % self.wheel.rows
         shard = int(np.searchsorted(self._starts, position, side="right")) - 1
         return shard, position - int(self._starts[shard])
 
     def _on_grid(self, turned: int) -> bool:
-        """Return whether a step begins after ``turned`` rows in every turn."""
+        """Return whether, in every turn, a step begins at the row that comes after ``turned`` rows."""
         if not self.wheel.rows:
             return True
         row = self._in_shard(turned)[1]
         return row % self.b == 0 and self._loads_before(turned) % self.loads_per_step == 0
 
     def _loads_before(self, turned: int) -> int:
-        """Return how many loads of a turn come before the one that ``turned`` rows lead to."""
+        """Return how many loads of the same turn come before the load that holds the row after ``turned`` rows."""
         shard, row = self._in_shard(turned)
         return int((-(-self._sizes[:shard] // self.b)).sum()) + row // self.b
 
     def _steps_before(self, turned: int) -> int:
-        """Return how many steps it takes to turn the wheel so far, if they all begin on the grid."""
+        """Return how many steps it takes to turn the wheel by ``turned`` rows, if all of them begin on the grid."""
         return turned // self.wheel.rows * self.longest_turn + self._loads_before(turned) // self.loads_per_step
 
     def loads(self) -> Iterator[Load]:
@@ -131,7 +133,7 @@ class Cyclic(Access):
         on_grid = all(self._on_grid(place) for place in places)
         steps = self._steps_before(places[0]) - self._steps_before(chunks[0].start) if chunks else 0
         if not on_grid or waited != steps:
-            self._in_force = waited + len(chunks) + self.longest_turn + 1  # they entered with another b
+            self._in_force = waited + len(chunks) + self.longest_turn + 1  # the chunks entered with another b
             self._longest = max(self._longest, self._in_force)
             self._settled_at = self.wheel.turned + 2 * self.wheel.rows
 
@@ -141,15 +143,15 @@ class Cyclic(Access):
 
 
 class Repeated(Cyclic):
-    """R-MESHJOIN's access: several loads a step, so that the size of a load does not depend on the number of chunks.
+    """R-MESHJOIN's access: several loads per step, so that the size of a load does not depend on the number of chunks.
 
-    Tuples enter only between steps, so a chunk meets whole steps, as in MESHJOIN with loads ``l`` times as long; the
-    buffer holds one load. So ``b`` can be chosen for the disk alone.
+    Tuples enter only between steps and wait as in MESHJOIN with loads ``l`` times as long, but the load buffer holds
+    only one load. So ``b`` can be chosen for the disk alone.
 
     Parameters
     ----------
     l
-        Loads of a step.
+        Loads per step.
     """
 
     def __init__(self, context: JoinContext, *, l: int = 4) -> None:  # noqa: E741  (the papers' l)

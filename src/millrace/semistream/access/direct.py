@@ -1,4 +1,4 @@
-"""Access by look-up: the index gives the place of a tuple's rows, and no tuple waits.
+"""Access by look-up: the index gives the places of a tuple's master rows, and no tuple waits.
 
 Rows are read a batch of tuples at a time, or, as in index nested loops, tuple by tuple through a pool of pages.
 """
@@ -21,7 +21,7 @@ _FRAME_BYTES = 5
 
 
 class Direct(Access):
-    """Answers tuples as they come."""
+    """Looks up the master rows of tuples through the index as the tuples come."""
 
     at_once = True
 
@@ -30,7 +30,7 @@ class Direct(Access):
         self._looked_up = 0
 
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield the master rows of codes: shard, places in ``codes``, rows, in pieces of at most about ``most``."""
+        """Yield master rows by key code: shard, places in ``codes``, rows; if keys repeat, ``most`` rows at a time."""
         store = self.context.store
         self._looked_up += len(codes)
         for shard in range(store.shards):
@@ -47,7 +47,7 @@ class Direct(Access):
                     yield shard, places, rows
 
     def _read(self, shard: int, rows: Indices) -> None:
-        """Charge the device for rows that are read together."""
+        """Charge the device for these rows, which are read together."""
         self.context.device.read_rows(rows, self.context.store.row_bytes)
 
     @property
@@ -85,8 +85,8 @@ class Direct(Access):
 class PerTuple(Direct):
     """Index nested loops over a clustered B+-tree: each tuple reads the page of its row unless the pool has it.
 
-    The pool takes most of the memory, and the device is charged for pages that are not in it. The least recently used
-    page is replaced (second-chance rule). The rows themselves come from mapped files.
+    The pool takes most of the memory, and the device is charged for pages that are not in it. Pages are replaced by the
+    second-chance rule, which approximates least recently used. The rows themselves come from mapped files.
     """
 
     def __init__(self, context: JoinContext) -> None:

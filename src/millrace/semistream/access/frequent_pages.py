@@ -1,4 +1,4 @@
-"""Pages with which many tuples leave, and when each of them is due again."""
+"""Frequent pages, whose loads let many tuples leave, and when each of them is due to be loaded again."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _ENTRY_BYTES = 20  # page, due, frequency
 
 
 class PagePeriod(NamedTuple):
-    """Computes when a page is due, by its frequency."""
+    """Computes when a page is due to be loaded again, from its frequency: the tuples that leave with a load of it."""
 
     threshold: float
-    """Tuples that should wait for a page when it is loaded."""
+    """Number of tuples that should wait for a page when it is loaded."""
     room: int
-    """Tuples that wait now, for any page."""
+    """Number of tuples that wait now, for any page."""
     arrived: int
-    """Tuples that have come so far."""
+    """Number of tuples that have come so far."""
 
     def next_due(self, frequency: Frequencies) -> Counts:
-        """Return the number of arrivals after which pages of these frequencies are due."""
+        """Return for each frequency the total number of arrivals at which its page is due."""
         period = np.maximum(1, self.threshold * self.room / np.maximum(frequency, 1e-3)).astype(np.int64)
         return self.arrived + period
 
 
 class FrequentPages:
-    """Pages in ascending order, each with its frequency and the arrival at which it is due, as far as memory allows."""
+    """A queue of frequent pages, each with its frequency and the number of arrivals at which it is due."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._reservation = budget.reserve("page queue")
@@ -44,12 +44,12 @@ class FrequentPages:
         return len(self._page)
 
     def due(self, arrived: int, most: int) -> PageNumbers:
-        """Return at most ``most`` of the pages that are due after ``arrived`` arrivals, the longest due first."""
+        """Return at most ``most`` of the pages that are due after ``arrived`` arrivals, the longest overdue first."""
         due = np.flatnonzero(self._due <= arrived)
         return self._page[due[np.argsort(self._due[due], kind="stable")][:most]]
 
     def note_loads(self, pages: PageNumbers, left: Counts, decay: float, period: PagePeriod) -> npt.NDArray[np.bool_]:
-        """Record how many tuples left with each queued page and when it is due again; return which are queued."""
+        """Update frequency and due time of those loaded ``pages`` that are queued; return which of them are."""
         queued = np.isin(pages, self._page)
         at, counts = np.searchsorted(self._page, pages[queued]), left[queued].astype(np.float32)
         self._frequency[at] = decay * self._frequency[at] + (1 - decay) * counts
@@ -71,7 +71,7 @@ class FrequentPages:
         self._reservation.resize(len(self) * _ENTRY_BYTES)
 
     def add(self, pages: PageNumbers, frequency: Frequencies, period: PagePeriod) -> None:
-        """Queue pages that are not queued yet; if memory does not suffice, only the first of them."""
+        """Queue pages that are not queued yet; if memory does not suffice, queue only the first of them."""
         while len(pages) and not self._reservation.try_resize((len(self) + len(pages)) * _ENTRY_BYTES):
             pages, frequency = pages[: len(pages) // 2], frequency[: len(pages) // 2]
         page = np.concatenate([self._page, pages])

@@ -1,4 +1,4 @@
-"""Partitioned Join's access: the page with the longest list of waiting tuples is loaded.
+"""Partitioned Join's access: the pages with the most waiting tuples are loaded.
 
 A tuple's page is found when the tuple enters, and every page has a count of the tuples that wait for it. Loading the
 fullest pages first answers the most tuples per read; a tuple of a page that few others need may wait without end,
@@ -29,12 +29,12 @@ _COUNT_BYTES = 4
 
 
 class Fullest(Oldest):
-    """Loads the pages that most tuples wait for.
+    """Loads the pages with the most waiting tuples.
 
     Parameters
     ----------
     max_wait
-        Steps after which a tuple's page is loaded whatever its count; without limit by default.
+        Steps after which a tuple's page is loaded however few tuples wait for it; without limit by default.
     """
 
     def __init__(self, context: JoinContext, *, loads: int | None = None, max_wait: int | None = None) -> None:
@@ -52,12 +52,12 @@ class Fullest(Oldest):
             )
         budget.reserve("page counts", needed)
         self.waiting_for = np.zeros(len(self.pages), np.int32)
-        """Tuples that wait for each page."""
+        """Number of tuples that wait for each page."""
         self._absent: list[Codes] = []
 
     @staticmethod
     def start_bytes(store: MasterStore, b: int) -> int:
-        """Return the bytes that the counts of all pages take."""
+        """Return the bytes that one count for every page of ``b`` rows takes."""
         return _COUNT_BYTES * sum(-(-shard.rows // b) for shard in store.manifest.shards)
 
     def on_admit(self, codes: Codes) -> None:
@@ -77,7 +77,7 @@ class Fullest(Oldest):
         return np.concatenate([overdue, fullest[~np.isin(fullest, overdue)]])[:most]
 
     def _overdue(self, most: int) -> PageNumbers:
-        """Return the pages of tuples that have waited ``max_wait`` steps."""
+        """Return the pages of tuples that have waited ``max_wait`` steps or more."""
         if self._max_wait is None:
             return np.empty(0, np.int64)
         room = self.context.room

@@ -24,7 +24,11 @@ _INDEX_FAR = 1 << 60  # the device's address of the index: far from the rows
 
 @dataclass(frozen=True)
 class PageLoad(Load):
-    """Some pages of one shard: page number ``pages[i]`` is at places ``starts[i]`` to ``starts[i + 1]``."""
+    """Some pages of one shard, whose rows are in memory.
+
+    The rows of page ``pages[i]`` are at positions ``starts[i]`` up to ``starts[i + 1]`` of the load, and its first row
+    is row ``firsts[i]`` of the shard.
+    """
 
     pages: PageNumbers = field(default_factory=lambda: np.empty(0, np.int64))
     firsts: PageNumbers = field(default_factory=lambda: np.empty(0, np.int64))
@@ -35,7 +39,7 @@ class PageLoad(Load):
         return len(self.pages)
 
     def page_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> PageNumbers:
-        """Return which of the pages each position is on, counted from 0."""
+        """Return for each position in the load the place of its page in ``pages``."""
         return np.searchsorted(self.starts, positions, side="right") - 1
 
     def rows_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -44,7 +48,7 @@ class PageLoad(Load):
 
 
 class Pages:
-    """All pages of a store, numbered through its shards."""
+    """All pages of a store, numbered from its first shard to its last."""
 
     def __init__(self, store: MasterStore, device: Device, rows: int) -> None:
         self._store, self._device = store, device
@@ -57,13 +61,13 @@ class Pages:
         return int(self._first_page[-1])
 
     def page_numbers(self, shard: int, rows: Indices) -> PageNumbers:
-        """Return the pages of these rows of a shard."""
+        """Return for each of these rows of a shard the number of its page."""
         return int(self._first_page[shard]) + rows // self.rows
 
     # through the index
 
     def first_pages(self, codes: Codes) -> PageNumbers:
-        """Return the page of the first row of each code, -1 where there is none."""
+        """Return the number of the page with the first row of each key code; -1 if no row has the code."""
         found = np.full(len(codes), -1, np.int64)
         left = np.arange(len(codes))
         for shard in range(self._store.shards):
@@ -75,7 +79,7 @@ class Pages:
         return found
 
     def all_pages(self, codes: Codes) -> tuple[PageNumbers, PageNumbers]:
-        """Return every page with a row of a code: places in ``codes``, and pages; a pair may occur more than once."""
+        """Return pairs of a place in ``codes`` and a page that has a row with that key code; pairs may repeat."""
         self._count_index(codes)
         pairs = [
             (places, self.page_numbers(shard, rows))
@@ -96,7 +100,7 @@ class Pages:
     # reading
 
     def read(self, pages: PageNumbers, swept: bool = False) -> Iterator[PageLoad]:
-        """Yield pages by shard, in the order given; ``swept``: in their order on disk, in as few runs as pays."""
+        """Read pages and yield one load per shard; if ``swept``, charge the device for one pass in disk order."""
         shards = np.searchsorted(self._first_page, pages, side="right") - 1
         for shard in np.unique(shards):
             of_shard = pages[shards == shard]
@@ -120,7 +124,7 @@ class Pages:
             device.read(start, size)
 
     def groups(self, codes: Codes, most: int) -> Iterator[Load]:
-        """Yield all rows of these codes, on pages that have been read; no group is in two loads if it fits in one."""
+        """Yield the rows of key codes by shard, at most ``most`` at a time; a code's rows are split only if need be."""
         for shard in range(self._store.shards):
             index = self._store.index(shard)
             _, counts = index.ranges_of(codes)

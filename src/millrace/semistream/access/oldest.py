@@ -8,8 +8,8 @@
                        page ──► all tuples that wait for a row on it leave
 
 A few pages are loaded in one step, in the order of the queue: without arrivals in between, the oldest tuple after a
-load is the oldest that waits for another page, so loading the first n different pages at once is n loads of the paper.
-Variants choose the next page in another way: :mod:`position <millrace.semistream.access.position>` and
+load is the oldest that waits for another page, so loading the first n different pages at once equals n loads in the
+paper. Variants choose the next page in another way: :mod:`position <millrace.semistream.access.position>` and
 :mod:`page_queue <millrace.semistream.access.page_queue>`.
 
 Tuples of a key that repeats in the master leave only when all pages with its rows are in memory together.
@@ -19,7 +19,7 @@ References
 M. A. Naeem, G. Dobbie, G. Weber: HYBRIDJOIN for near-real-time data warehousing. IJDWM 7(4), 2011.
 
 Deviations: a tuple without a master row leaves as soon as its key is looked up, where the published loop would wait for
-ever; keys that repeat are allowed; several pages a step.
+ever; keys that repeat are allowed; several pages are loaded per step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from millrace.semistream.access.access_policy import Access
 from millrace.semistream.access.numbered_pages import Counts, PageLoad, PageNumbers, Pages
 from millrace.semistream.context import JoinContext
 
-_PART_OF_ROOM = 40  # a step frees at most about this part of the room, so that later loads of it meet a full one
+_PART_OF_ROOM = 40  # a step frees at most about 1/40 of the room, so that its later loads meet a nearly full one
 
 
 class Oldest(Access):
@@ -64,7 +64,7 @@ class Oldest(Access):
         self._steps = 0
         self._cycles = 0.0
         self.arrived = 0
-        """Tuples that have entered the waiting room so far."""
+        """Number of tuples that have entered the waiting room so far."""
         self._recent_left, self._recent_loads = 1.0, 1.0
         self._finished: list[Codes] = []
         self._left: Counts = np.zeros(0, np.int64)
@@ -119,11 +119,11 @@ class Oldest(Access):
         return int(max(1, min(self._most_loads, enough)))
 
     def choose(self, most: int) -> PageNumbers:
-        """Return the pages of the next step, most urgent first."""
+        """Return the pages to load next, most urgent first: at most ``most``, unless a single key needs more."""
         return self.pages_of(self.context.room.oldest(most), most)
 
     def pages_of(self, slots: Slots, most: int) -> PageNumbers:
-        """Return the pages that these tuples wait for; tuples without a master row are finished."""
+        """Return the pages that these tuples wait for; note tuples without a master row as finished."""
         codes = self.context.room.rows.map.code[slots]
         codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
         if self.context.single:
@@ -173,7 +173,7 @@ class Oldest(Access):
         return np.bincount(at, tuples[places[first]], len(pages)).astype(np.int64)
 
     def note_loads(self, pages: PageNumbers, left: Counts) -> None:
-        """Record pages that all waiting tuples have met, and how many tuples left with each."""
+        """Record the pages that were loaded, and how many tuples left with each."""
         tuples = float(left.sum())
         keep = math.exp(-tuples / self.most_waiting)  # frequent pages come once in a room full of tuples
         self._recent_left = keep * self._recent_left + tuples
@@ -181,14 +181,14 @@ class Oldest(Access):
 
     @property
     def matches_per_load(self) -> float:
-        """Tuples that leave with a page, on average over about as many tuples as the room holds."""
+        """Tuples that leave per loaded page, averaged over about as many tuples as the waiting room holds."""
         return self._recent_left / self._recent_loads
 
     # the rest
 
     @property
     def most_waiting(self) -> int:
-        """Most tuples that have waited at the same time."""
+        """Largest number of tuples that have waited at the same time."""
         return max(1, self.context.metrics.most_waiting)
 
     @property

@@ -23,7 +23,7 @@ from millrace.semistream.access.numbered_pages import Counts, PageNumbers
 from millrace.semistream.access.oldest import Oldest
 from millrace.semistream.context import JoinContext
 
-_WARM_ROOMS = 3  # rooms full of tuples that leave before the threshold is set
+_WARM_ROOMS = 3  # the threshold is set after as many arrivals as fill the room this many times
 
 
 class PageQueue(Oldest):
@@ -32,8 +32,8 @@ class PageQueue(Oldest):
     Parameters
     ----------
     page_threshold
-        Tuples that should wait for a page when it is loaded. By default it is measured: ``times_average`` times the
-        average of a load before the queue is used.
+        Tuples that should wait for a page when it is loaded. By default it is measured before the queue is used:
+        ``times_average`` times the tuples that leave with a load on average.
     decay
         Weight of the past in a page's frequency; 0 keeps only the last load.
     guard

@@ -1,7 +1,7 @@
-"""SSIJ's access: collect tuples until the room is full, then read all pages they wait for in one sweep.
+"""SSIJ's access: collect tuples until memory is full, then read all pages they wait for in one sweep.
 
 Pages are read in their order on disk. Where reading on to the next page takes less time than a seek, the pages between
-are read too. No tuple enters during a sweep, so that it ends with an empty room.
+are read too. No tuple enters during a sweep, so that it ends with an empty waiting room.
 
 References
 ----------
@@ -19,7 +19,7 @@ from millrace.semistream.context import JoinContext
 
 
 class Planned(Oldest):
-    """Sweeps over the pages that waiting tuples need."""
+    """Reads the pages that waiting tuples need in one sweep over the disk."""
 
     sweeps = True
 

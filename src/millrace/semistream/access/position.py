@@ -1,4 +1,4 @@
-"""HYBRIDJOIN-L's access: the page of a tuple at a given position of the queue instead of the oldest.
+"""HYBRIDJOIN-L's access: load the page of the tuple at a given position of the queue, not of the oldest.
 
 A young tuple is more likely to wait for a page that many tuples wait for, so more of them leave with its page. The
 paper leaves open when the other tuples get their pages: here every ``guard``-th page is that of the oldest tuple.
@@ -24,18 +24,18 @@ _STRIDE = 0.1
 
 
 class PositionSearch:
-    """Searches the position with which most tuples leave: moves in one direction until fewer do, then turns back."""
+    """Searches for the queue position with which most tuples leave: moves on until fewer leave, then turns back."""
 
     def __init__(self) -> None:
         self.position = 0.5
         self.trials = 0
-        """Positions tried so far."""
+        """Number of positions tried so far."""
         self._stride = -_STRIDE
         self._loads, self._left = 0, 0.0
         self._before = 0.0
 
     def note_loads(self, pages: int, left: float) -> None:
-        """Record how many tuples left with pages; after enough loads, try the next position."""
+        """Record how many pages were loaded and how many tuples left; after enough loads, try the next position."""
         self._loads += pages
         self._left += left
         if self._loads < _TRIAL_LOADS:
@@ -49,12 +49,12 @@ class PositionSearch:
 
 
 class Position(Oldest):
-    """Loads pages of tuples at a position of the queue.
+    """Loads the pages of tuples at a given position of the queue.
 
     Parameters
     ----------
     position
-        Share of the queue that is younger: 0 is the youngest tuple, 1 the oldest. ``"adapt"`` searches the best.
+        Share of the queue that is younger: 0 is the youngest tuple, 1 the oldest. ``"adapt"`` searches for the best.
     guard
         One load in ``guard`` is for the oldest tuple; with 0 tuples may wait without end.
     """
@@ -84,7 +84,7 @@ class Position(Oldest):
 
     @property
     def trials(self) -> int:
-        """Positions tried so far."""
+        """Number of positions tried so far."""
         return 0 if self._search is None else self._search.trials
 
     def choose(self, most: int) -> PageNumbers:

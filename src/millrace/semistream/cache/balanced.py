@@ -1,14 +1,14 @@
 """SSBJ's cache: a key's master rows are kept in memory exactly when that takes less memory than its waiting tuples.
 
 The cache inequality: a key with m master rows of v_R bytes, for which n stream tuples of v_S bytes come in one turn of
-the wheel, belongs in the cache iff::
+the wheel (one scan of the master), belongs in the cache iff::
 
         m · v_R  <  n · v_S
 
 Placing every key where it is cheaper gives the least total memory (Theorem 1 of the paper), or, under a fixed budget,
-leaves the most for the waiting room. A key without any master row is cached as an empty group. How a key's rows are
-collected, never only some of them, is what a migration decides: see ``rolling.py`` (default) and ``three_cycle.py``.
-Every ``evict_every`` turns the inequality is checked again for what is in the cache.
+leaves the most for the waiting room. A key without any master row is cached as an empty group. A migration
+decides how the rows of a key are collected, always all of them: see ``rolling.py`` (default) and ``three_cycle.py``.
+Every ``evict_every`` turns the inequality is checked again for all cached keys.
 
 n has to be counted, and a count is off by about its square root. Without a margin for that error, keys would enter and
 leave by chance, and memory for keys on their way in would be wasted. So a key enters or leaves only when the inequality
@@ -72,7 +72,7 @@ class BalancedCache(Cache):
         Standard deviations of a count by which the inequality must hold for a key to enter or to leave. 0 uses counts
         as they are, like the paper.
     migration
-        How rows are collected: ``"rolling"`` or ``"three-cycle"``.
+        How the rows of a key are collected: ``"rolling"`` or ``"three-cycle"``.
     main_memory
         Read the whole master at the start and keep it if it fits into the budget. That does not pay for a join that
         gets only a few tuples.
@@ -122,7 +122,7 @@ class BalancedCache(Cache):
 
     @property
     def complete_keys(self) -> int:
-        """Keys that are cached with all of their rows."""
+        """Number of keys that are cached with all of their rows."""
         return self.groups.complete_keys
 
     # the loop's calls
@@ -143,7 +143,7 @@ class BalancedCache(Cache):
         self._migration.begin_cycle(cycle)
         grown = max(0, self.nbytes - self._bytes_at_cycle) / self.context.budget.total
         self._bytes_at_cycle = self.nbytes
-        if cycle > 1:  # nothing could grow before; and the room hardly gives back memory that it takes now
+        if cycle > 1:  # the cache could not grow before; and the room hardly gives back memory that it takes now
             self._reserve_share = min(_MOST_RESERVE, max(_LEAST_RESERVE, 1.5 * grown))
 
     def begin_step(self) -> None:
@@ -203,7 +203,7 @@ class BalancedCache(Cache):
         return int(self._reserve_share * self.context.budget.total)
 
     def _growth(self) -> int:
-        """Return the bytes by which the cache may grow in a turn."""
+        """Return the bytes by which the cache may grow in one turn of the wheel."""
         return self.reserve
 
     @property
@@ -219,7 +219,7 @@ class BalancedCache(Cache):
         self.groups.open_empty(codes[came_since * self.inequality.tuple_bytes > self.inequality.empty_cost])
 
     def _evict(self) -> None:
-        """Drop groups for which the inequality surely no longer holds."""
+        """Evict the rows of keys for which the cache inequality fails by the margin."""
         groups, inequality = self.groups, self.inequality
         heads, sizes = self.rows.groups()
         marks = self.rows.marks

@@ -1,4 +1,4 @@
-"""The interface of cache policies: they answer stream tuples before they have to wait and learn from those that did."""
+"""The interface of cache policies, which answer some tuples at once and learn from those that had to wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Cache(ABC):
 
     look_up      for every piece of a pushed batch: which tuples can be answered at once
     on_admit     for the other tuples, which now wait
-    begin_cycle  at the first step of every turn of the wheel
+    begin_cycle  at the first step of every period, such as a full scan of the master
     begin_step   at every step, before the load
     on_match     master rows of a load that matched waiting tuples
     on_load      the load has met all waiting tuples
@@ -34,46 +34,46 @@ class Cache(ABC):
     """
 
     rows: KeyedRows | None = None
-    """The cached master rows, with their numbers in the mark ``row`` if they are noted."""
+    """The cached master rows, with row numbers in the mark ``row`` if output is ordered; None: caches no rows."""
     marks: ClassVar[Mapping[str, npt.DTypeLike] | None] = None
-    """Marks that the policy keeps of every cached row, by name; None if it caches no rows."""
+    """Names and types of the fields (marks) kept beside every cached row; None if the policy caches no rows."""
     dead_share = 0.0
-    """Bytes of removed rows for every byte of strings and binary of cached ones."""
+    """Bytes that removed rows still take, per byte of strings and binary of cached rows."""
 
     @abstractmethod
     def look_up(self, codes: Codes) -> Slots:
-        """Return for each code the newest slot of its group of master rows, ``ABSENT`` (surely no row) or ``MISS``."""
+        """Return for each key code the newest slot of its cached rows, ``ABSENT`` (surely no row) or ``MISS``."""
 
     def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
-        """Take note of the codes of tuples that wait now; ``counts`` is how many tuples wait for the same code."""
+        """Take note of the key codes of tuples that wait now; ``counts`` is how many tuples wait for each code."""
 
     def begin_cycle(self, cycle: int) -> None:
-        """Begin turn number ``cycle`` of the wheel, counted from 1."""
+        """Begin period number ``cycle`` of :attr:`Access.cycles`, such as a full scan of the master; counted from 1."""
 
     def begin_step(self) -> None:
-        """Begin a step."""
+        """Prepare for a step, before any master rows are loaded."""
 
     def on_match(self, load: Load, met: FoundCodes) -> None:
-        """Take note of master rows that matched waiting tuples."""
+        """Take note of the rows of a load that matched waiting tuples."""
 
     def on_load(self, load: Load) -> None:
-        """Take note of a load that has passed."""
+        """Take note of a load that all waiting tuples have met."""
 
     def end_step(self) -> None:
-        """End a step; tuples that have met all of the master have not left yet."""
+        """Finish a step; tuples that have met every master row have not left yet."""
 
     def on_absent(self, codes: Codes) -> None:
-        """Take note of the codes of tuples that left after a whole turn without a row that has their code."""
+        """Take note of the key codes of tuples that have left, as no master row has their code."""
 
     def free_memory(self) -> None:
-        """Free all memory that can be freed, because not one tuple can wait beside the cache."""
+        """Free all memory that the cache can spare, because not a single tuple fits into the waiting room."""
 
     def save_to(self, path: PathOrBuffer, identity: str) -> bool:
         """Write the cache to a file; return False if it cannot be saved."""
         return False
 
     def load_from(self, path: PathOrBuffer, identity: str) -> bool:
-        """Read what an earlier cache with the same identity has written; return False if it cannot be trusted."""
+        """Fill the cache from a file with the same identity; return False if the file is missing or not valid."""
         return False
 
     @property
@@ -83,7 +83,7 @@ class Cache(ABC):
 
     @property
     def whole_bytes(self) -> float | None:
-        """Bytes with which the whole master is cached, so that no tuple waits; None if that never happens."""
+        """Bytes that the cache needs to hold the whole master, so that no tuple waits; None if it never does."""
         return None
 
     @property
@@ -95,22 +95,22 @@ class Cache(ABC):
 
 
 def note_rows(context: JoinContext, rows: KeyedRows, slots: Slots, shard: int, numbers: Indices) -> None:
-    """Write the numbers of cached rows, rows of this shard, into their mark, where output is ordered."""
+    """Write the row numbers of cached rows of one shard into their mark ``row``, if output is ordered."""
     if context.numbered is not None:
         rows.marks["row"][slots] = context.numbered.of(shard, numbers)
 
 
 ROW_MARK: Mapping[str, npt.DTypeLike] = {"row": np.int64}
-"""The mark in which :func:`note_rows` writes."""
+"""Name and type of the mark that :func:`note_rows` writes."""
 
 
 def row_mark(context: JoinContext) -> Mapping[str, npt.DTypeLike]:
-    """Return the mark that :func:`note_rows` needs, where output is ordered."""
+    """Return the mark that :func:`note_rows` writes if output is ordered, else no mark."""
     return {} if context.numbered is None else ROW_MARK
 
 
 class NoCache(Cache):
-    """Caches nothing: every tuple waits."""
+    """Caches nothing: every look-up is a miss."""
 
     def __init__(self, context: JoinContext, access: Access) -> None:
         pass

@@ -26,12 +26,12 @@ from millrace.semistream.context import JoinContext
 
 MARKS = {"hits": np.int32, "since": np.int32, "state": np.uint8}
 TICKS = 16
-"""Parts of a turn in which the age of a group is counted."""
+"""Ticks in one turn of the wheel (one scan of the master); the age of a group is counted in ticks."""
 _COPY_ROWS = 256
 
 
 class CollectedGroups:
-    """Master rows by key, in groups.
+    """Cached master rows, in one group per key.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class CollectedGroups:
         self._noted_rows = self._noted_at = 0
 
     def open(self, codes: Codes, stamp: int) -> Codes:
-        """Start collecting the rows of keys that are not cached; return those for which there was memory."""
+        """Start collecting the rows of keys that are not cached yet; return the keys for which there was memory."""
         codes = codes[self.rows.oldest(codes) < 0]
         while len(codes) and not self.rows.make_room(len(codes)):
             codes = codes[: len(codes) // 2]
@@ -65,9 +65,9 @@ class CollectedGroups:
         return codes
 
     def collect(self, load: Load, collecting: Callable[[], Codes]) -> Iterator[Slots]:
-        """Copy the rows of a load whose groups are being collected; yield the heads of groups that got some.
+        """Copy the rows of a load whose keys are being collected; yield the first slots (heads) of groups that grew.
 
-        ``collecting`` returns the keys of these groups.
+        ``collecting`` returns the keys being collected.
         """
         if not self.collecting_keys:
             return
@@ -81,7 +81,7 @@ class CollectedGroups:
                 yield self._copy_rows(load, met.positions[wanted], heads[wanted])
 
     def _copy_rows(self, load: Load, positions: npt.NDArray[np.int32], heads: Slots) -> Slots:
-        """Copy rows into the groups that are being collected; return the heads of these groups."""
+        """Copy rows into the groups with these heads; return the heads, or discard the groups if memory runs out."""
         state = self.rows.marks["state"]
         touched, first = np.unique(heads, return_index=True)
         first = first[(state[touched] & EMPTY) > 0]  # these rows go into the head's own slot
@@ -112,7 +112,7 @@ class CollectedGroups:
     def admit_rows(self, shard: int, rows: Indices, codes: Codes) -> None:
         """Cache rows that are known to be the only ones of their keys.
 
-        They are noted now and copied a few hundred at a time, because every copy has a fixed cost.
+        The rows are noted now and copied a few hundred at a time, because every copy has a fixed cost.
         """
         self._noted.setdefault(shard, []).append((rows, codes))
         self._noted_rows += len(rows)
@@ -121,7 +121,7 @@ class CollectedGroups:
             self.copy_noted()
 
     def copy_noted(self) -> None:
-        """Copy the noted rows into the cache, as far as memory allows."""
+        """Copy the rows noted by :meth:`admit_rows` into the cache, as far as memory allows."""
         for shard, noted in self._noted.items():
             codes, first = np.unique(np.concatenate([codes for _, codes in noted]), return_index=True)
             rows = np.concatenate([rows for rows, _ in noted])[first]
@@ -167,7 +167,7 @@ class CollectedGroups:
 
     @property
     def now(self) -> int:
-        """Progress of the wheel, in parts of a turn (:data:`TICKS`)."""
+        """Progress of the wheel in ticks (:data:`TICKS` per turn)."""
         return TICKS * self.wheel.turned // max(1, self.wheel.rows)
 
     def open_empty(self, codes: Codes) -> None:
@@ -180,7 +180,7 @@ class CollectedGroups:
         self.publish(slots)
 
     def fill_from(self, wheel: Wheel) -> bool:
-        """Read every row of the master in one turn; return False, with nothing cached, if they do not fit."""
+        """Cache every row of the master in one scan; return False, with nothing cached, if they do not fit."""
         while wheel.turned < self.context.store.rows:
             load = wheel.next_load(16_384)
             columns = self.columns_of(load, np.arange(len(load.codes), dtype=np.int32))
@@ -196,7 +196,7 @@ class CollectedGroups:
         return True
 
     def continue_from(self, complete_keys: int, turned: int) -> None:
-        """Continue with saved rows: move the wheel to where it was then, so that their ages are right."""
+        """Continue with rows that were saved after ``turned`` rows of the scan: set the wheel and the rows' ages."""
         if not self.wheel.turned:
             self.wheel.turn_to(turned)
         then = TICKS * turned // max(1, self.wheel.rows)

@@ -1,8 +1,9 @@
-"""Caches of single keys by how often they are used: CACHEJOIN's, SSCJ's and CMESHJOIN's.
+"""Caches that keep keys by how often they are used: CACHEJOIN's, SSCJ's and CMESHJOIN's.
 
-A key whose master rows have just met many waiting tuples enters the cache, and later tuples of it are answered at once.
-When the cache is full, another key is evicted: a random one (CACHEJOIN) or the least used (SSCJ). How many is "many" is
-a threshold that moves: up while a full cache keeps changing, down while there is room or nothing changes.
+A key whose master rows have just met many waiting tuples enters the cache, and later tuples with it are answered at
+once. When the cache is full, another key is evicted: a random one (CACHEJOIN) or the least used (SSCJ). The number of
+tuples that counts as many is a threshold, which rises while a full cache keeps changing, and falls while there is room
+or nothing changes.
 
 References
 ----------
@@ -10,10 +11,10 @@ M. A. Naeem, G. Dobbie, G. Weber: A lightweight stream-based join with limited r
 M. A. Naeem, G. Weber, G. Dobbie, C. Lutteroth: SSCJ: a semi-stream cache join using a front-stage cache module.
 DaWaK 2013.
 
-Deviations: the threshold also falls in a full cache when hardly any key enters, or keys that were hot would keep out
-those that are; uses are halved whenever a room full of tuples has come, so that old uses fade; a new key starts with
-the number of tuples that it was admitted for; a group of several rows is cached as a whole, where the papers have one
-row per key.
+Deviations: the threshold also falls in a full cache when hardly any key enters, since otherwise keys that were hot
+would keep out those that are hot now; counts of uses are halved whenever as many tuples have come as the waiting room
+holds, so that old uses fade; a new key starts with the number of tuples that waited for it; a group of several
+rows is cached as a whole, where the papers have one row per key.
 """
 
 from __future__ import annotations
@@ -39,21 +40,21 @@ MARKS = {"hits": np.int32, "state": np.uint8}
 Counts = npt.NDArray[np.int32]
 
 _CONTROL_LOADS = 100
-_DEAD = 1 / 16  # share of bytes that may belong to removed rows, or every new row would move all of them
+_DEAD = 1 / 16  # share of the bytes that removed rows may take; if it were 0, every new row would move all others
 _NEARLY_FULL = 0.95
 _UNUSED = 0.4  # share of the cached keys
-_BUSY, _QUIET = 0.01, 0.001  # shares of the cached keys that change between two looks at the threshold
+_BUSY, _QUIET = 0.01, 0.001  # shares of the cached keys that change between two reviews of the threshold
 
 
 class FrequencyCache(Cache):
-    """Caches keys with many waiting tuples; random ones are evicted for new ones.
+    """Caches keys that many tuples wait for; a full cache evicts random keys for new ones.
 
     Parameters
     ----------
     cache_share
-        Share of the memory the cache may take.
+        Share of the memory that the cache may take.
     threshold
-        Waiting tuples with which a key enters. By default it starts at 2 and moves.
+        Number of waiting tuples with which a key enters the cache. By default it starts at 2 and adapts.
     """
 
     rows: KeyedRows
@@ -133,11 +134,11 @@ class FrequencyCache(Cache):
         return True
 
     def _extra_state(self) -> dict[str, int]:
-        """Return what is saved with the rows."""
+        """Return the numbers that are saved with the cached rows, by name."""
         return {"threshold": self.threshold}
 
     def _restore_extra_state(self, facts: dict[str, int]) -> None:
-        """Use what was saved with the rows."""
+        """Restore the numbers that were saved with the cached rows."""
         self.threshold = int(facts["threshold"]) if self._moves else self.threshold
 
     @property
@@ -147,7 +148,7 @@ class FrequencyCache(Cache):
     # admission and eviction
 
     def least_tuples(self) -> int:
-        """Return the number of waiting tuples with which a key may enter."""
+        """Return how many tuples must wait for a key before it may enter the cache."""
         return self.threshold
 
     @property
@@ -165,7 +166,7 @@ class FrequencyCache(Cache):
             self.threshold = max(1, self.threshold - 1)
 
     def _complete(self, codes: Codes) -> npt.NDArray[np.bool_]:
-        """Return for each code whether all of its master rows are among these."""
+        """Return for each code whether it occurs in ``codes`` as often as in the master, so that no row is missing."""
         uniques, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
         store = self.context.store
         there = sum(store.index(shard).ranges_of(uniques)[1] for shard in range(store.shards))
@@ -173,7 +174,7 @@ class FrequencyCache(Cache):
         return complete
 
     def _admit(self, load: Load, positions: npt.NDArray[np.int32], tuples: Counts) -> None:
-        """Copy whole groups of rows into the cache, those with most waiting tuples first."""
+        """Copy all rows of as many keys as fit into the cache, keys with the most waiting tuples first."""
         codes, first, group, sizes = np.unique(
             load.codes[positions], return_index=True, return_inverse=True, return_counts=True
         )
@@ -215,22 +216,22 @@ class FrequencyCache(Cache):
 
     @property
     def _taken(self) -> int:
-        """Bytes that the cache takes, with the slack it is going to have."""
+        """Bytes that the cache takes, including slack for removed rows even if it is not used yet."""
         return self.nbytes + max(0, self._slack - self.rows.arena.heap.dead)
 
     @property
     def _slack(self) -> int:
-        """Bytes of removed rows at which the remaining ones are moved together."""
+        """Bytes that removed rows may take before the remaining rows are compacted."""
         return int(self.rows.arena.heap.end * _DEAD)
 
     def _check_victims(self, victims: Slots) -> Slots:
-        """Return each victim once, or raise an error if a user's policy returned something else than heads."""
+        """Return each victim once; raise an error if a user's policy named slots that are not from :meth:`heads`."""
         named = np.unique(np.asarray([-1] if victims is None else victims, np.int64))
         used = int(self.rows.map.state[multimap.HIGH])
         there = not len(named) or (named[0] >= 0 and named[-1] < used)
         if not there or (self.rows.oldest(self.rows.map.code[named]) != named).any():
             raise ConfigError(
-                f"{type(self).__name__}.victims: expected slots out of heads(), the oldest of each cached key; "
+                f"{type(self).__name__}.victims: expected slots from heads(), the oldest of each cached key; "
                 f"got {victims!r}"
             )
         return named.astype(np.int32)
@@ -240,7 +241,7 @@ class FrequencyCache(Cache):
         return tuples
 
     def victims(self, wanted: Counts) -> Slots:
-        """Return the heads of groups to evict, at most one per new key; ``wanted`` is how many tuples wait for it."""
+        """Return which :meth:`heads` to evict, at most one per new key; ``wanted`` tuples wait for each new key."""
         heads = self.heads()
         return self._random.choice(heads, min(len(wanted), len(heads)), replace=False)
 
@@ -254,7 +255,7 @@ class FrequencyCache(Cache):
 
     @property
     def row_bytes(self) -> float:
-        """Bytes per cached master row."""
+        """Bytes per cached master row on average."""
         return self.rows.row_bytes
 
     def check_invariants(self) -> None:
@@ -263,10 +264,10 @@ class FrequencyCache(Cache):
 
 
 class TurnCache(FrequencyCache):
-    """CMESHJOIN's cache: unused keys are evicted first, and the threshold falls while there are many of them.
+    """CMESHJOIN's cache: unused keys are evicted first, and the threshold falls while many cached keys are unused.
 
-    Tuples are counted as they are met, so a hundred loads are a few turns, in which keys near the threshold keep
-    entering and leaving: without this rule the threshold would only ever rise.
+    The threshold is reviewed every hundred loads, which are a few scans of the master. In that time keys near the
+    threshold keep entering and leaving, so with the other policies' rule it would only ever rise.
     """
 
     def _unused(self) -> Slots:
@@ -301,9 +302,10 @@ class LeastFrequentCache(FrequencyCache):
 class OccupancyCache(LeastFrequentCache):
     """The cache inequality for index access: a key is cached when its rows take less memory than its tuples would.
 
-    Tuples found waiting for a key when its page is loaded have waited half of the time since its last load on average.
-    So a key with c of them is worth caching iff ``rows · v_R < c / 2 · v_S``. Its hits, counted while a room full of
-    tuples comes, must meet the same inequality; otherwise the key is evicted.
+    If c tuples wait for a key when its page is loaded, they have waited half of the time since its last load on
+    average. So the key is worth caching iff ``rows · v_R < c / 2 · v_S``, with v_R bytes per cached row and v_S bytes
+    per waiting tuple. Later its hits, counted while as many tuples come as the waiting room holds, must meet the same
+    inequality, or the key is evicted.
     """
 
     def __init__(self, context: JoinContext, access: Access, *, cache_share: float = 0.8) -> None:

@@ -17,7 +17,7 @@ _SAMPLE = 1024
 
 
 class CacheInequality:
-    """Computes the bytes of a key, cached and waiting, as this join charges them.
+    """Computes the bytes that a key takes in this join's cache and in its waiting room.
 
     Parameters
     ----------
@@ -49,12 +49,12 @@ class CacheInequality:
 
     @property
     def empty_bytes(self) -> float:
-        """Bytes of a group without rows."""
+        """Bytes of a cached key that has no master rows."""
         return self._rows.slot_bytes + _DIRECTORY
 
     @property
     def empty_cost(self) -> float:
-        """Bytes of a group without rows, times the switching factor."""
+        """Bytes of a cached key that has no master rows, times the switching factor."""
         return self.factor * self.empty_bytes
 
     @property
@@ -63,22 +63,22 @@ class CacheInequality:
         return self._context.room.tuple_bytes
 
     def waiting_cost(self, tuples: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the bytes that keys with so many tuples per turn take in the waiting room on average."""
+        """Return the average bytes in the waiting room of keys with these numbers of tuples per turn of the wheel."""
         cost: npt.NDArray[np.float64] = tuples * (self.tuple_bytes * self._context.room.mean_stay)
         return cost
 
     def cache_cost(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        """Return the bytes of groups with so many rows each, times the switching factor."""
+        """Return the bytes in the cache of keys with these numbers of master rows, times the switching factor."""
         cost: npt.NDArray[np.float64] = np.where(rows > 0, rows * self.row_bytes, self.empty_bytes)
         return self.factor * cost
 
     @property
     def least_tuples_for_one_row(self) -> int:
-        """Fewest tuples per turn for which caching one master row pays."""
+        """Fewest tuples per turn of the wheel for which caching one master row pays."""
         worth = self.factor * self.row_bytes / (self.tuple_bytes * self._context.room.mean_stay)
         return int(count_for(worth, self.margin)) + 1
 
     def worthwhile(self, tuples: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Return whether the cache inequality surely holds, for keys with these tuples per turn and master rows."""
+        """Return for each key whether the inequality holds by the margin, given its tuples per turn and its rows."""
         worth: npt.NDArray[np.bool_] = self.waiting_cost(surely(tuples, self.margin)) > self.cache_cost(rows)
         return worth

@@ -1,4 +1,4 @@
-"""The interface of migrations, the protocols by which keys move into SSBJ's cache."""
+"""The interface of migrations, which move keys with all of their master rows into SSBJ's cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Migration(ABC):
     Parameters
     ----------
     growth
-        Returns the bytes by which the cache may grow in a turn.
+        Returns the bytes by which the cache may grow in one turn of the wheel.
     """
 
     def __init__(self, groups: CollectedGroups, inequality: CacheInequality, growth: Callable[[], int]) -> None:
@@ -29,22 +29,22 @@ class Migration(ABC):
         self.context = groups.context
 
     def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
-        """Take note of tuples that have entered the waiting room; ``counts`` is how many wait for the same key."""
+        """Take note of tuples that have entered the waiting room; ``counts`` is how many wait for each key."""
 
     def begin_cycle(self, cycle: int) -> None:
-        """Begin a turn of the wheel."""
+        """Begin turn number ``cycle`` of the wheel (one scan of the master)."""
 
     def begin_step(self) -> None:
-        """Begin a step."""
+        """Prepare for a step, before any master rows are loaded."""
 
     def on_match(self, load: Load, met: FoundCodes) -> None:
-        """Take note of master rows that matched waiting tuples."""
+        """Take note of the rows of a load that matched waiting tuples."""
 
     def on_load(self, load: Load) -> None:
-        """Take note of a load that has passed."""
+        """Take note of a load that all waiting tuples have met."""
 
     def end_step(self) -> None:
-        """End a step; tuples that have met all of the master have not left yet."""
+        """Finish a step; tuples that have met every master row have not left yet."""
 
     def cancel(self) -> None:
         """Forget all keys being collected, because their groups are about to be discarded."""

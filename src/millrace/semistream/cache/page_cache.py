@@ -34,7 +34,7 @@ class PageCache(Cache):
     Parameters
     ----------
     cache_share
-        Share of the memory the cache may take.
+        Share of the memory that the cache may take.
     """
 
     rows: KeyedRows
@@ -48,13 +48,13 @@ class PageCache(Cache):
         self.rows = KeyedRows("cache", schema, context.budget, context.space, MARKS)
         self._limit = int(cache_share * context.budget.total)
         self.pages: PageNumbers = np.empty(0, np.int64)
-        """The cached pages, ascending."""
+        """Numbers of the cached pages, ascending."""
         self.scores: Scores = np.empty(0, np.float64)
         self._matches: Counts = np.empty(0, np.int64)
 
     @abstractmethod
     def new_scores(self, scores: Scores, uses: Counts) -> Scores:
-        """Return the new scores of pages after ``uses`` uses; a page that was not cached had 0."""
+        """Return new scores of pages, given their old scores (0 if not cached yet) and their latest numbers of uses."""
 
     # the loop's calls
 
@@ -80,7 +80,7 @@ class PageCache(Cache):
         self._matches = self._matches[:0]
 
     def _keep_best(self, load: PageLoad, fresh: PageNumbers, scores: Scores) -> None:
-        """Keep the best of the cached pages and those just loaded."""
+        """Keep the pages with the highest scores among those cached and those just loaded."""
         lengths = np.diff(load.starts)
         most = int(self._limit // max(1.0, self.context.b * self.rows.row_bytes))
         order = np.argsort(-np.concatenate([self.scores, scores]), kind="stable")
@@ -108,7 +108,7 @@ class PageCache(Cache):
         self.context.metrics.admitted_keys += len(slots)
 
     def _evict(self, evicted: npt.NDArray[np.bool_]) -> None:
-        """Evict pages."""
+        """Evict the cached pages that ``evicted`` flags."""
         if not evicted.any():
             return
         live = self.rows.live()
@@ -131,7 +131,7 @@ class PageCache(Cache):
 
 
 class UsefulPages(PageCache):
-    """SSIJ's cache: the score is the number of uses, halved whenever a room full of tuples has come."""
+    """SSIJ's cache: the score is the number of uses, halved whenever as many tuples have come as the room holds."""
 
     def new_scores(self, scores: Scores, uses: Counts) -> Scores:
         return scores + uses

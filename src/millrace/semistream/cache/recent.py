@@ -19,8 +19,8 @@ from millrace.semistream.access.access_policy import Access
 from millrace.semistream.cache.frequency import Counts, FrequencyCache
 from millrace.semistream.context import JoinContext
 
-_MOST_NEW = 4  # keys that enter together take at most this part of the cache, those with most tuples first
-_AT_ONCE = 16  # a full cache evicts this part of its rows at a time, because finding the oldest takes a sort
+_MOST_NEW = 4  # keys that enter together take at most 1/4 of the cache, those with most tuples first
+_AT_ONCE = 16  # a full cache evicts 1/16 of its rows at a time, because finding the oldest takes a sort
 
 
 class RecentCache(FrequencyCache):

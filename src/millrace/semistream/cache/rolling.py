@@ -1,4 +1,4 @@
-"""Rolling migration: the rows of every key are collected during one turn of its own, which begins at any step.
+"""Rolling migration: each key's rows are collected during one turn of the wheel, which may begin at any step.
 
 Collecting begins as soon as enough tuples wait for the key that one master row would be cheaper, and is given up when
 its rows become more expensive than its tuples. One turn later the key is published if the inequality still holds::
@@ -30,7 +30,7 @@ from millrace.semistream.cache.migration import Migration
 
 
 class Rolling(Migration):
-    """Collects every key for one turn. Keys whose turns begin at the same step form a cohort."""
+    """Collects each key's rows for one turn of the wheel. Keys whose turns begin together form a cohort."""
 
     def __init__(self, groups: CollectedGroups, inequality: CacheInequality, growth: Callable[[], int]) -> None:
         super().__init__(groups, inequality, growth)

@@ -1,4 +1,4 @@
-"""The paper's three-cycle migration, with corrections.
+"""The three-cycle migration of the SSBJ paper, with corrections.
 
 Turns of the wheel take three roles in rotation::
 
@@ -15,7 +15,7 @@ marked only once, when the switching turn begins. As many rows must then be copi
 those that entered during the counting turn, which are those waiting at its end if all stay a whole turn as in the
 paper. (Where tuples leave early, a key for which no tuple waits when a counting turn begins is not watched in it.)
 
-The watch list is part of the budget: it takes the keys with most waiting tuples until its share is used up.
+The watch list is part of the budget: it takes the keys with the most waiting tuples until its share is used up.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WATCH_SHARE = 0.10
 
 
 class ThreeCycle(Migration):
-    """Collects keys in three turns of the wheel: incrementing, switching, phase-out."""
+    """Collects the rows of keys in three turns of the wheel: incrementing, switching, phase-out."""
 
     def __init__(self, groups: CollectedGroups, inequality: CacheInequality, growth: Callable[[], int]) -> None:
         super().__init__(groups, inequality, growth)
@@ -97,7 +97,7 @@ class ThreeCycle(Migration):
     def _publish(self) -> None:
         groups, rows = self.groups, self.groups.rows
         heads = rows.oldest(self._marked)
-        heads = heads[heads >= 0]  # the others were given up because memory ran out
+        heads = heads[heads >= 0]  # the other keys were given up because memory ran out
         heads = heads[rows.marks["state"][heads] & COLLECTING > 0]
         copied = groups.group_rows(heads)
         counted = [self._counted[code] for code in rows.map.code[heads].tolist()]

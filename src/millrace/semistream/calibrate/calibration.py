@@ -10,7 +10,7 @@ they are in a steady state. What they did is counted::
 
 Every join gives one equation, and the unit costs are the least-squares solution: c_step, c_I, c_B and c_IO are the same
 for all budgets, the others differ. Where the equations hardly determine a cost for one budget, it is kept near that of
-the others. The time of ``lookup`` without the cost of a hit gives c_L.
+the other budgets. The time of ``lookup`` without the cost of a hit gives c_L.
 
 Data is read from the page cache or the real disk; nothing is modelled. Every join is measured several times, from step
 to step, in rounds. Other work on the machine makes a measurement slower, never quicker, so the slowest quarter of a
@@ -44,31 +44,31 @@ from millrace.semistream.join import SemiStreamJoin
 _PAYLOAD = pa.schema([("sid", pa.int64()), ("qty", pa.int32())])
 _LEAST_ROWS = 2_000
 _BATCH = 10_000
-_TUPLES = 1_000_000  # at most; four times the master's rows are enough
-_LEAST, _MOST = 300_000, 32_000_000  # bytes
-_LEAST_PART, _MOST_PART = 200, 12  # of the master
-_LOOK = 400  # measurements in the whole time
+_TUPLES = 1_000_000  # of a stream, at most; four times the master's rows are enough
+_LEAST, _MOST = 300_000, 32_000_000  # bytes of a budget
+_LEAST_PART, _MOST_PART = 200, 12  # budgets from 1/200 to 1/12 of the master
+_LOOK = 400  # a measurement takes 1/400 of the whole time
 _LEAST_STEPS = 2
 _LEAST_ROUNDS = 3
 _SETTLED = 1.2  # turns of the wheel, or rooms full of tuples
-_LONGEST = 40  # this part of the whole time is the most that a join gets to reach a steady state
+_LONGEST = 40  # a join gets at most 1/40 of the whole time to reach a steady state
 QUICKER = 0.75
-"""Share of a join's measurements that is used, the quickest ones."""
+"""Share of a join's measurements that is used: the quickest."""
 
 _FOR_ALL = ("c_step", "c_I", "c_B", "page")
 _BY_BUDGET = ("c_H", "waiting", "c_R", "c_C", "c_J", "c_Q", "c_F")
 _JUDGED = ("c_B", "c_J")
 _PAGED = ("c_I", "page", "c_Q")
-_NEAR = 0.05  # weight in an equation: 0.05 for a cost twice or none of that with other budgets
+_NEAR = 0.05  # error of an equation for a cost that is twice that of the other budgets, or 0
 
 
 def calibrated(master: MasterStore, *, again: bool = False, directory: Path | None = None) -> Calibration:
-    """Return the unit costs on this machine for masters like this one; measure them if none are saved, or ``again``.
+    """Return the unit costs on this machine for masters like this one; measure them if none are saved, or if ``again``.
 
     Parameters
     ----------
     directory
-        Where they are saved; by default ``millrace`` in the user's cache directory (``XDG_CACHE_HOME``).
+        Where unit costs are saved; by default ``millrace`` in the user's cache directory (``XDG_CACHE_HOME``).
     """
     path = remembered_at(master, directory)
     found = None if again else remembered(master, directory)
@@ -79,12 +79,12 @@ def calibrated(master: MasterStore, *, again: bool = False, directory: Path | No
 
 
 def calibrate(master: MasterStore, *, seconds: float = 16.0, seed: int = 0) -> Calibration:
-    """Measure the unit costs with joins of this master; takes about ``seconds``.
+    """Measure the unit costs with joins of this master and return them; takes about ``seconds`` seconds.
 
     Parameters
     ----------
     master
-        A master with at least a few thousand rows. Without an index no cost of pages is measured.
+        A master with at least a few thousand rows. If it has no index, the costs of pages are not measured.
     """
     if not isinstance(seconds, int | float) or not 0 < seconds <= 600:
         raise ConfigError(f"seconds: expected a number above 0, at most 600; got {seconds!r}")
@@ -99,7 +99,7 @@ def calibrate(master: MasterStore, *, seconds: float = 16.0, seed: int = 0) -> C
 
 
 _Solved = dict[str, list[float]]
-"""Unit costs by budget."""
+"""For each unit cost its values, one per budget."""
 
 
 class _Measurement(NamedTuple):
@@ -115,12 +115,12 @@ class _Measurement(NamedTuple):
 
     @property
     def pace(self) -> float:
-        """Seconds per unit of work, the geometric mean of tuples and steps."""
+        """Seconds per unit of work; work is the geometric mean of the numbers of tuples and steps."""
         return self.seconds / math.sqrt(max(1, self.tuples) * max(1.0, self.counts["c_step"]))
 
     @classmethod
     def all_of(cls, measurements: Sequence[_Measurement]) -> _Measurement:
-        """Return several measurements added up."""
+        """Return the sum of several measurements."""
         counts = {name: sum(m.counts[name] for m in measurements) for name in measurements[0].counts}
         return cls(sum(m.seconds for m in measurements), sum(m.tuples for m in measurements), counts)
 
@@ -168,12 +168,12 @@ class _Run:
 
     @property
     def quicker(self) -> _Measurement:
-        """The quicker measurements, added up."""
+        """Sum of the quickest measurements, a share of :data:`QUICKER`."""
         measurements = sorted(self.measurements, key=lambda measurement: measurement.pace)
         return _Measurement.all_of(measurements[: max(1, round(QUICKER * len(measurements)))])
 
     def _go_on(self, seconds: float) -> float:
-        """Join for at least ``seconds`` and some steps, up to the end of a step; return the seconds it took."""
+        """Run the join for at least ``seconds`` and a few steps, until a step ends; return the seconds it took."""
         steps = self.join.metrics.steps
         enough = steps + self._least_steps
         began = time.perf_counter()
@@ -215,7 +215,7 @@ class CalibrationBench:
         self._every += [self._lookup] if self._lookup else []
 
     def _runs_with(self, memory: int, place: int) -> list[_Run]:
-        """Return joins with one budget that differ in the costs that dominate."""
+        """Return runs of joins with this budget, each dominated by other unit costs."""
         own = self._run("meshjoin", memory)
         short, few = max(1, own.join.b // 4), max(1, own.join.access.quota(own.join.capacity) // 4)
         runs = [
@@ -225,7 +225,7 @@ class CalibrationBench:
             self._run("ssbj", memory, skewed=True, extra=_JUDGED),
         ]
         runs.append(runs[-1].hits())
-        if place:  # the least budget has few tuples to a step anyhow
+        if place:  # with the least budget a step has few tuples anyway
             runs.append(self._run("meshjoin", memory, w=few))
         if place == 1:
             runs.append(self._run("ssbj", memory, extra=_JUDGED))
@@ -233,7 +233,7 @@ class CalibrationBench:
             runs += [
                 self._run("hybridjoin", memory, extra=_PAGED),
                 self._run("hybridjoin", memory, skewed=True, extra=_PAGED),
-                self._run("sscj", memory, skewed=place != 1, extra=(*_PAGED, "c_F")),  # of either kind
+                self._run("sscj", memory, skewed=place != 1, extra=(*_PAGED, "c_F")),  # of either skew
             ]
         return runs
 
@@ -244,7 +244,7 @@ class CalibrationBench:
         self.rounds += 1
 
     def found(self) -> Calibration:
-        """Return the unit costs that fit all measurements so far best."""
+        """Return the unit costs that best fit all measurements so far."""
         quick = self._solved([[run.quicker for run in runs] for runs in self._runs])
         shares = self._split(self._loud.quicker.each - self._silent.quicker.each, quick["waiting"][1])
         each = self._lookup.quicker.each if self._lookup else 0.0
@@ -265,13 +265,13 @@ class CalibrationBench:
         return Calibration(MeasuredCosts(tuple(self._budgets), tuple(costs)), Disk(page, float("inf")), spread)
 
     def _solved(self, measurements: list[list[_Measurement]]) -> _Solved:
-        """Return the unit costs, by budget, that fit one measurement of each join."""
+        """Return the unit costs, by budget, that best fit these measurements, one of each join."""
         alike = _fit([(0, measurement) for runs in measurements for measurement in runs], 1, None)
         by_budget = [(place, measurement) for place, runs in enumerate(measurements) for measurement in runs]
         return _fit(by_budget, len(measurements), alike)
 
     def _by_symbol(self, solved: _Solved, shares: Mapping[str, float], lookup: float) -> _Solved:
-        """Return the costs with that of a waiting tuple split by ``shares``, and c_L from the time of ``lookup``."""
+        """Return unit costs by symbol: the cost of a waiting tuple split by ``shares``, c_L from ``lookup`` seconds."""
         found = {name: values for name, values in solved.items() if name != "waiting"}
         found |= {name: [share * each for each in solved["waiting"]] for name, share in shares.items()}
         more = max(0.0, lookup - self._rows_per_key * found["c_C"][0])
@@ -279,7 +279,7 @@ class CalibrationBench:
         return found
 
     def _split(self, out: float, waiting: float) -> dict[str, float]:
-        """Return how the cost of a waiting tuple splits into unit costs; ``out`` is the cost of its output."""
+        """Return the shares of unit costs in the cost ``waiting`` of a waiting tuple; ``out`` is that of its output."""
         join = self.join("meshjoin", self._budgets[1], "anti", w=2**31)
         some = self._uniform[0].slice(0, max(1, min(_BATCH, join.capacity // 2)))
         _codes(join, some)
@@ -294,7 +294,7 @@ class CalibrationBench:
     # what is joined
 
     def _stream(self, skew: float, seed: int) -> list[pa.RecordBatch]:
-        """Return batches with keys of the master."""
+        """Return batches of a stream with keys of the master, Zipf-distributed with this skew."""
         store = self._master
         sampler = ZipfSampler(store.rows, skew, seed=seed)
         ends = np.cumsum([store.mapped(shard).rows for shard in range(store.shards)])
@@ -303,7 +303,7 @@ class CalibrationBench:
         ]
 
     def _batch(self, rows: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Return tuples with the keys of these rows, numbered across all shards."""
+        """Return a batch with the keys of these master rows, which are numbered across all shards."""
         store = self._master
         columns = [store.schema.get_field_index(name) for name in store.key]
         shards = np.searchsorted(ends, rows, side="right")
@@ -321,7 +321,7 @@ class CalibrationBench:
         return pa.record_batch([*keys, *payload], names)
 
     def join(self, algorithm: str, memory: int, how: str = "inner", **options: Any) -> SemiStreamJoin:
-        """Return a join of the master, bound to the stream."""
+        """Return a join of the master, bound to the stream's columns."""
         on = list(self._master.key)
         join = SemiStreamJoin(self._master, on=on, how=how, algorithm=algorithm, memory=memory, **options)
         join.bind(self._uniform[0].schema)
@@ -341,13 +341,13 @@ class CalibrationBench:
         return _Run(self.join(algorithm, memory, how, **options), stream, self._seconds, extra=extra)
 
     def _least_memory(self) -> int:
-        """Return the memory in which a thousand tuples can wait."""
+        """Return the bytes of memory in which a thousand tuples can wait."""
         join = self.join("meshjoin", max(4_000_000, self._master.nbytes // 4))
         return int(1_000 * join.tuple_bytes)
 
 
 def _fit(measurements: list[tuple[int, _Measurement]], budgets: int, near: _Solved | None) -> _Solved:
-    """Return the unit costs that fit these measurements best, each with the number of its budget."""
+    """Return the unit costs that best fit pairs of a budget's number and a measurement, and stay close to ``near``."""
     names = [(name, 0) for name in _FOR_ALL] + [(name, place) for name in _BY_BUDGET for place in range(budgets)]
     places = {name: at for at, name in enumerate(names)}
     rows, wanted = [], []
@@ -376,19 +376,19 @@ def _codes(join: SemiStreamJoin, batch: pa.RecordBatch) -> Codes:
 
 
 def _part(join: SemiStreamJoin, batch: pa.RecordBatch, *, hits: bool) -> pa.RecordBatch:
-    """Return the tuples that the cache answers, or those that it does not."""
+    """Return the tuples of a batch that the cache answers if ``hits``, else those that it does not."""
     return batch.filter(pa.array((join.cache.look_up(_codes(join, batch)) != MISS) == hits))
 
 
 def _different(stream: list[pa.RecordBatch], tuples: int) -> float:
-    """Return the number of different keys per tuple, among this many tuples of a stream."""
+    """Return the number of different keys per tuple, among the first ``tuples`` tuples of a stream."""
     some = pa.Table.from_batches(stream).slice(0, max(1, tuples))
     keys = some.column_names[: -len(_PAYLOAD)]
     return float(some.group_by(keys).aggregate([]).num_rows / max(1, some.num_rows))
 
 
 def _least_squares(equations: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the non-negative least-squares solution; unknowns that would be negative are 0."""
+    """Return a least-squares solution without negative values: unknowns that would be negative are 0."""
     free = np.flatnonzero(equations.any(axis=0))
     found = np.zeros(equations.shape[1])
     while len(free):
@@ -402,7 +402,7 @@ def _least_squares(equations: npt.NDArray[np.float64], wanted: npt.NDArray[np.fl
 
 
 def _forever(stream: list[pa.RecordBatch], tuples: int) -> Iterator[pa.RecordBatch]:
-    """Yield the stream again and again, in batches of at most ``tuples``."""
+    """Yield the stream again and again, in batches of at most ``tuples`` tuples."""
     while True:
         for batch in stream:
             for start in range(0, len(batch), tuples):
@@ -421,6 +421,6 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def _spread(values: npt.NDArray[np.float64]) -> float:
-    """Return half the distance between the quartiles divided by the median, for rows of values that should be equal."""
+    """Return half the distance between the quartiles, divided by the median; each row of values is one round."""
     low, middle, high = np.percentile(values, [25, 50, 75], axis=0)
     return float(np.median(np.where(middle > 0, (high - low) / 2 / np.maximum(middle, 1e-300), 0.0)))

@@ -1,14 +1,16 @@
 """``algorithm="auto"``: the join chooses its algorithm, observes the stream, and chooses again.
 
 Without a modelled disk, rows of a master with an index are looked up as tuples come: few measurements found anything
-faster. Without an index the master is scanned in turns, and the cost model decides whether frequent keys are cached,
-which becomes a join in memory once the master fits; unit costs are measured, else defaults. On a modelled disk only the
-cost model decides. It needs the frequencies of keys; until enough tuples have come, a moderately skewed stream is
-assumed. After that the choice is repeated, less and less often but at least once in a million tuples (twenty million
-without a modelled disk, where they come that fast), and each time the weight of old tuples is halved, so that changes
-of the stream are noticed.
+faster. Without an index the master is scanned over and over, and the cost model decides whether frequent keys are
+cached; once the whole master fits, this is a join in memory. Unit costs are measured, else defaults. On a modelled
+disk only the cost model decides.
 
-A change costs a drain: waiting tuples are answered by the algorithm that let them in, then the other begins with an
+The cost model needs the frequencies of keys; until enough tuples have come, a moderately skewed stream is assumed.
+After that the choice is repeated, less and less often but at least once in a million tuples (twenty million without a
+modelled disk, where tuples come much faster), and each time the weight of old tuples is halved, so that changes of the
+stream are noticed.
+
+A switch costs a drain: waiting tuples are answered by the algorithm that let them in, then the other one begins with an
 empty cache. So the predicted gain has to be large.
 """
 
@@ -34,13 +36,13 @@ from millrace.semistream.choose.unit_costs import assumed
 from millrace.semistream.sizing.least_memory import least_bytes
 
 ASSUMED_SKEW = 0.75
-"""Skew that is assumed before the stream was observed."""
+"""Zipf exponent of the stream that is assumed until enough tuples have been observed."""
 _STATISTICS = 65_536
-_SHARE = 25  # at most this part of the budget is for statistics
+_SHARE = 25  # at most 1/25 of the budget is for statistics
 _ENOUGH = 50_000  # tuples from which frequencies of keys are estimated
-_LONGER, _SELDOM = 1.5, 1_000_000  # on a modelled disk
-_LONGER_REAL, _SELDOM_REAL = 4, 20_000_000  # choosing takes a tenth of a second: as much as many tuples
-_WORTHWHILE, _WORTHWHILE_REAL = 1.25, 1.1  # a turn is short where no disk is modelled, and so is a drain
+_LONGER, _SELDOM = 1.5, 1_000_000  # growth and limit of the pause between choices; on a modelled disk
+_LONGER_REAL, _SELDOM_REAL = 4, 20_000_000  # choosing takes a tenth of a second, as long as many tuples
+_WORTHWHILE, _WORTHWHILE_REAL = 1.25, 1.1  # gain in rate required to switch; without a modelled disk a drain is short
 _WHEEL = ("r-meshjoin", "ssbj")
 _BATCH = 10_000  # tuples per batch, assumed before the first batch
 _WHY_SPARE_HITS = "spare_hits sheds tuples that would have to wait, so it needs an algorithm in which tuples wait"
@@ -55,10 +57,10 @@ class Decision(NamedTuple):
 
 
 def best_without_disk_model(store: MasterStore, *, keyed: bool = True, wheel: str = "") -> Decision:
-    """Return the algorithm that measured best where no disk is modelled.
+    """Return the algorithm that was fastest in measurements without a modelled disk.
 
-    It depends on nothing but the store, so that a join and the driver of a cluster with many joins get the same result.
-    ``wheel`` is the reason why tuples have to wait for a turn, if they have to.
+    The result depends on nothing but the arguments, so that a join and the driver of a cluster with many joins get the
+    same. ``wheel`` is the reason why the master has to be scanned even if it has an index; empty if there is none.
     """
     if not keyed:
         return Decision("meshjoin", {}, "without a key every tuple has to be compared with every row")
@@ -97,7 +99,7 @@ class Auto:
 
     @property
     def observed(self) -> Frequencies | None:
-        """Frequencies of keys; None before enough tuples have come."""
+        """Key frequencies observed in the stream; None before enough tuples have come."""
         if self._statistics is None or self._statistics.tuples < _ENOUGH:
             return None
         return Frequencies(*self._statistics.frequencies())
@@ -133,11 +135,11 @@ class Auto:
         return decision
 
     def explain_choice(self, why: str) -> None:
-        """Set the reason for an algorithm that was not chosen here."""
+        """Set the reason for an algorithm that was chosen elsewhere, for example by a snapshot."""
         self.why = why
 
     def _best_without_prediction(self, arguments: JoinArguments) -> Decision | None:
-        """Return what measured best without a modelled disk; None where the cost model has to decide."""
+        """Return the choice if it can be made without predictions; None if the cost model has to decide."""
         keyed = bool(arguments.spec.stream_key)
         spares = arguments.shedding is not None and arguments.shedding.spare_hits
         as_modelled = arguments.device.disk is not None or not (arguments.store.indexed or spares)
@@ -172,9 +174,9 @@ class Auto:
 def _scan_predictions(
     arguments: JoinArguments, binding: Binding, frequencies: Frequencies, memory: int, batch: int
 ) -> dict[str, Prediction]:
-    """Return predictions for algorithms that scan in turns, without a modelled disk and with the default load size.
+    """Return predictions for algorithms that scan the master, without a modelled disk and with default load sizes.
 
-    There are none if memory is too small for a prediction.
+    The result is empty if memory is too small for a prediction.
     """
     cached = arguments.with_algorithm("ssbj", {})
     if arguments.memory < least_bytes(cached, binding):

@@ -1,4 +1,4 @@
-"""Choice of an algorithm and its options: all that can join the master are predicted, and the best is chosen.
+"""Choice of an algorithm and its options: predicts all algorithms that can join the master and picks the best.
 
 The best has the highest service rate with a given memory, or takes the least memory for a given rate. Algorithms
 without a cost model are not considered; for those that cannot join this master the reason is given.
@@ -52,12 +52,12 @@ class Choice:
 
     best: Prediction
     flat: tuple[int, int]
-    """Sizes of loads or pages whose rate is within 5 % of the best."""
+    """Least and greatest size of a load or page, in rows, whose rate is within 5 % of the best."""
     candidates: tuple[Candidate, ...]
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments of the join."""
+        """Arguments of a join that uses this choice."""
         found: dict[str, Any] = {"algorithm": self.best.algorithm, "memory": self.best.memory}
         if self.best.b:
             found["b"] = self.best.b
@@ -66,7 +66,7 @@ class Choice:
         return found
 
     def explain(self) -> str:
-        """Return the choice, its budget, its prediction, and why the others were not chosen, as text."""
+        """Return the choice, its budget, its prediction, and why other algorithms were not chosen, as text."""
         best = self.best
         least, greatest = self.flat
         lines = [
@@ -138,7 +138,7 @@ def choose(
     frequencies
         Frequencies of the stream's keys.
     memory, rate
-        One of them: the memory available, or the rate required.
+        One of them: the memory available, or the rate required in tuples per second.
     device
         The device that is read from; its modelled disk is used for predictions.
     disk, costs
@@ -211,14 +211,14 @@ def _why_not(prediction: Prediction, best: Prediction, *, by_rate: bool) -> str:
 
 
 def _stream_like(master: MasterStore) -> pa.Schema:
-    """Return the schema of a stream with the master's key and a few numbers."""
+    """Return the schema of a stream with the master's key and a few number columns."""
     fields = [master.schema.field(name) for name in master.key]
     taken = set(master.schema.names)
     return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in _STREAM if name not in taken)])
 
 
 def per_second(rate: float) -> str:
-    """Return a rate as text."""
+    """Return a rate in tuples per second as text."""
     return "as many tuples/s as the processor can" if math.isinf(rate) else f"{rate:,.0f} tuples/s"
 
 
@@ -228,7 +228,7 @@ def _finite(rate: float) -> float | None:
 
 
 def in_seconds(seconds: float) -> str:
-    """Return a time as text."""
+    """Return a time in seconds as text with a fitting unit, such as ``3.2 ms``."""
     if seconds >= 1000:
         return f"{seconds:,.0f} s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):

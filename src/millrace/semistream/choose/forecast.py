@@ -1,6 +1,6 @@
 """Predictions for a join and for other algorithms in its place, without measuring anything.
 
-They come from the cost model, for the observed stream if the join keeps statistics, with the unit costs of
+The predictions come from the cost model, for the observed stream if the join keeps statistics, with the unit costs of
 :mod:`millrace.semistream.choose.unit_costs`.
 """
 
@@ -34,11 +34,11 @@ class Forecast:
     own: Prediction | None
     """Prediction for the join as it runs."""
     why_none: str
-    """Reason why there is no such prediction; empty if there is one."""
+    """Reason why there is no prediction for the join as it runs; empty if there is one."""
     others: list[Candidate]
-    """The other algorithms that have a model."""
+    """Other algorithms that have a cost model, with predictions or reasons why they cannot be used."""
     without_model: list[str]
-    """Names of the algorithms without a model."""
+    """Names of the algorithms without a cost model."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def forecast(join: Running) -> Forecast | str:
 
 
 def _memory(join: Running) -> int:
-    """Return the memory of the join without the statistics of the stream."""
+    """Return the bytes of the join's budget that are not for statistics of the stream."""
     return join.arguments.memory - (join.auto.nbytes if join.auto else 0)
 
 

@@ -24,12 +24,12 @@ _FORM = 2
 
 
 def remembered(master: MasterStore, directory: Path | None = None) -> Calibration | None:
-    """Return the saved unit costs; None if there are none."""
+    """Return the unit costs saved for this machine and masters like this one; None if there are none."""
     return _read(remembered_at(master, directory))
 
 
 def remembered_at(master: MasterStore, directory: Path | None = None) -> Path:
-    """Return the path of the file for this machine and masters like this one."""
+    """Return the path of the unit costs of this machine for masters like this one."""
     if directory is None:
         directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace"
     like = [
@@ -42,7 +42,7 @@ def remembered_at(master: MasterStore, directory: Path | None = None) -> Path:
 
 
 def processor() -> str:
-    """Return the name of the processor."""
+    """Return the name of this machine's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -29,7 +29,7 @@ def check_master(master: Any) -> None:
 
 
 def check_goal(memory: Any, rate: Any) -> None:
-    """Raise an error unless one of them is given, and the rate is possible; sizes are checked where they are parsed."""
+    """Raise an error unless either memory or a possible rate is given; memory is parsed and checked later."""
     if (memory is None) == (rate is None):
         got = "none" if memory is None else f"memory={memory!r} and rate={rate!r}"
         raise ConfigError(f"memory, rate: expected one of them; got {got}")
@@ -54,7 +54,7 @@ def check_given(frequencies: Any, device: Any, disk: Any, costs: Any, stream: An
 
 
 def check_algorithms(algorithms: Any) -> None:
-    """Raise an error unless these are names of algorithms that have a model."""
+    """Raise an error unless these are names of algorithms that have a cost model."""
     if isinstance(algorithms, str) or not isinstance(algorithms, Sequence) or not algorithms:
         raise ConfigError(f"algorithms: expected a list of at least one of {', '.join(PREDICTED)}; got {algorithms!r}")
     for name in algorithms:

@@ -29,9 +29,9 @@ Inclusive = Literal["both", "left", "right", "neither"]
 
 @dataclass(frozen=True)
 class RangeEdge:
-    """A bound that a master value sets to a stream value x.
+    """A bound that a master value sets for a stream value x.
 
-    A lower edge means ``master <= x + width``, an upper edge ``x - width <= master``; strict edges mean ``<``.
+    A lower edge means ``master <= x + width``, an upper edge ``x - width <= master``; with ``<`` if ``strict``.
     """
 
     master: str
@@ -46,7 +46,7 @@ class RangeEdge:
 
     @property
     def arrows(self) -> Callable[[pa.Array, pa.Array], pa.Array]:
-        """Arrow's comparison of master values with stream values."""
+        """Arrow's function for the comparison of master values with stream values."""
         if self.lower:
             return pc.less if self.strict else pc.less_equal  # type: ignore[no-any-return]
         return pc.greater if self.strict else pc.greater_equal  # type: ignore[no-any-return]
@@ -64,7 +64,7 @@ class Condition(ABC):
     Parameters
     ----------
     stream, master
-        Columns of both sides that it uses.
+        Columns of both sides that the condition uses.
     """
 
     stream: tuple[str, ...]
@@ -72,12 +72,12 @@ class Condition(ABC):
 
     @property
     def parts(self) -> tuple[Condition, ...]:
-        """Conditions that all have to hold."""
+        """The conditions that all have to hold: the condition itself, unless it combines several."""
         return (self,)
 
     @property
     def edges(self) -> tuple[RangeEdge, ...]:
-        """The same condition as edges of its only stream column; empty if it cannot be expressed by edges."""
+        """The condition as bounds on its only stream column; empty if it cannot be expressed by bounds."""
         return ()
 
     def check(self, stream: pa.Schema, master: pa.Schema) -> None:
@@ -113,7 +113,7 @@ class ColumnComparison(Condition):
     """A stream column compared with master columns."""
 
     function_name: ClassVar[str]
-    """The function that makes it, for errors."""
+    """Name of the function that makes the condition, for error messages."""
 
     def __post_init__(self) -> None:
         for name in (*self.stream, *self.master):
@@ -154,7 +154,7 @@ class ColumnComparison(Condition):
 
 @dataclass(frozen=True)
 class BandCondition(ColumnComparison):
-    """See :func:`band`."""
+    """Condition that a master value lies in a band around a stream value; made by :func:`band`."""
 
     function_name = "band"
     below: Any
@@ -186,7 +186,7 @@ class BandCondition(ColumnComparison):
 
 @dataclass(frozen=True)
 class BetweenCondition(ColumnComparison):
-    """See :func:`between`."""
+    """Condition that a stream value lies between two values of a master row; made by :func:`between`."""
 
     function_name = "between"
     inclusive: Inclusive
@@ -209,7 +209,7 @@ class BetweenCondition(ColumnComparison):
 
 @dataclass(frozen=True)
 class CompareCondition(ColumnComparison):
-    """See :func:`compare`."""
+    """Comparison of a stream value with a master value, such as ``<=``; made by :func:`compare`."""
 
     function_name = "compare"
     sign: Sign
@@ -245,7 +245,7 @@ class CompareCondition(ColumnComparison):
 
 @dataclass(frozen=True)
 class PredicateCondition(Condition):
-    """See :func:`predicate`."""
+    """Condition given by a function of two record batches; made by :func:`predicate`."""
 
     function: PairFunction
 
@@ -314,7 +314,7 @@ def band(stream: str, master: str, *, below: Any = 0, above: Any = 0) -> Conditi
     stream, master
         Columns of both sides: numbers, dates, times or timestamps.
     below, above
-        How far the master's value may be below and above: numbers, or a ``timedelta`` for values in time.
+        How far the master's value may be below and above the stream's: numbers, or a ``timedelta`` for values in time.
 
     Examples
     --------
@@ -342,7 +342,7 @@ def between(stream: str, first: str, last: str, *, inclusive: str = "both") -> C
 
 
 def compare(stream: str, sign: str, master: str) -> Condition:
-    """Return the comparison of a stream column and a master column by ``<``, ``<=``, ``>``, ``>=``, ``!=`` or ``==``.
+    """Return the condition ``stream sign master``, where the sign is ``<``, ``<=``, ``>``, ``>=``, ``!=`` or ``==``.
 
     Examples
     --------

@@ -34,14 +34,14 @@ _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # per second
 
 @dataclass(frozen=True)
 class Measure:
-    """The scale of all columns of a comparison.
+    """The scale to which all columns of a comparison are converted.
 
     Parameters
     ----------
     family
         The kind of values.
     per_unit
-        Steps of a whole number, a day or a second; 0 for floats.
+        Steps per whole number, day or second; 0 for floats.
     """
 
     family: Family
@@ -52,7 +52,7 @@ class Measure:
         return self.per_unit == 0
 
     def numbers(self, array: pa.Array, exact: bool = False) -> Numbers:
-        """Return the values of a column as numbers of this measure; a null gives any number.
+        """Return the values of a column as numbers of this measure; a null gives an arbitrary number.
 
         Values that do not fit in 64 bits are clipped, or raise an error if ``exact``: in a comparison one side may be
         clipped, but not both.
@@ -86,7 +86,7 @@ class Measure:
             raise SchemaError(f"{subject}: expected a datetime.timedelta, a distance in time; got {width!r}")
 
     def width(self, width: Any) -> int | float:
-        """Return a distance in this measure, rounded down to whole steps, as values differ by whole steps."""
+        """Return a distance in this measure, rounded down to whole steps, since values differ by whole steps."""
         if not width:
             return 0
         if self.floating:
@@ -105,7 +105,7 @@ class Measure:
             with np.errstate(over="ignore"):  # infinity is far enough
                 floats: Numbers = numbers + by
             return floats
-        while by:  # a distance may be longer than the longest number
+        while by:  # a distance may not fit in 64 bits
             step = max(-_MOST, min(_MOST, by))
             numbers = np.minimum(numbers, _MOST - step) if step > 0 else np.maximum(numbers, _LEAST - step)
             numbers = numbers + step
@@ -214,7 +214,7 @@ def _zero(type_: pa.DataType) -> pa.Scalar:
 
 
 def _whole_numbers(array: pa.Array) -> Numbers:
-    """Return the values of a column in its own unit."""
+    """Return the values of a column as whole numbers in its own unit."""
     if pa.types.is_decimal(array.type):
         wide = array.cast(pa.decimal128(38, array.type.scale))
         low: Numbers = np.frombuffer(wide.buffers()[1], np.int64, 2 * len(wide), 16 * wide.offset)[::2]

@@ -1,4 +1,4 @@
-"""Residual conditions: tested on index pairs, with columns gathered in pieces of bounded size."""
+"""Residual conditions: tested on pairs found by key or search, with values gathered in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Residual:
     condition
         The condition that has to hold.
     cached
-        Master columns of a cached row, including those of the condition.
+        Places of a cached row's columns in the master, including those of the condition.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Residual:
 
     @staticmethod
     def least_bytes(condition: Condition, stream: pa.Schema, master: pa.Schema) -> int:
-        """Return the bytes of the columns of a few pairs, with their values as numbers."""
+        """Return the bytes needed to test a few pairs at a time: their columns, and the values as numbers."""
         types = [stream.field(name).type for name in condition.stream]
         types += [master.field(name).type for name in condition.master]
         widths = [_VARIABLE.get(shape_of(t)) or item_of(t).itemsize for t in types]
@@ -95,7 +95,7 @@ class Residual:
         return sum(int(bytes_pieces(c)[2].max(initial=0)) for c in columns if shape_of(c.type) == "bytes")
 
     def _test(self, count: int, longest: int, stream_columns: Columns, master_columns: Columns) -> Flags:
-        """Test ``count`` pairs, as many at a time as surely fit in the reserved memory; return which ones hold."""
+        """Test ``count`` pairs, as many at a time as surely fit in the reserved memory; return which ones pass."""
         most = max(1, self._bytes // (self._pair_bytes + longest))
         flags = np.empty(count, np.bool_)
         for start in range(0, count, most):

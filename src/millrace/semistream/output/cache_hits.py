@@ -1,4 +1,4 @@
-"""Tuples that the cache answers: the cached rows of their keys, verified, and the rows that come out."""
+"""Output of tuples that the cache answers: their cached rows are verified and joined with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace.semistream.output.output_columns import Batches, as_indices
 from millrace.semistream.output.parts import JoinParts
 
 PIECE = 65_536
-"""Index pairs that are handled at a time."""
+"""Most rows or index pairs that are handled at a time."""
 
 
 class CacheHits:
@@ -30,13 +30,13 @@ class CacheHits:
 
     @property
     def rows(self) -> KeyedRows:
-        """Cached rows; only for a cache of rows."""
+        """The cached master rows; only for a cache that holds rows."""
         rows = self._parts.cache.rows
         assert rows is not None
         return rows
 
     def answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
-        """Yield the output of tuples whose group was found or that surely have no master row; skip the others."""
+        """Yield the output of pushed tuples that the cache answers, with rows or surely without; skip the misses."""
         parts, output = self._parts, self._parts.output
         how, matched = parts.spec.how, found >= 0
         if not self._slot_is_match:
@@ -59,7 +59,7 @@ class CacheHits:
             yield from output.emit(len(unmatched), output.pushed(batch, unmatched), None)
 
     def pairs(self, batch: pa.RecordBatch, found: Slots) -> Iterator[tuple[Indices, Slots]]:
-        """Yield true pairs of a pushed row and a cached row, in pieces of bounded size."""
+        """Yield verified pairs of a pushed row and the slot of a matching cached row, in pieces of bounded size."""
         parts, cached = self._parts, self._parts.cache.rows
         if cached is None:
             return

@@ -1,4 +1,4 @@
-"""Output of tuples in their order, with master rows given by number."""
+"""Output of tuples in the order in which they came, with master rows given by number."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Pieces = Iterator[tuple[Indices, Indices]]
 def emit_in_sequence(
     parts: JoinParts, matched: Flags, pieces: Pieces, stream: Callable[[Indices], OutputRows]
 ) -> Batches:
-    """Yield the output of tuples that leave, in their order.
+    """Yield the output of tuples that leave, in the order in which they came.
 
-    ``matched`` flags the tuples that have a match already; matches found here are added to it. ``stream`` returns
-    tuples by their places.
+    ``matched`` flags the tuples that have a match already; those that have one in ``pieces`` are added to it.
+    ``stream`` returns stream rows by the places of their tuples.
     """
     output, how = parts.output, parts.spec.how
     done = 0
@@ -49,7 +49,7 @@ def emit_in_sequence(
 
 
 def _with_unmatched(tuples: Indices, numbers: Indices, unmatched: Indices) -> tuple[Indices, Indices]:
-    """Return the pairs with unmatched tuples inserted at their places."""
+    """Return the pairs with the unmatched tuples inserted in order, each with :data:`NO_ROW`."""
     if not len(unmatched):
         return tuples, numbers
     tuples = np.concatenate([tuples, unmatched])

@@ -17,7 +17,7 @@ from millrace.semistream.output.parts import JoinParts
 
 
 class IndexAnswers:
-    """Joins pushed tuples with the master rows that the access finds for their codes."""
+    """Joins pushed tuples with the master rows that the access policy finds through the index."""
 
     def __init__(self, parts: JoinParts) -> None:
         self._parts = parts
@@ -48,7 +48,7 @@ class IndexAnswers:
             yield from output.emit(int((~matched).sum()), output.pushed(batch, misses[~matched]), None)
 
     def answer_in_sequence(self, arrived: ArrivedTuples) -> Batches:
-        """Yield the output of all tuples, in their order."""
+        """Yield the output of all pushed tuples, in the order in which they came."""
         codes, valid = arrived.codes, arrived.valid
         known = np.arange(len(codes)) if valid is None else np.flatnonzero(valid)
         pieces = self._pieces(arrived.batch, codes[known], known)
@@ -56,7 +56,7 @@ class IndexAnswers:
         yield from emit_in_sequence(self._parts, np.zeros(len(codes), np.bool_), pieces, stream)
 
     def _pieces(self, batch: pa.RecordBatch, codes: Codes, known: Indices) -> Pieces:
-        """Yield tuples in their order and the numbers of their rows, about :data:`PIECE` at a time."""
+        """Yield places of tuples, ascending, and numbers of their master rows, about :data:`PIECE` at a time."""
         store, keys = self._parts.store, self._parts.binding.keys
         counts = np.ones(len(codes), np.int64)
         if not store.unique:
@@ -75,7 +75,7 @@ class IndexAnswers:
             at = stop
 
     def _found(self, batch: pa.RecordBatch, codes: Codes, known: Indices) -> Pieces:
-        """Yield tuples and the numbers of the rows that the index finds, shard by shard."""
+        """Yield places of tuples and numbers of the master rows that the index finds for them, shard by shard."""
         parts = self._parts
         for shard, places, rows in parts.access.rows_of(codes, PIECE):
             if parts.residual is not None:

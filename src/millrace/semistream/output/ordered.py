@@ -103,7 +103,7 @@ class OrderedOutput:
     # tuples are held
 
     def _hold(self, found: Slots, quota: int, step: int, exact: bool = False) -> int:
-        """Move pending tuples into the buffer, and those that miss into the waiting room too; return how many."""
+        """Move pending tuples into the order buffer, and cache misses into the waiting room too; return how many."""
         parts, buffer, cache = self.parts, self.buffer, self.parts.cache
         at, arrived = self._at, self._arrived
         count = _leading_true(np.cumsum(found == MISS) <= quota)
@@ -196,10 +196,10 @@ class OrderedOutput:
             buffer.mark_settled(self._sequences(fresh))
             parts.metrics.removals += room.dismiss(fresh)
             if parts.binding.single and len(rejected):
-                yield from self.finish(rejected, step)  # they have met their only row
+                yield from self.finish(rejected, step)  # the tuples have met their only row
 
     def _sequences(self, slots: Slots) -> Sequences:
-        """Return the sequence numbers of tuples in the waiting room."""
+        """Return the sequence numbers of the waiting tuples at these slots."""
         numbers: Sequences = self.parts.room.rows.take([0], slots)[0].to_numpy()
         return numbers
 
@@ -210,7 +210,7 @@ class OrderedOutput:
         return keys.same(stream_keys, self.parts.numbered.take(keys.master_columns, numbers))
 
     def _keep(self, sequences: Sequences, numbers: Indices) -> Batches:
-        """Keep the rows found for tuples; yield those of the head unless some of its earlier rows were lost."""
+        """Keep the master rows found for tuples; output those of the head at once, unless it has lost some."""
         parts, buffer, output = self.parts, self.buffer, self.parts.output
         head = np.array([buffer.head])
         at_head = sequences == buffer.head
@@ -232,7 +232,7 @@ class OrderedOutput:
         buffer.mark_settled(sequences[~overrun])
         buffer.begin_again(sequences[overrun])
         if parts.access.paged:
-            parts.metrics.removals += room.dismiss(slots[~overrun])  # the others' pages will be chosen again
+            parts.metrics.removals += room.dismiss(slots[~overrun])  # pages of overrun tuples will be chosen again
         else:
             parts.metrics.removals += room.dismiss(slots)
             self._wait_again(codes[overrun], sequences[overrun], step)
@@ -240,7 +240,7 @@ class OrderedOutput:
         return iter(())
 
     def _wait_again(self, codes: Codes, sequences: Sequences, step: int) -> None:
-        """Let tuples that have just left the waiting room wait for another turn."""
+        """Let tuples that have just left the waiting room wait for another scan of the master."""
         if len(codes):
             columns = [pa.array(sequences)]
             assert self.parts.room.fits(columns, exact=True), "no room for a tuple that has just left"
@@ -257,7 +257,7 @@ class OrderedOutput:
             buffer.release(run)
 
     def _held_rows(self, slots: Slots, places: Indices) -> OutputRows:
-        """Return some of the tuples at these slots of the buffer as rows of the output."""
+        """Return the tuples at ``places`` among these slots of the order buffer, as rows of the output."""
         return self.parts.output.waiting(self.buffer.tuples, slots[places])
 
     @property

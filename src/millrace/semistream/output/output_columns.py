@@ -20,7 +20,7 @@ from millrace.rows.keyed_rows import KeyedRows
 
 
 class OutputRows(Protocol):
-    """Rows of one side of the output, and the source of their values."""
+    """One side (stream or master) of rows of the output, and the source of their values."""
 
     lasts: bool
     """Whether the values stay valid, whatever the join does next."""
@@ -63,9 +63,10 @@ class JoinOutput:
         self._builder = BatchBuilder(self.schema, rows)
 
     def emit(self, count: int, stream: OutputRows, master: OutputRows | None) -> Batches:
-        """Append ``count`` rows; without ``master`` its columns are null.
+        """Append ``count`` rows and yield full batches; without ``master`` its columns are null.
 
-        Stream rows are copied before this returns. Master rows that last are gathered by the second thread.
+        Stream rows are copied before the call ends. Master rows whose values stay valid are gathered by the second
+        thread.
         """
         builder, split = self._builder, len(self._stream_columns)
         later = master is not None and master.lasts
@@ -119,7 +120,7 @@ class JoinOutput:
             rows //= 2
 
     def flush(self) -> Batches:
-        """Yield the collected rows, if any."""
+        """Yield the collected rows as one batch, if there are any."""
         self._wait_for_columns()
         batch = self._builder.flush()
         if batch is not None:
@@ -134,7 +135,7 @@ class JoinOutput:
         return _PushedRows(batch, rows)
 
     def waiting(self, rows: KeyedRows, slots: Slots) -> OutputRows:
-        """Return stream rows in the waiting room, as rows of the output."""
+        """Return stream rows kept in the waiting room or the order buffer, as rows of the output."""
         return _RowsInMemory(rows, self._stream_columns, slots)
 
     def cached(self, rows: KeyedRows, slots: Slots) -> OutputRows:

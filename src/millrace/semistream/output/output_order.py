@@ -20,7 +20,7 @@ from millrace.semistream.output.output_columns import Batches
 
 
 class HeldTuples(NamedTuple):
-    """Tuples that wait for earlier ones to leave: their rows, and the number of the first."""
+    """All tuples of an order buffer: their rows, and the sequence number of the first."""
 
     rows: pa.RecordBatch
     head: int
@@ -47,7 +47,7 @@ class OutputOrder(Protocol):
         ...
 
     def admit(self, step: int) -> Generator[pa.RecordBatch, None, bool]:
-        """Let in pending tuples; return whether none fitted, so that a step has to make room."""
+        """Let in pending tuples; return whether none fitted, so that a step has to make room first."""
         ...
 
     def make_room_for_one(self, step: int) -> None:
@@ -59,7 +59,7 @@ class OutputOrder(Protocol):
         ...
 
     def finish(self, slots: Slots, step: int) -> Batches:
-        """Yield the output of tuples that leave after they have met every master row of their key."""
+        """Yield the output of waiting tuples that have met every master row of their key."""
         ...
 
     def end_step(self) -> Batches:
@@ -68,12 +68,12 @@ class OutputOrder(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Number of tuples that the waiting room may hold, beside the cache and what is reserved for its growth."""
+        """Number of tuples that the waiting room may hold, beside the cache and the memory kept for its growth."""
         ...
 
     @property
     def waiting(self) -> int:
-        """Number of tuples that have not left: in the waiting room, and held back."""
+        """Number of tuples that have not left: those in the waiting room and those held back."""
         ...
 
     def trim(self) -> None:
@@ -92,11 +92,11 @@ class OutputOrder(Protocol):
         ...
 
     def held_tuples(self) -> HeldTuples | None:
-        """Return the tuples that wait for earlier ones to leave; None if tuples leave in any order."""
+        """Return all tuples of the order buffer; None if tuples leave in any order."""
         ...
 
     def restore_held(self, held: HeldTuples) -> bool:
-        """Restore the held tuples of a snapshot into an empty buffer; return False if they do not fit."""
+        """Restore the tuples of a saved order buffer into an empty one; return False if they do not fit."""
         ...
 
     def check_invariants(self) -> None:
@@ -105,7 +105,7 @@ class OutputOrder(Protocol):
 
 
 def cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:
-    """Return the columns of some rows; opaque ones are copied so that the batch can be freed."""
+    """Return the columns of ``count`` rows; nested and other opaque ones are copied, so that the batch can be freed."""
     columns = [column.slice(start, count) for column in batch.columns]
     if any(shape_of(column.type) == "opaque" for column in columns):
         every = pa.array(np.arange(count))
@@ -114,7 +114,7 @@ def cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:
 
 
 def too_large(columns: list[pa.Array], budget: MemoryBudget, others: str) -> BudgetExceededError:
-    """Return the error for a tuple that does not fit into an empty join."""
+    """Return the error for a tuple that does not fit although no other waits; ``others`` names tuples lost with it."""
     return BudgetExceededError(
         f"stream: a tuple of {format_size(sum(c.nbytes for c in columns))} does not fit; "
         f"{format_size(budget.available)} of {format_size(budget.total)} are free. It and {others} were not joined"

@@ -1,4 +1,4 @@
-"""Division of one budget among the arms of a star join.
+"""Division of one budget among the arms of a star join, each of which joins the stream with one master.
 
 With M bytes an arm answers M / v tuples in one pass over its R master rows, where a waiting tuple takes v bytes. So a
 tuple costs R · v / M there, and the sum over all arms is least, for a given sum of all M, if
@@ -39,7 +39,7 @@ class Need:
 
 
 class BoundJoin(Protocol):
-    """A join with the least budget, bound to its stream: the attributes that its arm's share depends on."""
+    """An arm's join with the least budget, bound to its stream: the attributes that the arm's share depends on."""
 
     @property
     def budget(self) -> MemoryBudget: ...
@@ -54,7 +54,7 @@ class BoundJoin(Protocol):
 
 
 def need_of(name: str, join: BoundJoin, fixed: int | None, joins: int = 1) -> Need:
-    """Return the need of an arm with ``joins`` joins at a time."""
+    """Return the memory that an arm needs and can use if ``joins`` joins share it."""
     if not join.waits:
         return Need(name, joins * join.budget.total, fixed=fixed)
     rows = join.store.rows
@@ -65,7 +65,7 @@ def need_of(name: str, join: BoundJoin, fixed: int | None, joins: int = 1) -> Ne
 
 
 def split(total: int, needs: Sequence[Need]) -> list[int]:
-    """Return the bytes of each arm, together at most ``total``.
+    """Return the bytes that each arm gets, together at most ``total``.
 
     >>> split(100, [Need("big", 10, 3.0), Need("small", 10, 1.0), Need("index", 20)])
     [60, 20, 20]
@@ -90,7 +90,7 @@ def _at(level: float, need: Need) -> int:
 
 
 def _level(left: int, growing: Sequence[Need]) -> float:
-    """Return the highest level at which all arms fit."""
+    """Return the most bytes per unit of weight with which all these arms fit into ``left`` bytes."""
     low, high = 0.0, left / min((need.weight for need in growing), default=1.0)
     for _ in range(_ROUNDS):
         middle = (low + high) / 2

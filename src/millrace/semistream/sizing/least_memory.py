@@ -28,7 +28,7 @@ _NO_COLUMNS = pa.schema([])
 
 
 def least_bytes(arguments: JoinArguments, binding: Binding | None, b: int | None = None) -> int:
-    """Return the least budget of a join with loads of ``b`` rows; without ``binding`` for a stream without columns."""
+    """Return the least budget in bytes of a join with loads of ``b`` rows; if not bound, ignore stream columns."""
     rest = _room_bytes(arguments, binding) + _SLACK
     if binding is not None and binding.residual is not None:
         rest += Residual.least_bytes(binding.residual, binding.stream, arguments.store.schema)
@@ -42,9 +42,9 @@ def least_bytes(arguments: JoinArguments, binding: Binding | None, b: int | None
 def least_memory(
     master: MasterStore | str | os.PathLike[str], on: On | None, how: str, stream: pa.Schema | None, **arguments: Any
 ) -> int:
-    """Return the least budget of a join with these arguments; without ``stream`` for a stream without columns.
+    """Return the least budget in bytes of a join with these arguments; if ``stream`` is None, ignore its columns.
 
-    ``arguments`` are those of :class:`SemiStreamJoin <millrace.semistream.join.SemiStreamJoin>` but for the memory.
+    ``arguments`` are those of :class:`SemiStreamJoin <millrace.semistream.join.SemiStreamJoin>` except ``memory``.
     """
     own = {name: arguments.pop(name) for name in [*arguments] if name not in JOIN_ARGUMENTS}
     checked = JoinArguments.checked(master, on, how, options=own, **arguments)
@@ -63,7 +63,7 @@ def check_least(arguments: JoinArguments, binding: Binding | None, b: int | None
 
 
 def _start_bytes(arguments: JoinArguments, b: int | None, memory: int) -> int:
-    """Return the bytes that a policy with memory for every page needs at the start, with load buffer and filters."""
+    """Return the bytes needed at the start, load buffer and filters included, if the policy counts per page; else 0."""
     store, algorithm = arguments.store, arguments.algorithm
     if not algorithm.reserves_at_start:
         return 0
@@ -77,7 +77,7 @@ def _filter_bytes(arguments: JoinArguments, matches: int) -> int:
 
 
 def _room_bytes(arguments: JoinArguments, binding: Binding | None) -> int:
-    """Return the bytes of a few tuples, in the waiting room and the order buffer."""
+    """Return the bytes of a few tuples in the waiting room and, if output is ordered, in the order buffer."""
     stream = _NO_COLUMNS if binding is None else binding.stream
     if binding is not None and binding.search is not None:
         return ConditionRoom.least_bytes_of(binding.search, stream)

@@ -16,7 +16,7 @@ _SAMPLE = 1024
 
 
 def waiting_tuple_bytes(arguments: JoinArguments, binding: Binding) -> float:
-    """Return the bytes of a waiting tuple, without strings and binary."""
+    """Return the bytes of a waiting tuple, without its strings and binary values."""
     if arguments.ordered:
         return WaitingRoom.empty_tuple_bytes(WAITING, None)
     return WaitingRoom.empty_tuple_bytes(binding.stream, binding.code_column)

@@ -29,8 +29,8 @@ class Arm:
     master
         A :class:`MasterStore` or its path.
     on
-        Key column of both sides; several; or a mapping to the master's names. The left side may name columns of the
-        stream, or columns that an earlier arm adds (a snowflake).
+        Key column of both sides; several; or a mapping from the left side's names to the master's. The left side may
+        name columns of the stream, or columns that an earlier arm adds (a snowflake).
     how
         ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``.
     columns
@@ -135,7 +135,7 @@ class Arm:
 
     @property
     def needs(self) -> list[str]:
-        """Columns that it joins by, of the stream or of other arms."""
+        """Columns that the arm joins by, of the stream or of other arms."""
         where = self.options.get("where")
         return [*self.spec.stream_key, *(where.stream if isinstance(where, Condition) else ())]
 
@@ -147,7 +147,7 @@ class Arm:
         return join
 
     def check_names(self, taken: Mapping[str, str]) -> None:
-        """Raise an error if a column has a name that is taken; ``taken`` maps names to the side that has them."""
+        """Raise an error if a column of the arm has a name in ``taken``, which maps names to the side that has them."""
         for column in self.added_columns:
             name = column + (self.suffix or "") if column in taken else column
             if name in taken and column in self.spec.master_key:
@@ -191,7 +191,7 @@ def naming(name: str | None) -> Iterator[None]:
 
 
 def output_names(arms: Sequence[Arm], stream: Sequence[str]) -> list[str]:
-    """Return the names of the output's columns, or raise an error with the arm whose column is missing or twice."""
+    """Return the names of the output's columns; raise an error that names an arm with a missing or repeated one."""
     taken = dict.fromkeys(stream, "the stream")
     for place, arm in enumerate(arms):
         with naming(arm.name):
@@ -221,9 +221,9 @@ def run_order(arms: Sequence[Arm], stream: Sequence[str]) -> list[int]:
     """Return the places of the arms in the cheapest order.
 
     Arms on columns of the stream commute. First come those that only filter (semi, anti), then inner arms with at most
-    one match per tuple, then left arms with at most one, and last those that may make several rows of one; among
-    equals the given order is kept. An arm on another's column comes after that one. Where a suffix makes names unique,
-    which depends on the order, the given order is kept.
+    one match per tuple, then left arms with at most one, and last arms that may make several rows of one tuple; among
+    equals the given order is kept. An arm that joins by another arm's column comes after that arm. If names repeat, so
+    that suffixes depend on the order, the given order is kept.
     """
     names = [*stream, *(name for arm in arms for name in arm.added_columns)]
     if len(set(names)) < len(names):

@@ -5,7 +5,7 @@
     push ─► arm 1 ──► arm 2 ──► arm 3 ─► output
             waits     waits     waits
 
-A call is passed on batch by batch, so no rows are between two arms when it ends.
+Output is passed on batch by batch, so no rows are between two arms when a call ends.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _SUMMED = (
 
 @dataclass
 class StarMetrics(JoinMetrics):
-    """Counts of all arms: input of the first, output of the last, and sums over the arms for the rest.
+    """Metrics of a star join: tuples into its first arm, rows out of its last, and sums over the arms for the rest.
 
     As in a single join, ``arms[name].tuples_in = matched + unmatched + waiting + shed`` for every arm, and the output
     of one is the input of the next. ``most_waiting`` and ``peak_bytes`` are upper bounds of what there was at any time,
-    ``waits`` are the waits of a tuple at one arm, ``cycles`` the turns of the wheel that has turned most.
+    ``waits`` are the waits of a tuple at one arm, ``cycles`` is the largest number of any arm.
     """
 
     arms: dict[str, JoinMetrics] = field(default_factory=dict)
-    """Counts of each arm, in the order in which the arms are run."""
+    """Metrics of each arm by name, in the order in which the arms are run."""
 
     @property
     def hit_rate(self) -> float:
@@ -70,7 +70,7 @@ class StarMetrics(JoinMetrics):
 
 
 class Chain:
-    """Bound joins by name, in the order in which they are run."""
+    """The joins of a star, bound to their inputs, in the order in which they are run."""
 
     def __init__(self, joins: Mapping[str, SemiStreamJoin]) -> None:
         self.names = list(joins)
@@ -85,12 +85,12 @@ class Chain:
         return self._pass_on(0, iter([batch]))
 
     def step(self) -> Batches:
-        """Run one disk phase of every join and yield its output."""
+        """Run one disk phase of every join and yield the output of the last."""
         self.steps += 1
         yield from self._each(SemiStreamJoin.step)
 
     def idle(self) -> Batches:
-        """Run one disk phase of every join in which tuples wait and yield its output."""
+        """Run one disk phase of every join in which tuples wait, and yield the output of the last."""
         if any(join.metrics.waiting for join in self.joins):
             self.steps += 1
         yield from self._each(SemiStreamJoin.idle)
@@ -99,7 +99,7 @@ class Chain:
         return self._each(SemiStreamJoin.finish)
 
     def _each(self, call: Callable[[SemiStreamJoin], Batches]) -> Batches:
-        """Call one join after the other and pass their output through the joins behind them."""
+        """Call each join in turn, pass its output through the joins behind it, and yield what comes out at the end."""
         for place, join in enumerate(self.joins):
             yield from self._pass_on(place + 1, self._call(place, call, join))
 
@@ -117,7 +117,7 @@ class Chain:
             with naming(self.names[place]):
                 yield from call(*arguments)
         except BudgetExceededError as error:
-            if place:  # the tuple has left the joins before
+            if place:  # the tuple has already left the joins before
                 self.broken = f"a tuple did not fit in arm {self.names[place]!r} and has left the earlier arms"
                 error.args = (f"{error}. Continue from a snapshot with more memory",)
             raise
@@ -160,7 +160,7 @@ class Chain:
     # snapshots
 
     def snapshot(self) -> bytes:
-        """Return the joins' snapshots, one after the other."""
+        """Return the snapshots of all joins as one byte string."""
         parts = [join.snapshot() for join in self.joins]
         head = {"arms": self.names, "sizes": [len(part) for part in parts], "steps": self.steps}
         body = b"\n".join([json.dumps(head).encode(), b"".join(parts)])
@@ -179,7 +179,7 @@ class Chain:
 
 
 def split_snapshot(state: bytes) -> tuple[list[str], int, list[bytes]]:
-    """Return the names, steps and snapshots of the joins in the snapshot of a chain."""
+    """Return the names of the arms, the number of steps, and each join's snapshot, from the snapshot of a chain."""
     if not isinstance(state, bytes) or state[: len(_MAGIC)] != _MAGIC:
         raise StateError("restore: not a snapshot of a star, or one of another version")
     crc, body = state[len(_MAGIC) : len(_MAGIC) + 4], state[len(_MAGIC) + 4 :]

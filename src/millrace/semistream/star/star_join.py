@@ -1,4 +1,4 @@
-"""``StarJoin``: one stream through several masters under one byte budget."""
+"""``StarJoin``: a stream joined with several masters under one byte budget."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class StarJoin(StreamOperator):
         return need_of(str(arm.name), join, fixed)
 
     def bind(self, stream: pa.Schema) -> pa.Schema:
-        """Fix the stream's schema, check that everything fits, and return the output's schema.
+        """Fix the stream's schema, check that the arms can run with it, and return the output's schema.
 
         The first :meth:`push` calls it.
         """
@@ -125,7 +125,7 @@ class StarJoin(StreamOperator):
 
     @property
     def k(self) -> int:
-        """Most steps that a tuple waits, in all arms together."""
+        """Upper bound of a tuple's wait in all arms together, in steps."""
         return sum(join.k for join in self._bound_chain.joins)
 
     _called = "star"
@@ -152,11 +152,11 @@ class StarJoin(StreamOperator):
         return self._guarded(self._bound_chain.push(batch))
 
     def step(self) -> Batches:
-        """Run one disk phase of every arm and yield its output."""
+        """Run one disk phase of every arm and yield the output of the last."""
         return self._guarded(self._bound_chain.step())
 
     def idle(self) -> Batches:
-        """Run one disk phase of every arm in which tuples wait and yield its output."""
+        """Run one disk phase of every arm in which tuples wait, and yield the output of the last."""
         return self._guarded(self._chain.idle()) if self._chain else iter(())
 
     def finish(self) -> Batches:
@@ -164,7 +164,7 @@ class StarJoin(StreamOperator):
         return self._guarded(self._chain.finish()) if self._chain else iter(())
 
     def run(self, stream: Any) -> Batches:
-        """Join a whole stream: record batches in any iterable, a table, a reader or a dataset."""
+        """Join a whole stream (an iterable of record batches, a table, a reader or a dataset) and yield the output."""
         yield from super().run(batches_of(stream))
 
     def __repr__(self) -> str:
@@ -179,7 +179,7 @@ class StarJoin(StreamOperator):
 
     @property
     def output_schema(self) -> pa.Schema:
-        """Columns of the output: the stream's, then the arms' in the given order; an error if not known yet."""
+        """Columns of the output: the stream's, then the arms' in the given order; an error before these are known."""
         assert self._bound_chain
         return self._schema
 
@@ -217,7 +217,7 @@ class StarJoin(StreamOperator):
         self.budget = MemoryBudget(self.budget.total)
 
     def snapshot(self) -> bytes:
-        """Return the waiting tuples of every arm, their progress, and the counts. Caches are not part: they refill."""
+        """Return every arm's waiting tuples, progress and counts as bytes; caches are left out, as they refill."""
         self._check_between_calls("snapshot")
         return self._bound_chain.snapshot()
 

@@ -75,7 +75,7 @@ class ConditionSearch:
 
     @property
     def tuple_bytes(self) -> int:
-        """Bytes per waiting tuple: slot and value in the order, old and new while merging, and the searched bounds."""
+        """Bytes per waiting tuple: its slot and value in the order (twice, for merging), and the searched bounds."""
         if self.measure is None:
             return 2 * 4
         return 2 * (4 + 8) + 8 * len(self.edges)
@@ -92,16 +92,16 @@ def _bounded_sides(parts: Sequence[Condition]) -> set[bool]:
 
 
 class ConditionRoom(WaitingRoom):
-    """Stream tuples by value and by age.
+    """A waiting room that finds tuples by the value of a column instead of a key.
 
     Parameters
     ----------
     search
-        How tuples are found.
+        The part of the condition by which tuples are found.
     store
-        The master whose rows they meet.
+        The master whose rows the tuples meet.
     schema, cycle_rows, matches, pairs, leave_early
-        As of :class:`WaitingRoom`.
+        As in :class:`WaitingRoom`.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class ConditionRoom(WaitingRoom):
 
     @staticmethod
     def least_bytes_of(search: ConditionSearch, schema: pa.Schema) -> int:
-        """Return the bytes of a room for a few tuples."""
+        """Return the least bytes of a waiting room, enough for a few tuples."""
         return WaitingRoom.least_bytes(schema, None, search.tuple_bytes) + _LEAST_ROWS * _ROW_BYTES
 
     # entering and leaving
@@ -195,7 +195,7 @@ class ConditionRoom(WaitingRoom):
                 yield slots, positions
 
     def _ranges(self, mapped: MappedRows, rows: Indices) -> tuple[Indices, Indices]:
-        """Return the range of candidates in the order for every master row: starts and stops."""
+        """Return for each master row the range of tuples, in value order, that may match: starts and stops."""
         starts, stops = np.zeros(len(rows), np.int64), np.full(len(rows), len(self._ordered), np.int64)
         measure = self._search.measure
         if measure is None or not len(self._ordered):

@@ -36,7 +36,7 @@ Flags = npt.NDArray[np.bool_]
 
 SETTLED, MATCHED, OVERRUN = np.uint8(1), np.uint8(2), np.uint8(4)
 WAITING = pa.schema([pa.field("sequence", pa.int64())])
-"""Columns of a tuple in the waiting room."""
+"""Columns of a tuple in the waiting room if output is ordered: only its sequence number."""
 
 _MARKS: dict[str, npt.DTypeLike] = {"state": np.uint8}
 _ROW: dict[str, npt.DTypeLike] = {"row": np.int64}
@@ -45,7 +45,7 @@ _NOTHING = pa.schema([])
 
 
 class OrderBuffer:
-    """Stream tuples by sequence number.
+    """Holds stream tuples by sequence number until every earlier one has left.
 
     Parameters
     ----------
@@ -60,17 +60,17 @@ class OrderBuffer:
         self.schema = stream
         self.tuples = KeyedRows("order", stream, budget, space, _MARKS | (_ROW if single else {}))
         self.found = None if single else KeyedRows("found rows", _NOTHING, budget, space, _ROW)
-        """Rows found for tuples, by sequence number; None where a tuple finds one at most."""
+        """Numbers of the master rows found, by sequence number of their tuple; None if a tuple finds one at most."""
         self.head = 0
-        """Number of the tuple that leaves next."""
+        """Sequence number of the tuple that leaves next."""
         self.next = 0
-        """Number of the tuple that comes next."""
+        """Sequence number of the tuple that comes next."""
         self._rows_per_key = rows_per_key or 0.0
         self._released = self._rows_released = 0
 
     @staticmethod
     def least_bytes(stream: pa.Schema) -> int:
-        """Return the bytes of a buffer for a few tuples."""
+        """Return the least bytes of a buffer, enough for a few tuples."""
         tuples = KeyedRows.bytes_per_slot(stream, _MARKS | _ROW)
         return 4 * (tuples + 8) + 64 + 4 * (KeyedRows.bytes_per_slot(_NOTHING, _ROW) + 8) + 64
 
@@ -83,7 +83,7 @@ class OrderBuffer:
 
     @property
     def tuple_bytes(self) -> float:
-        """Bytes per tuple on average, with the rows found for it."""
+        """Bytes per tuple on average, including the master rows found for it."""
         if self.found is None:
             return self.tuples.row_bytes
         rows = (_FIRST_GUESS * self._rows_per_key + self._rows_released) / (_FIRST_GUESS + self._released)
@@ -110,11 +110,11 @@ class OrderBuffer:
     # finding
 
     def slots(self, sequences: Sequences) -> Slots:
-        """Return the slots of tuples."""
+        """Return the slots of the tuples with these sequence numbers."""
         return self.tuples.oldest(sequences)
 
     def add(self, sequences: Sequences, rows: Indices) -> None:
-        """Keep master rows found for tuples; if memory does not suffice, the youngest of the tuples are overrun."""
+        """Keep master rows found for tuples; if memory runs out, the youngest tuples lose theirs (are overrun)."""
         state = self.tuples.marks["state"]
         slots = self.slots(sequences)
         if self.found is None:
@@ -133,7 +133,7 @@ class OrderBuffer:
         state[self.slots(sequences)] |= MATCHED
 
     def _mark_overrun(self, sequences: Sequences) -> None:
-        """Drop the rows found for tuples and mark the tuples as overrun."""
+        """Drop the rows found for tuples and mark the tuples as overrun: they have to find their rows again."""
         assert self.found is not None
         self.found.remove(self.found.slots_of(sequences))
         state, slots = self.tuples.marks["state"], self.slots(sequences)
@@ -159,7 +159,7 @@ class OrderBuffer:
     # leaving
 
     def settled_run(self, most: int) -> Sequences:
-        """Return the tuples at the head that may leave, at most ``most`` of them."""
+        """Return the sequence numbers of the tuples that may leave now, from the head on, at most ``most``."""
         state, run, size = self.tuples.marks["state"], 0, 1
         while True:
             stop = min(self.next, self.head + most, self.head + run + size)
@@ -175,7 +175,7 @@ class OrderBuffer:
         return matched
 
     def pairs(self, sequences: Sequences, most: int) -> Iterator[tuple[Indices, Indices]]:
-        """Yield places in ``sequences`` and the rows found, a tuple's rows together, in pieces of at most ``most``."""
+        """Yield places in ``sequences`` and the master rows found, by tuple, in pieces of at most about ``most``."""
         if self.found is None:
             rows = self.tuples.marks["row"][self.slots(sequences)]
             places = np.flatnonzero(rows != NO_ROW)
@@ -190,14 +190,14 @@ class OrderBuffer:
             yield index[:made].astype(np.int64), self.found.marks["row"][slots[:made]]
 
     def drop_rows(self, sequences: Sequences, more: int = 0) -> None:
-        """Drop the rows of these tuples after they have come out, and ``more`` that were not kept."""
+        """Drop the rows kept for tuples after their output; count them, and ``more`` rows that were never kept."""
         if self.found is not None:
             slots = self.found.slots_of(sequences)
             self.found.remove(slots)
             self._rows_released += len(slots) + more
 
     def release(self, sequences: Sequences) -> None:
-        """Remove the tuples at the head, all of them settled, after they have left."""
+        """Remove the first tuples of the buffer, all of them settled, after their output."""
         self.drop_rows(sequences)
         self.tuples.remove(self.slots(sequences))
         self.head += len(sequences)
@@ -227,7 +227,7 @@ class OrderBuffer:
 
     @staticmethod
     def saved_schema(stream: pa.Schema) -> pa.Schema:
-        """Return the columns of :meth:`to_batch`."""
+        """Return the schema of the batch that :meth:`to_batch` returns."""
         return pa.schema([*stream, pa.field("state", pa.uint8()), pa.field("found", pa.large_list(pa.int64()))])
 
     def fill_from(self, saved: pa.RecordBatch, columns: Sequence[pa.Array], head: int) -> bool:

@@ -1,7 +1,7 @@
 """The waiting room: stream tuples that have to meet the master rows of their key before they may leave.
 
-Tuples enter in chunks, one per step. Where the master passes by in turns, a chunk records where the wheel was when it
-entered, and leaves when the wheel has passed the same position again; chunks therefore leave in the order they came.
+Tuples enter in chunks, one per step. Where the master is scanned over and over (by the wheel), a chunk records where
+the wheel was when it entered, and leaves when the wheel is back there; chunks therefore leave in the order they came.
 Where pages are chosen, tuples leave one by one, and the chunks keep them in order of age. Tuples are found by key
 through a multimap with a bit filter in front of it, because most master rows match no waiting tuple::
 
@@ -47,17 +47,17 @@ class QueuedChunk:
 
     step: int
     start: int
-    """Position of the wheel: rows it had turned by then."""
+    """Place of the access policy when the tuples entered: master rows scanned by then, or steps."""
     pieces: list[Slots] = field(default_factory=list)
     size: int = 0
 
     @property
     def tag(self) -> int:
-        """Mark of its tuples; never 0, which memory that was given back reads as."""
+        """Value of the mark ``entered`` of the chunk's tuples; never 0, as memory that was given back reads as 0."""
         return self.step + 1
 
     def add(self, slots: Slots) -> None:
-        """Append tuples."""
+        """Append the slots of tuples."""
         self.pieces.append(slots)
         self.size += len(slots)
         if len(self.pieces) > 32:
@@ -65,27 +65,27 @@ class QueuedChunk:
 
     @property
     def slots(self) -> Slots:
-        """Slots of its tuples, including those that have left since."""
+        """Slots of the chunk's tuples, including those that have left since."""
         if len(self.pieces) > 1:
             self.pieces = [np.concatenate(self.pieces)]
         return self.pieces[0] if self.pieces else np.empty(0, np.int32)
 
 
 class WaitingRoom:
-    """Stream tuples by key and by age.
+    """Holds stream tuples while they wait, and finds them by key and by age.
 
     Parameters
     ----------
     schema
         The stream's columns.
     cycle_rows
-        Master rows a tuple has to meet before it may leave.
+        Master rows that a tuple has to meet before it may leave.
     matches, pairs
-        Matching master rows, and index pairs, processed at a time.
+        Most matching master rows, and most index pairs, that are handled at a time.
     leave_early
         Whether a tuple leaves with its first match, because no other match matters.
     beside
-        Bytes per tuple that a subclass needs and that are charged here.
+        Additional bytes per tuple that a subclass needs; they are charged with the tuple.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class WaitingRoom:
 
     @staticmethod
     def least_bytes(schema: pa.Schema, code_column: int | None, beside: int = 0) -> int:
-        """Return the bytes of a room for a few tuples."""
+        """Return the least bytes of a waiting room, enough for a few tuples."""
         slot = KeyedRows.bytes_per_slot(schema, MARKS, code_column, QUEUE_BYTES + beside)
         return 4 * (slot + 8) + 64 + 4 * CHUNK_BYTES
 
     @staticmethod
     def empty_tuple_bytes(schema: pa.Schema, code_column: int | None) -> float:
-        """Return the bytes of a waiting tuple without its strings and binary."""
+        """Return the bytes of a waiting tuple without its strings and binary values."""
         return KeyedRows.fixed_bytes_per_row(schema, MARKS, code_column, QUEUE_BYTES) + _FILTER_BYTES
 
     def __len__(self) -> int:
@@ -128,7 +128,7 @@ class WaitingRoom:
 
     @property
     def mean_stay(self) -> float:
-        """Part of a turn that a tuple with a match waits, on average."""
+        """Share of a full scan of the master that a tuple with a match waits on average."""
         return 0.5 if self.leave_early else 1.0
 
     @property
@@ -148,7 +148,7 @@ class WaitingRoom:
         return self.rows.make_room(len(columns[0]), Arena.heap_bytes_of(columns), exact=exact)
 
     def admit(self, codes: Codes, columns: Sequence[pa.Array], turned: int, step: int) -> Positions:
-        """Let in tuples for which :meth:`fits` has reserved room; return for each how many wait for the same key."""
+        """Let in tuples for which :meth:`fits` has reserved room; return for each how many wait for its key."""
         slots, counts = self.rows.insert(codes, columns)
         if not self.chunks or self.chunks[-1].start != turned:
             self.chunks.append(QueuedChunk(step, turned))
@@ -161,7 +161,7 @@ class WaitingRoom:
         return counts
 
     def newest_chunk_size(self, turned: int) -> int:
-        """Return how many tuples entered since the wheel last moved."""
+        """Return how many tuples have entered since the last step, at place ``turned`` of the access policy."""
         return self.chunks[-1].size if self.chunks and self.chunks[-1].start == turned else 0
 
     # meeting master rows
@@ -192,7 +192,7 @@ class WaitingRoom:
         return fresh[: groups.mark_matched(self.rows.marks["tally"], slots, fresh)]
 
     def waited(self, slots: Slots, step: int) -> Positions:
-        """Return the steps since each of these tuples entered."""
+        """Return the number of steps since each of these tuples entered."""
         waited = np.empty(len(slots), np.int32)
         groups.since(self.rows.marks["entered"], slots, step + 1, waited)
         return waited
@@ -224,7 +224,7 @@ class WaitingRoom:
         return matched
 
     def dismiss(self, slots: Slots) -> int:
-        """Remove tuples; return how many there were."""
+        """Remove tuples from the waiting room; return how many were removed."""
         groups.set_all(self.rows.marks["entered"], slots, 0)
         self.removal_shifts += self.rows.remove(slots)
         if not len(self):
@@ -234,7 +234,7 @@ class WaitingRoom:
         return len(slots)
 
     def rows_until_expiry(self, turned: int) -> int:
-        """Return how many master rows the oldest chunk still has to meet."""
+        """Return how many master rows the oldest chunk still has to meet; a full scan if no tuple waits."""
         return self.chunks[0].start + self._cycle_rows - turned if self.chunks else self._cycle_rows
 
     # by age
@@ -246,7 +246,7 @@ class WaitingRoom:
         return self._some(iter(self.chunks), count, newest_first=False)
 
     def older_than(self, share: float, count: int) -> Slots:
-        """Return ``count`` tuples from a position of the queue towards the oldest; ``share`` of all is younger."""
+        """Return at most ``count`` tuples, from younger to older, after skipping the youngest ``share`` of all."""
         skip = min(int(share * len(self)), max(0, len(self) - 1))
         return self._some(reversed(self.chunks), count, skip=skip, newest_first=True)
 
@@ -265,7 +265,7 @@ class WaitingRoom:
         return np.concatenate(found) if found else np.empty(0, np.int32)
 
     def sweep(self) -> None:
-        """Drop the queue's entries of tuples that have left, once they are as many as those that wait."""
+        """Drop queue entries of tuples that have left, once there are more of them than tuples that wait."""
         if self._entries <= 2 * len(self):
             return
         for chunk in self.chunks:
@@ -278,7 +278,7 @@ class WaitingRoom:
     # the rest
 
     def queue(self) -> list[tuple[int, int, Slots]]:
-        """Return the chunks, oldest first: position of the wheel, step, and the tuples that still wait."""
+        """Return the chunks, oldest first: scan position and step of their entry, and the tuples that still wait."""
         return [(chunk.start, chunk.step, self._present(chunk)) for chunk in self.chunks]
 
     def groups(self) -> tuple[Codes, Positions]:

@@ -5,9 +5,9 @@ continue with the tuples that wait in it. So the choice depends on the store and
 the plan::
 
     pending    index    algorithm
-    drain      yes      lookup    no tuple outlives a micro-batch; an index that was added since is used too
+    drain      yes      lookup    no tuple outlives its micro-batch; an index added before a restart is used too
     drain      no       ssbj
-    carry      any      ssbj      tuples wait in the state of the query, for a turn of the wheel, index or not
+    carry      any      ssbj      tuples wait in the query's state for one scan of the master, index or not
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CARRY_NEEDS_WHEEL = "tuples that are carried to the next micro-batch wait for a
 
 
 def choose_algorithm(algorithm: str, store: MasterStore, pending: str, options: Mapping[str, Any]) -> Decision:
-    """Return the algorithm that all workers run, and why; raise an error if it does not work with the arguments."""
+    """Return the algorithm that all workers run, and why; raise an error if it cannot work with the arguments."""
     _check_options(options)
     if algorithm == AUTO:
         check_no_options(option for option in options if option not in _WITH_ANY_ALGORITHM)
@@ -44,7 +44,7 @@ def choose_algorithm(algorithm: str, store: MasterStore, pending: str, options: 
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options that a ``SemiStreamJoin`` has and :func:`enrich` has not."""
+    """Refuse options that a ``SemiStreamJoin`` has but :func:`enrich` does not have."""
     chosen_here = [option for option in options if option in _NOT_ON_SPARK]
     if chosen_here:
         raise ConfigError(f"{chosen_here[0]}: not an option on Spark, where enrich chooses it")

@@ -19,7 +19,7 @@ from millrace.worker.shipping import in_worker
 
 
 def carry(df: DataFrame, plan: EnrichPlan, output: StructType, turns: int, label: str) -> DataFrame:
-    """Return the joined stream, whose tuples may wait from one micro-batch to the next."""
+    """Return the stream joined with the master; its rows may wait from one micro-batch to the next."""
     if not df.isStreaming:
         raise ConfigError("pending: 'carry' is for streaming DataFrames; use pending='drain' for a batch")
     check_turns(turns)
@@ -37,7 +37,7 @@ def carry(df: DataFrame, plan: EnrichPlan, output: StructType, turns: int, label
 
 
 def check_turns(turns: int) -> int:
-    """Return the number of micro-batches in which the wheel turns once, checked."""
+    """Check the number of micro-batches in which the master is scanned once, and return it."""
     if not isinstance(turns, int) or turns < 1:
         raise ConfigError(f"turns: expected a whole number of at least 1; got {turns!r}")
     return turns

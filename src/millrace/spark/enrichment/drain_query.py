@@ -17,13 +17,13 @@ from millrace.worker.shipping import in_worker
 
 
 def drain_stream(df: DataFrame, plan: EnrichPlan, output: StructType, label: str) -> DataFrame:
-    """Return a joined stream. The rows of a micro-batch go through files: they fit on a disk."""
+    """Return the joined stream. Its rows leave the tasks through files: those of a micro-batch fit on a local disk."""
     lines = routed(df, plan).mapInArrow(in_worker(drain_to_file, plan), OUTPUT_LINES)
     return output_rows(observe_enrich(lines, label, plan.algorithm), output)
 
 
 def drain_batch(df: DataFrame, plan: EnrichPlan, output: StructType, label: str) -> DataFrame:
-    """Return a joined batch. Its rows go through Spark: they may not fit on a disk."""
+    """Return the joined batch. Its rows leave the tasks through Spark, not files: they may not fit on a local disk."""
     joined = routed(df, plan).mapInArrow(in_worker(drain, plan), _with_metrics_column(output))
     return _without_metrics(observe_enrich(joined, label, plan.algorithm))
 

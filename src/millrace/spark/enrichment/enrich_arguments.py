@@ -32,11 +32,11 @@ SPARK_JOIN_KINDS = {
     "left_anti": "anti",
     "leftanti": "anti",
 }
-"""Spark's names for the same kinds of join."""
+"""Our names for kinds of join, by Spark's names for them."""
 
 
 def open_store(df: DataFrame, master: str | os.PathLike[str] | MasterStore, pending: str) -> MasterStore:
-    """Return the master store, once the arguments are known to be of the right types."""
+    """Check the types of the arguments, and return the master store."""
     one_of("pending", pending, ("drain", "carry"))
     if not isinstance(df, DataFrame):
         raise SchemaError(f"enrich: expected a DataFrame; got {type(df).__name__}")
@@ -48,7 +48,7 @@ def open_store(df: DataFrame, master: str | os.PathLike[str] | MasterStore, pend
 
 
 def with_condition(options: dict[str, Any], where: Condition | None, pending: str) -> dict[str, Any]:
-    """Return the options of the join, its condition among them."""
+    """Return the options of the join, with its condition added if there is one."""
     if where is None:
         return options
     if pending == "carry":
@@ -70,7 +70,7 @@ def enrich_plan(
 ) -> tuple[EnrichPlan, StructType]:
     """Check everything that can be checked before the query runs, and return the plan and the output's fields.
 
-    ``algorithm`` is the one that was chosen. If ``memory`` is None, the plan has the least that works.
+    ``algorithm`` is a name, not ``"auto"``. If ``memory`` is None, the plan has the least memory that works.
     """
     how = SPARK_JOIN_KINDS.get(how, how)
     for side, names in (("stream", df.columns), ("master", store.schema.names)):
@@ -84,7 +84,7 @@ def enrich_plan(
             types.check_collation(df.schema[key], "stream")
     stream = _stream_schema(df, store, spec)
     if "main_memory" in ALGORITHMS[algorithm].options:
-        options = {"main_memory": False, **options}  # a task ends before reading all of the master has paid off
+        options = {"main_memory": False, **options}  # a task ends before reading all of the master into memory pays off
 
     joined = (store.shard(0), key_mapping(spec), how)
     arguments = {"algorithm": algorithm, "columns": columns, "suffix": suffix, **options}
@@ -123,7 +123,7 @@ def tasks_sharing_memory(df: DataFrame, store: MasterStore) -> int:
 
 
 def key_mapping(spec: JoinSpec) -> dict[str, str]:
-    """Return the stream's key columns and the master's as a mapping, in order."""
+    """Return a mapping from the stream's key columns to the master's, in their order."""
     return dict(zip(spec.stream_key, spec.master_key, strict=True))
 
 
@@ -136,9 +136,9 @@ def _too_little(total: int, tasks: int, least: int) -> BudgetTooSmallError:
 
 
 def _output_fields(stream: StructType, added: list[Any], spec: JoinSpec, store: MasterStore) -> StructType:
-    """Return the output's fields. Spark checks every value of a column unless the field says that it has no nulls.
+    """Return the output's fields, marked as not nullable where possible, since Spark then skips a check of each value.
 
-    A tuple that matches has a key, and master columns that have nulls only where the master has.
+    A row that matches has no null in its key, and in an inner join a master column has nulls only if the master does.
     """
 
     def never_null(field: StructField) -> bool:
@@ -158,7 +158,7 @@ def _output_fields(stream: StructType, added: list[Any], spec: JoinSpec, store: 
 
 
 def _check_names(df: DataFrame) -> None:
-    """Check the stream's names: ``mapInArrow`` looks columns up by their names, unquoted."""
+    """Check that the stream's column names work with ``mapInArrow``, which looks them up unquoted."""
     odd = [name for name in df.columns if "." in name or "`" in name]
     if odd:
         raise SchemaError(f"stream: Spark cannot pass the column {odd[0]!r} to Python; rename it without dots and `")
@@ -178,7 +178,7 @@ def _is_case_sensitive(df: DataFrame) -> bool:
 
 
 def _check_case(df: DataFrame, output: StructType) -> None:
-    """Check that no names differ in case only: to Spark they are the same unless it is set to be case sensitive."""
+    """Check that no two output names differ in case only: Spark takes them for the same unless set otherwise."""
     if _is_case_sensitive(df):
         return
     ours = {name.lower(): name for name in df.columns}
@@ -191,7 +191,7 @@ def _check_case(df: DataFrame, output: StructType) -> None:
 
 
 def _stream_schema(df: DataFrame, store: MasterStore, spec: JoinSpec) -> pa.Schema:
-    """Return the stream's columns in Arrow, key timestamps in the time zone that the master has them in."""
+    """Return the stream's Arrow schema, with key timestamps in the master's type and time zone."""
     stream = types.arrow_schema(df.schema, "stream")
     zoned = {}
     for ours, theirs in zip(spec.stream_key, spec.master_key, strict=True):

@@ -1,4 +1,4 @@
-"""What ``enrich_star`` works out on the driver: the plan of every arm, its memory, and which arms share a task."""
+"""What ``enrich_star`` works out on the driver: the plan and memory of each arm, and which arms share a task."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from millrace.spark.tasks.task_join import least_task_memory, task_join
 
 @dataclass(frozen=True)
 class PlannedArm:
-    """An arm with its plan and its memory."""
+    """An arm of a star (the join with one master), with its plan and its memory."""
 
     arm: Arm
     plan: EnrichPlan
     fields: StructType
-    """The output of the arm."""
+    """The output columns of the arm, in Spark's types."""
     emitted: pa.Schema
-    """The output in Arrow's types."""
+    """The output columns of the arm, in Arrow's types."""
     in_place: bool
     """Whether rows can be joined in the task that has them, without a shuffle."""
     tasks: int
     """Number of tasks that share the arm's memory."""
     need: Need
     memory: int = 0
-    """Bytes of the arm in one executor."""
+    """Memory of the arm in one executor, in bytes."""
 
     @property
     def label(self) -> str:
@@ -49,12 +49,12 @@ class PlannedArm:
 
     @property
     def task_plan(self) -> EnrichPlan:
-        """The plan with the memory of one task."""
+        """The arm's plan, with the memory that one task gets."""
         return replace(self.plan, memory=self.memory // self.tasks)
 
 
 def read_arms(arms: Any, pending: str) -> list[Arm]:
-    """Return the arms, with our names for kinds of join, and each with the algorithm that all workers run."""
+    """Return the arms, with Spark's names for kinds of join replaced by ours, and the algorithm of each chosen."""
     if isinstance(arms, list | tuple):
         every = [Arm.of(arm) for arm in arms]
         arms = [arm.with_how(SPARK_JOIN_KINDS.get(arm.how, arm.how)) for arm in every]
@@ -70,7 +70,7 @@ def read_arms(arms: Any, pending: str) -> list[Arm]:
 def plan_arms(
     df: DataFrame, arms: Sequence[Arm], pending: str, scratch: str | os.PathLike[str] | None, total: int
 ) -> list[PlannedArm]:
-    """Plan every arm, checked as far as it can be before the query runs, and split the memory between them."""
+    """Check and plan every arm before the query runs, and split ``total`` bytes of memory between them."""
     planned: list[PlannedArm] = []
     frame = df
     for arm in arms:
@@ -85,7 +85,7 @@ def plan_arms(
 
 
 def task_groups(planned: Sequence[PlannedArm]) -> list[list[PlannedArm]]:
-    """Return the arms in groups that run in one task each: arms in a row whose rows can be joined in place."""
+    """Group the arms that run in one task: consecutive arms whose rows can be joined without a shuffle."""
     groups: list[list[PlannedArm]] = []
     for each in planned:
         before = groups[-1][-1] if groups else None
@@ -121,7 +121,7 @@ def _planned_arm(
 
 
 def _needs_no_cast(emitted: pa.Schema, plan: EnrichPlan) -> bool:
-    """Return whether keys come in the time zone that the master has them in."""
+    """Return whether key timestamps that the arm before emits already have the type that this plan needs."""
     return not any(
         pa.types.is_timestamp(emitted.field(key).type) and emitted.field(key).type != plan.stream_schema.field(key).type
         for key in plan.on

@@ -13,18 +13,18 @@ from millrace.spark.metrics.metric_fields import MetricSet, largest, mean, metri
 
 @dataclass(frozen=True)
 class EnrichMetrics:
-    """The metrics of one task in one micro-batch."""
+    """The metrics of one task of ``enrich`` in one micro-batch."""
 
     tuples_in: int = total()
-    """Stream tuples that came in."""
+    """Number of stream tuples that came in."""
     rows_out: int = total()
-    """Output rows."""
+    """Number of output rows."""
     cache_hits: int = total()
-    """Tuples that the cache answered."""
+    """Number of tuples that the cache answered."""
     unmatched: int = total()
-    """Tuples without a match."""
+    """Number of tuples without a match."""
     waiting: int = total()
-    """Tuples that wait at the end of the micro-batch."""
+    """Number of tuples that wait at the end of the micro-batch."""
     waiting_bytes: int = total()
     """Memory of the waiting tuples, in bytes."""
     cache_bytes: int = total()
@@ -34,25 +34,25 @@ class EnrichMetrics:
     budget_bytes: int = total()
     """Memory budget, in bytes."""
     cached_keys: int = total()
-    """Keys in the cache."""
+    """Number of keys in the cache."""
     scanned_rows: int = total()
-    """Master rows scanned in this micro-batch."""
+    """Number of master rows scanned in this micro-batch."""
     join_ms: float = total()
     """Time spent in the join, in milliseconds."""
     cycle_ms: float = largest()
-    """Time of a whole cycle over the master at this micro-batch's speed, in milliseconds."""
+    """Time that a scan of the whole master takes at this micro-batch's speed, in milliseconds."""
     wait_p50_cycles: float = largest()
-    """Median wait of a tuple, in cycles."""
+    """Median wait of a tuple, in cycles (scans of the whole master)."""
     wait_p99_cycles: float = largest()
-    """Wait that 99 % of the tuples do not exceed, in cycles."""
+    """Wait that 99 % of the tuples do not exceed, in cycles (scans of the whole master)."""
     wait_max_cycles: float = largest()
-    """Longest wait of a tuple, in cycles."""
+    """Longest wait of a tuple, in cycles (scans of the whole master)."""
     wheel: float = mean()
     """Position of the scan in the master, from 0 to 1."""
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> EnrichMetrics:
-        """Return the metrics with these values, which may have more fields."""
+        """Return the metrics with these values; values that are not metrics are left out."""
         return EnrichMetrics(**{each.name: values[each.name] for each in ENRICH_METRICS.fields})
 
     def line(self) -> str:
@@ -63,14 +63,14 @@ class EnrichMetrics:
 ENRICH_METRICS = MetricSet("join", metric_fields(EnrichMetrics))
 
 HIT_RATE, ALGORITHM = "hit_rate", "algorithm"
-"""Two more fields of a micro-batch: the share of tuples that the cache answered, and the name of the algorithm."""
+"""The names of two more metrics of a micro-batch: the share of tuples that the cache answered, and the algorithm."""
 
 OBSERVED_NAMES = (*(each.name for each in ENRICH_METRICS.fields), HIT_RATE, ALGORITHM)
-"""Every field of the metrics of a micro-batch."""
+"""The names of all metrics of a micro-batch."""
 
 
 def observed_metrics(row: Any) -> dict[str, Any] | None:
-    """Return the metrics in an observed row by name, all None if no task ran; None for a row that is not of a join."""
+    """Return an observed row's metrics by name, all None if no task ran; None if the row is not an ``enrich``'s."""
     structs = row if isinstance(row, dict) else row.asDict()
     if set(structs) != {ENRICH_METRICS.struct}:
         return None
@@ -82,7 +82,7 @@ def observed_metrics(row: Any) -> dict[str, Any] | None:
 
 
 class JoinMeter:
-    """Measures a join during one micro-batch. The clock runs from the start, except while it is paused."""
+    """Measures a join during one micro-batch. The clock runs except while it is paused."""
 
     def __init__(self, join: SemiStreamJoin, *, running: bool = True) -> None:
         self._join = join
@@ -101,7 +101,7 @@ class JoinMeter:
         self._running_since = time.perf_counter()
 
     def metrics(self) -> EnrichMetrics:
-        """Return the metrics of the micro-batch, which is over."""
+        """Stop the clock, and return the metrics of the micro-batch."""
         self.pause()
         m = self._join.metrics
         scanned = m.probes - self._scanned_before

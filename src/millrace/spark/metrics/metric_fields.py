@@ -6,7 +6,7 @@ tasks of a micro-batch, and the names in ``StreamingQueryProgress.observedMetric
 
     task: dataclass ── line ──► column "__millrace" ── observe: sum, max, mean ──► observedMetrics[name][struct][field]
 
-The line travels with the output, in a column that is null in all other rows and is dropped behind ``observe``.
+The line travels with the output, in a column that is null in all other rows and is dropped after ``observe``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millrace.spark.arrow_types import blank
 METRICS_COLUMN = "__millrace"
 """The column of the output that carries the metrics of a task to ``observe``."""
 METRICS_TYPE = pa.string()
-"""Its type: text, which can travel from Python to Spark in every kind of operator."""
+"""The type of the metrics column: text, which can travel from Python to Spark in every kind of operator."""
 PREFIX = "millrace"
 """What the default names of observed metrics begin with."""
 
@@ -44,12 +44,12 @@ def total() -> Any:
 
 
 def largest() -> Any:
-    """Declare a metric of which the largest value of all tasks is shown."""
+    """Declare a metric whose value for a micro-batch is the largest of all tasks."""
     return field(default=0, metadata={"combine": "max"})
 
 
 def mean() -> Any:
-    """Declare a metric of which the mean over the tasks is shown."""
+    """Declare a metric whose value for a micro-batch is the mean over the tasks."""
     return field(default=0, metadata={"combine": "mean"})
 
 
@@ -71,7 +71,7 @@ def metric_fields(declaration: type) -> tuple[MetricField, ...]:
 
 @dataclass(frozen=True)
 class MetricSet:
-    """The metrics of a kind of join. In an observed row they are one struct called ``struct``."""
+    """The metrics of a kind of join. In an observed row they are one struct, with the name given in ``struct``."""
 
     struct: str
     fields: tuple[MetricField, ...]
@@ -94,12 +94,12 @@ class MetricSet:
 
 
 def with_metrics(batch: pa.RecordBatch, line: str | None = None) -> pa.RecordBatch:
-    """Return the batch with the column of metrics, null except in a row of metrics."""
+    """Return the batch with the metrics column: ``line`` in its only row, or null in all rows."""
     column = pa.array([line], METRICS_TYPE) if line is not None else pa.nulls(len(batch), METRICS_TYPE)
     return batch.append_column(pa.field(METRICS_COLUMN, METRICS_TYPE), column)
 
 
 def metrics_row(schema: pa.Schema, line: str) -> pa.RecordBatch:
-    """Return a row of metrics among rows of this schema."""
+    """Return a batch of one row with the metrics, and filler values in the columns of ``schema``."""
     columns = [blank(each.type) for each in schema]
     return with_metrics(pa.RecordBatch.from_arrays(columns, schema=schema), line)

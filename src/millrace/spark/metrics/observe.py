@@ -1,4 +1,4 @@
-"""The aggregate by which Spark sums the metrics of all tasks up, for every micro-batch."""
+"""The aggregate with which Spark combines the metrics of all tasks in every micro-batch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from millrace.spark.metrics.stream_join_metrics import stream_join_metrics
 
 
 def observe_enrich(df: DataFrame, name: str, algorithm: str, place: int = 0) -> DataFrame:
-    """Have Spark sum up the metrics of a join by this algorithm, as ``observedMetrics[name]``.
+    """Return the DataFrame with its ``enrich`` metrics observed, over all tasks, as ``observedMetrics[name]``.
 
-    Where the tasks run several joins, which send their metrics in one line, ``place`` is the number of the join. A
-    micro-batch in which no task ran has no metrics: null.
+    If the tasks run several joins, which send their metrics in one line, ``place`` is the number of this join. If no
+    task ran in a micro-batch, its metrics are null.
     """
     combined = _Combined(ENRICH_METRICS, place)
 
@@ -27,7 +27,10 @@ def observe_enrich(df: DataFrame, name: str, algorithm: str, place: int = 0) -> 
 
 
 def observe_stream_join(df: DataFrame, name: str, inputs: list[str]) -> DataFrame:
-    """Have Spark sum up the metrics of a join of these inputs, as ``observedMetrics[name]``; zeros if no task ran."""
+    """Return the DataFrame with its ``join_streams`` metrics observed, over all tasks, as ``observedMetrics[name]``.
+
+    If no task ran in a micro-batch, its metrics are zeros.
+    """
     metric_set = stream_join_metrics(inputs)
     combined = _Combined(metric_set)
 
@@ -44,10 +47,10 @@ def is_observed(df: DataFrame, name: str) -> bool:
 
 
 class _Combined:
-    """The metrics of all tasks as one struct of totals and largest values.
+    """Expressions that combine the metrics of all tasks into one struct of totals and largest values.
 
-    All rows of the output pass here, so there is one aggregate, a list of the lines. Spark plans it anew for every
-    micro-batch, so the expression is small: whole lines are added and compared, as arrays.
+    All rows of the output pass through the one aggregate in it, which lists the lines of metrics. Spark plans the
+    expression anew for every micro-batch, so it is small: whole lines are added and compared, as arrays.
     """
 
     def __init__(self, metric_set: MetricSet, place: int = 0) -> None:

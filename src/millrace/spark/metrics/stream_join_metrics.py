@@ -13,26 +13,26 @@ class StreamJoinMetrics:
     """The metrics of one shard in one micro-batch. A row counts in every shard that it goes to."""
 
     rows_out: int = total()
-    """Output rows."""
+    """Number of output rows."""
     state_rows: int = total()
-    """Rows in the state; with a band, a left row counts once for every bucket."""
+    """Number of rows in the state; with a band, a left row counts once for every bucket that it was copied to."""
     state_bytes: int = total()
     """Size of the state, in bytes."""
     chunks_read: int = total()
-    """Chunks of the state that were read."""
+    """Number of chunks of the state that were read."""
     chunks_skipped: int = total()
-    """Chunks of the state that had no code in question and were not read."""
+    """Number of chunks of the state that were not read because they had none of the key codes looked for."""
     chunks_written: int = total()
-    """Chunks of the state that were written."""
+    """Number of chunks of the state that were written."""
 
     def line(self, rows_in: Mapping[str, int]) -> str:
-        """Return the metrics as the text that a task sends; ``rows_in`` are the rows of each input, by its name."""
+        """Return the metrics as the text that a task sends; ``rows_in`` has the number of new rows by input."""
         counts = {_rows_in(name): count for name, count in rows_in.items()}
         return stream_join_metrics(list(rows_in)).line(vars(self) | counts)
 
 
 def stream_join_metrics(inputs: Sequence[str]) -> MetricSet:
-    """Return the metrics of a join of these inputs: the rows that came of each, then what all joins have.
+    """Return the metrics of a join of these inputs: the rows in from each, then those of ``StreamJoinMetrics``.
 
     >>> [each.name for each in stream_join_metrics(("left", "right")).fields][:3]
     ['left_in', 'right_in', 'rows_out']

@@ -1,6 +1,6 @@
 """A whole query in one TOML file: source, master, join, sink.
 
-``pipeline_keys`` has what a file may contain, ``pipeline_check`` finds its faults, and this module makes the query.
+``pipeline_keys`` has what a file may contain, ``pipeline_check`` finds its faults, and this module starts the query.
 ``millrace run`` is the usual way to start one; ``spark-submit`` can run this module too.
 """
 
@@ -35,7 +35,7 @@ __all__ = ["SPARK_ERRORS", "Pipeline", "PipelineError", "TomlLines", "listed", "
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A query as its file describes it: ``tables`` as in the file, with absolute paths.
+    """A query as a TOML file describes it: ``tables`` are the file's tables, with paths made absolute.
 
     Examples
     --------
@@ -57,12 +57,12 @@ class Pipeline:
         path
             The TOML file. Relative paths in it are relative to its folder.
         available_now
-            Read the rows that are there and end, whatever the file's ``[trigger]`` says.
+            Whether to process the available input and then end, whatever the file's ``[trigger]`` says.
 
         Raises
         ------
         PipelineError
-            Lists all faults of the file.
+            The file has faults; the error lists them all.
         """
         file = Path(path)
         try:
@@ -97,7 +97,7 @@ class Pipeline:
     def session(self, **settings: object) -> SparkSession:
         """Return a session with the settings of the file's ``[spark]``, and ``settings`` where the file has none.
 
-        Under ``spark-submit``, the master is the one given there.
+        Under ``spark-submit``, the Spark master is the one given to it.
         """
         spark = self.tables.get("spark", {})
         submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -105,7 +105,7 @@ class Pipeline:
         return session(self.name, master=master, **settings | spark.get("settings", {}))
 
     def start(self, spark: SparkSession) -> StreamingQuery:
-        """Build the master if it is not there yet, and start the query. Errors name the file and the line."""
+        """Build the master store if it does not exist yet, and start the query. Errors name the file and the line."""
         store = self._store(spark)
         stream = self._stream(spark)
         join = {name: value for name, value in self.tables["join"].items() if name != "options"}
@@ -171,7 +171,7 @@ class Pipeline:
 
     @contextmanager
     def _located_errors(self, name: Name) -> Iterator[None]:
-        """Have errors name the part of the file that they come from."""
+        """Turn errors in this block into errors that name the line and the part of the file that caused them."""
         try:
             yield
         except (MillraceError, *SPARK_ERRORS) as error:
@@ -180,7 +180,7 @@ class Pipeline:
 
 
 def _register_format(spark: SparkSession, kind: str) -> None:
-    """Register a format of Millrace before it is used."""
+    """Register the format ``kind`` with Spark if it is one of Millrace's."""
     if kind == "millrace-zipf":
         from millrace.spark import zipf_source as zipf
 
@@ -188,7 +188,7 @@ def _register_format(spark: SparkSession, kind: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a pipeline until it ends, and return the exit code."""
+    """Run the pipeline that the arguments name until it ends, and return the exit code."""
     if len(arguments) != 1:
         print("usage: spark-submit pipeline.py PIPELINE.toml", file=sys.stderr)
         return 2

@@ -50,7 +50,7 @@ def checked(file: Path, lines: TomlLines, tables: dict[str, Any]) -> dict[str, A
 
 
 class _Check:
-    """Goes through a file's tables and collects their faults. ``tables`` has what is right."""
+    """Goes through a file's tables and collects their faults; ``tables`` has the keys without faults."""
 
     def __init__(self, file: Path, lines: TomlLines, tables: dict[str, Any]) -> None:
         self._file, self._lines = file, lines
@@ -60,7 +60,7 @@ class _Check:
 
     @property
     def problems(self) -> list[str]:
-        """The faults in the order of lines."""
+        """The faults as messages, in the order of their lines."""
         return [f"{self._file}:{line}: {problem}" for line, problem in sorted(self._found)]
 
     def report(self, name: Name, problem: str, line: int | None = None) -> None:
@@ -111,7 +111,7 @@ class _Check:
         self.report(name, f"unknown {'table' if is_table else 'key'}; {hint}")
 
     def _free(self, name: Name, table: dict[str, Any]) -> dict[str, Any]:
-        """Return a table of settings, whose names may have dots, quoted or not."""
+        """Return a table of settings by dotted name: TOML reads dots outside quotes as nested tables."""
         right: dict[str, Any] = {}
         for key, value in table.items():
             if isinstance(value, dict):
@@ -123,7 +123,7 @@ class _Check:
         return right
 
     def resolve(self, folder: Path) -> None:
-        """Make relative paths relative to the folder."""
+        """Make relative paths absolute, starting from the folder."""
         for *name, key in PATHS:
             table = self._at(tuple(name))
             if isinstance(table.get(key), str) and _is_local(table[key]):
@@ -132,7 +132,7 @@ class _Check:
     # tables
 
     def files(self, name: Name, folder: bool) -> None:
-        """Check that a table that reads files has a path, and that there are files."""
+        """Check that a table that reads files has a path that exists and, if ``folder`` is set, is a folder."""
         table = self._at(name)
         if table.get("format") not in FILES:
             return
@@ -146,7 +146,7 @@ class _Check:
                 self.report((*name, "path"), f"expected a folder, whose files are the stream; {path} is a file")
 
     def spark(self) -> None:
-        """Check the settings of Spark."""
+        """Check that ``[spark.settings]`` has no key that belongs in ``[spark]``."""
         for setting in self._at(("spark", "settings")):
             if setting in KEYS["spark",]:
                 self.report(("spark", "settings", setting), "not a setting of Spark; it belongs in [spark]")
@@ -195,7 +195,7 @@ class _Check:
                 self.report(("join", "options", option), f"unknown option; {hint}")
 
     def _join_with_store(self, table: dict[str, Any]) -> None:
-        """Check the keys and columns of the join against the store, if that is there already."""
+        """Check the keys and columns of the join against the store, if it exists already."""
         store = self._at(("master",)).get("store")
         if store is None or "on" not in table or not _is_local(store) or not is_store(Path(store)):
             return
@@ -228,7 +228,7 @@ class _Check:
         self._sink_and_checkpoint(table)
 
     def _sink_and_checkpoint(self, table: dict[str, Any]) -> None:
-        """Check that the output is of the same query: the file sink tells micro-batches apart by number only."""
+        """Check that existing output is of the same query: the file sink tells micro-batches apart by number only."""
         path, checkpoint = table.get("path"), table.get("checkpoint", self.tables.get("checkpoint"))
         if table.get("format") not in FILES or path is None or checkpoint is None:
             return
@@ -272,18 +272,18 @@ def _is_local(path: str) -> bool:
 
 
 def _latest(log: Path) -> int:
-    """Return the last micro-batch in a log of Spark, a folder of files named by numbers; -1 if there is none."""
+    """Return the number of the last micro-batch in a log of Spark, a folder of numbered files; -1 if there is none."""
     numbers = (file.name.removesuffix(".compact") for file in log.glob("*"))
     return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
 
 def _close(name: Any, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like a given one, if any is."""
+    """Return the known name that is most like ``name``; None if none is similar."""
     return next(iter(get_close_matches(name.lower(), list(known), 1)), None) if isinstance(name, str) else None
 
 
 def _shown(value: Any) -> str:
-    """Return a value as a TOML file has it, in one line; a table as "a table"."""
+    """Return a value as it is written in TOML, on one line; for a table, the text "a table"."""
     if isinstance(value, bool | str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):

@@ -16,7 +16,7 @@ from millrace.spark.pipeline.toml_lines import Name
 
 @dataclass(frozen=True)
 class Kind:
-    """The values that a key may have: in words, and as a test."""
+    """The values that a key may have, described in words (``expected``) and as a test (``fits``)."""
 
     expected: str
     fits: Callable[[Any], bool]
@@ -108,7 +108,7 @@ KEYS: dict[Name, dict[str, Kind]] = {
     },
     ("trigger",): {"available_now": TRUE, "processing_time": INTERVAL, "once": TRUE},
 }
-"""Every key of every table."""
+"""The keys that each table may have, and what values each key may have."""
 
 REQUIRED: dict[Name, tuple[str, ...]] = {
     (): ("source", "master", "join", "sink"),
@@ -119,7 +119,7 @@ REQUIRED: dict[Name, tuple[str, ...]] = {
     ("select",): ("columns",),
     ("sink",): ("format",),
 }
-"""Keys that a table must have."""
+"""The keys that each table must have."""
 
 PATHS: tuple[Name, ...] = (
     ("checkpoint",),
@@ -130,23 +130,23 @@ PATHS: tuple[Name, ...] = (
     ("sink", "path"),
     ("sink", "checkpoint"),
 )
-"""Keys that hold paths, which are relative to the file."""
+"""Keys whose values are paths, which are relative to the folder of the file."""
 
 JOIN_OPTIONS = ("leave_early", "output_rows", "scratch")
-"""Options of a join by any algorithm."""
+"""Options of a join that work with every algorithm."""
 
 FILES = ("parquet", "orc", "json", "csv", "text", "xml", "avro")
-"""Formats that are files."""
+"""Formats of files, which need a path."""
 
 WITH_COLUMNS = ("parquet", "orc", "text")
-"""Formats whose columns need not be given."""
+"""File formats that need no ``schema``, because Spark finds out their columns itself."""
 
 WITHOUT_CHECKPOINT = ("console", "memory", "noop")
 """Sinks that need no checkpoint."""
 
 
 def label(name: Name) -> str:
-    """Return a table or key as messages name it.
+    """Return the name of a table or key as it appears in messages.
 
     >>> label(("join",)), label(("join", "how")), label(("master", "build", "key")), label(("checkpoint",))
     ('[join]', '[join] how', '[master.build] key', 'checkpoint')
@@ -157,7 +157,7 @@ def label(name: Name) -> str:
 
 
 def listed(value: str | list[str]) -> list[str]:
-    """Return one text or several as a list.
+    """Return a text, or a list of texts, as a list.
 
     >>> listed("a"), listed(["a", "b"])
     (['a'], ['a', 'b'])

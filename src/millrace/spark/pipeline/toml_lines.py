@@ -1,4 +1,4 @@
-"""The lines of a TOML text on which its tables and keys are: ``tomllib`` returns their values only."""
+"""The line numbers of the tables and keys in a TOML text: ``tomllib`` returns only their values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import tomllib
 
 Name = tuple[str, ...]
-"""A table or key by the parts of its dotted name."""
+"""The dotted name of a table or key, divided into its parts."""
 
 _TOKEN = re.compile(
     r'''("""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*')'''
@@ -16,7 +16,7 @@ _TOKEN = re.compile(
 
 
 class TomlLines:
-    """The lines on which the tables and keys of a TOML text are. ``tomllib`` must be able to read the text.
+    """``of`` maps the tables and keys of a TOML text to their lines. ``tomllib`` must be able to read the text.
 
     >>> TomlLines('a.b = 1\\n[t."x y"]\\n\\nk = { u = [1,\\n 2], v = "[no]" }\\n').of
     {('a',): 1, ('a', 'b'): 1, ('t',): 2, ('t', 'x y'): 2, ('t', 'x y', 'k'): 4, ('t', 'x y', 'k', 'u'): 4, \
@@ -48,13 +48,13 @@ class TomlLines:
         return self.of.get(name, self.last)
 
     def _skip(self, token: str) -> bool:
-        """Pass over a token, and return whether it was there."""
+        """Move past the next token if it is ``token``, and return whether it was."""
         here = self._tokens[self._at][0] == token
         self._at += here
         return here
 
     def _name(self, under: Name, end: str) -> Name:
-        """Read a dotted name, and note its line."""
+        """Read a dotted name in the table ``under`` up to the token ``end``, and note its line."""
         name = under
         while not self._skip(end):
             token, line = self._tokens[self._at]
@@ -65,7 +65,7 @@ class TomlLines:
         return name
 
     def _value(self, name: Name) -> None:
-        """Pass over a value; note the names in it if it is a table."""
+        """Move past a value; if it is an inline table, note the lines of its keys."""
         if self._skip("{"):
             while not self._skip("}"):
                 if not (self._skip(",") or self._skip("\n")):

@@ -1,4 +1,4 @@
-"""Bands on Spark: the buckets that rows go to, so that every matching pair is together in exactly one bucket.
+"""Band joins on Spark: the buckets that rows go to, so that every matching pair meets in exactly one bucket.
 
 ::
 
@@ -6,8 +6,8 @@
     left rows          [──·──]                            a left row to all that its interval touches:
                               [──·──]                     this one to two
 
-A left row reaches from its value plus ``low`` to its value plus ``high``. The number of a bucket never decreases from a
-value to a greater one, so the bucket of every partner lies between those of the interval's ends, whatever is rounded.
+The interval of a left row goes from its value plus ``low`` to its value plus ``high``. Greater values never have a
+lower bucket number, so each partner's bucket lies between the buckets of the interval's ends, even after rounding.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _LONG = np.iinfo(np.int64)
 _FARTHEST = 1 << 62
 _GREATEST = sys.float_info.max
 _BANDS_PER_BUCKET = 4
-"""Width of a bucket in widths of the band: the wider, the fewer left rows go to two buckets."""
+"""Width of a bucket as a multiple of the band's width: the wider a bucket, the fewer left rows go to two buckets."""
 
 
 @dataclass(frozen=True, repr=False)
 class BucketedBand:
-    """``left + low <= right <= left + high``, in the unit of the columns' values."""
+    """The condition ``left + low <= right <= left + high`` and its buckets, in the unit of the columns' values."""
 
     low: float
     high: float
     width: float
-    """Width of a bucket."""
+    """Width of a bucket, in the unit of the columns' values."""
     floating: bool
     """Whether the values are doubles rather than integers."""
 
@@ -51,7 +51,7 @@ class BucketedBand:
 
     @staticmethod
     def of(band: Any, type_: pa.DataType) -> BucketedBand:
-        """Read the argument as users write it, for columns of this type."""
+        """Read the band from the argument ``(low, high)`` as users write it, for columns of this type."""
         if not isinstance(band, tuple | list) or len(band) != 2:
             raise ConfigError(f"band: expected (low, high), the least and the most of right - left; got {band!r}")
         floating = pa.types.is_floating(type_)
@@ -64,20 +64,20 @@ class BucketedBand:
         return BucketedBand(low, high, min(_BANDS_PER_BUCKET * (high - low + 1), _LONG.max), False)
 
     def values(self, column: pa.Array) -> Values:
-        """Return the values of a column as 64-bit numbers; any number where the column is null."""
+        """Return the values of a column as 64-bit numbers; where the column is null, the number means nothing."""
         if self.floating:
             return np.asarray(column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
         return KeyCoder([column.type]).codes([column])[0]
 
     def reach(self, values: Values) -> tuple[Values, Values]:
-        """Return the least and the greatest value that a partner of each left row may have."""
+        """Return, for the value of each left row, the least and the greatest value that a partner may have."""
         if self.floating:
             with np.errstate(over="ignore"):
                 return values + self.low, values + self.high
         return _moved(values, int(self.low)), _moved(values, int(self.high))
 
     def without_partner(self, values: Values, reaching: bool) -> npt.NDArray[np.bool_]:
-        """Return which rows cannot have a partner: NaN, and left rows that reach only beyond 64 bits."""
+        """Return which rows cannot have a partner: NaN, and left rows (``reaching``) with intervals beyond 64 bits."""
         if self.floating:
             return np.asarray(np.isnan(values))
         none = np.zeros(len(values), np.bool_)
@@ -90,7 +90,7 @@ class BucketedBand:
         return none
 
     def buckets(self, values: Values) -> npt.NDArray[np.int64]:
-        """Return the bucket of each value; it never decreases from a value to a greater one."""
+        """Return the bucket number of each value; greater values never have a lower number."""
         if self.floating:
             finite = np.clip(values, -_GREATEST, _GREATEST)  # a sum may have overflowed to infinity
             with np.errstate(over="ignore"):
@@ -98,7 +98,7 @@ class BucketedBand:
         return np.asarray(np.floor_divide(values, np.int64(self.width)))
 
     def copies(self, values: Values) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return every bucket that each left row goes to, as rows and buckets of equal length."""
+        """Return the pairs of left row and bucket, as an array of row numbers and one of bucket numbers."""
         low, high = self.reach(values)
         first, last = self.buckets(low), self.buckets(high)
         counts = last - first + 1
@@ -108,7 +108,7 @@ class BucketedBand:
 
 
 def _moved(values: Values, by: int) -> Values:
-    """Return the sums, limited to 64 bits."""
+    """Return the values plus ``by``, limited to the range of 64-bit integers."""
     if by >= 0:
         return np.where(values > _LONG.max - by, _LONG.max, values + np.int64(by))
     return np.where(values < _LONG.min - by, _LONG.min, values + np.int64(by))

@@ -17,17 +17,17 @@ class EnrichPlan:
     path: str
     """The path of the master store."""
     snapshot: str
-    """Which contents of the store the query was started with."""
+    """The identifier of the store's contents when the query was started."""
     shards: int
     """Number of shards of the store."""
     on: dict[str, str]
-    """The stream's key columns and the master's."""
+    """A mapping from the stream's key columns to the master's."""
     key_types: tuple[str, ...]
-    """Spark's types of the master's key."""
+    """Spark's types of the master's key columns."""
     how: str
     algorithm: str
     memory: int
-    """Bytes of one task: the executor's budget divided by the tasks that may run at a time."""
+    """Memory of one task, in bytes: the executor's budget divided by the number of tasks that share it."""
     columns: tuple[str, ...] | None
     """Master columns of the output; None for all but the key."""
     suffix: str | None
@@ -37,16 +37,16 @@ class EnrichPlan:
     sent: bytes
     """The Arrow schema of the output, serialized."""
     scratch: str | None
-    """The directory for soft state; None for Spark's local one."""
+    """The directory for caches and local copies; None for Spark's local directory."""
 
     @cached_property
     def stream_schema(self) -> pa.Schema:
-        """The stream's columns as the join gets them."""
+        """The Arrow schema of the stream, as the join gets it."""
         return pa.ipc.read_schema(pa.py_buffer(self.stream))
 
     @cached_property
     def sent_schema(self) -> pa.Schema:
-        """The output's columns as Spark gets them."""
+        """The Arrow schema of the output, as Spark gets it."""
         return pa.ipc.read_schema(pa.py_buffer(self.sent))
 
     @cached_property

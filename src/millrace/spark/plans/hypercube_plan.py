@@ -13,14 +13,14 @@ from millrace.spark.plans.stream_join_plan import StreamJoinPlan
 
 
 class Attribute(NamedTuple):
-    """Columns of an input that are joined on, by their places, and the dimension of the grid they belong to."""
+    """The positions of columns of an input that are joined on together, and their dimension of the grid."""
 
     dimension: int
     places: tuple[int, ...]
 
 
 class JoinStep(NamedTuple):
-    """A condition, followed from an input whose rows are found to one whose rows are looked up."""
+    """A step from one input (``origin``), whose rows are known, to another, whose matching rows are looked up."""
 
     origin: int
     origin_attribute: Attribute
@@ -30,22 +30,22 @@ class JoinStep(NamedTuple):
 
 @dataclass(frozen=True)
 class HypercubePlan(StreamJoinPlan):
-    """A join of several streams."""
+    """A join of several streams, as its workers see it."""
 
     attributes: tuple[tuple[Attribute, ...], ...]
-    """The attributes of each input; its rows are kept in order of the first."""
+    """The attributes of each input; its rows are kept sorted by the first attribute's codes."""
     key_types: tuple[bytes, ...]
-    """By dimension, the Arrow schema in which its attributes are compared, serialized."""
+    """For each dimension, the Arrow schema in which its attributes are compared, serialized."""
     parts: tuple[int, ...]
-    """By dimension, the number of parts that it is cut into."""
+    """For each dimension of the grid, the number of parts that it is cut into."""
     steps: tuple[tuple[JoinStep, ...], ...]
-    """By input, the steps from its rows to those of all others."""
+    """For each input, the steps that lead from its rows to the matching rows of all other inputs."""
     output_places: tuple[tuple[int, ...], ...]
-    """By input, the places of its columns in the output."""
+    """For each input, the positions of those of its columns that are in the output."""
 
     @property
     def block_bytes(self) -> int:
-        """Size of a block of rows, in bytes: every step but the last holds one, and one more while it is combined."""
+        """Size of a block of rows, in bytes: all steps but the last hold one, and two while combining pieces."""
         return self.memory // (4 * len(self.schemas))
 
     def _fixed(self) -> tuple[Any, ...]:
@@ -53,6 +53,6 @@ class HypercubePlan(StreamJoinPlan):
 
     @cached_property
     def coders(self) -> tuple[KeyCoder, ...]:
-        """By dimension, the key that its inputs have in common."""
+        """For each dimension, the coder of the key that its inputs have in common."""
         schemas = [pa.ipc.read_schema(pa.py_buffer(types)) for types in self.key_types]
         return tuple(KeyCoder(schema.types, schema.names) for schema in schemas)

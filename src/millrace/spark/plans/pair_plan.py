@@ -19,21 +19,21 @@ BUCKET = "__millrace_bucket"
 
 @dataclass(frozen=True)
 class PairPlan(StreamJoinPlan):
-    """A join of two streams: which columns must be equal, and which may be in a band."""
+    """A join of two streams, as its workers see it: which columns must be equal, and which must be within a band."""
 
     keys: tuple[tuple[int, ...], tuple[int, ...]]
-    """For each side, the places of the columns that must be equal."""
+    """For each side, the positions of the columns that must be equal."""
     key_types: bytes
-    """The Arrow schema in which they are compared, serialized."""
+    """The Arrow schema in which the columns that must be equal are compared, serialized."""
     banded: tuple[int, int] | None
-    """For each side, the place of the column that the band is about."""
+    """For each side, the position of the column that the band compares; None without a band."""
     band: BucketedBand | None
     right_columns: tuple[int, ...]
-    """The places of the right's columns in the output."""
+    """The positions of those of the right's columns that are in the output."""
 
     @property
     def block_bytes(self) -> int:
-        """Size of the block of new rows that is joined in one go, in bytes."""
+        """Size of the block of new rows that is joined at a time, in bytes."""
         return self.memory // 8
 
     def _fixed(self) -> tuple[Any, ...]:
@@ -41,7 +41,7 @@ class PairPlan(StreamJoinPlan):
 
     @cached_property
     def coder(self) -> KeyCoder:
-        """The key of a row: the columns that must be equal, then the bucket."""
+        """The coder of a row's key: the columns that must be equal and, with a band, the bucket."""
         fields = list(pa.ipc.read_schema(pa.py_buffer(self.key_types)))
         if self.band is not None:
             fields.append(pa.field(BUCKET, pa.int64()))

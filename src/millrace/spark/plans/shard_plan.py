@@ -1,4 +1,4 @@
-"""What ``build_master`` sends to its workers, and what they report of each shard."""
+"""What ``build_master`` sends to its workers, and what they report about each shard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ShardPlan:
     """How the executors write the shards of a store."""
 
     directory: str
-    """The directory in which the store is put together."""
+    """The directory in which the store is being built."""
     schema_bytes: bytes
     """The Arrow schema of the rows, serialized."""
     key: tuple[str, ...]
@@ -25,21 +25,21 @@ class ShardPlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the rows, the key first."""
+        """The Arrow schema of the rows, the key columns first."""
         return pa.ipc.read_schema(pa.py_buffer(self.schema_bytes))
 
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """What a task reports of the shard that it has written."""
+    """What a task reports about the shard that it has written."""
 
     attempt: str
     """The folder of the shard, named for the attempt of the task."""
     entry: dict[str, Any]
-    """The shard's entry of the manifest, as JSON."""
+    """The shard's entry in the store's manifest, as JSON."""
     longest: dict[str, int]
-    """Length of the longest value of each column of text or bytes."""
+    """Length of the longest value in each column of text or bytes, in bytes."""
     nulls: dict[str, int]
-    """Nulls of each column."""
+    """Number of nulls in each column."""
     null_keys: int
-    """Rows left out because their key is null."""
+    """Number of rows left out because their key is null."""

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 CODE = "__millrace_code"
-"""The column of codes, in front of an input's own columns."""
+"""The name of the column of key codes, which comes before an input's own columns."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class StreamJoinPlan(ABC):
     schemas: tuple[bytes, ...]
     """The Arrow schemas of the inputs, serialized."""
     names: tuple[int, ...]
-    """The names by which Spark groups the shards."""
+    """The numbers by which Spark groups rows, one for each shard."""
     memory: int
-    """Bytes of one task."""
+    """Memory of one task, in bytes."""
     sent: bytes
     """The Arrow schema of the output, serialized."""
 
@@ -36,12 +36,12 @@ class StreamJoinPlan(ABC):
 
     @cached_property
     def input_schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns of all inputs."""
+        """The Arrow schema of each input."""
         return tuple(pa.ipc.read_schema(pa.py_buffer(schema)) for schema in self.schemas)
 
     @cached_property
     def sent_schema(self) -> pa.Schema:
-        """The output's columns as Spark gets them."""
+        """The Arrow schema of the output, as Spark gets it."""
         return pa.ipc.read_schema(pa.py_buffer(self.sent))
 
     @cached_property
@@ -51,14 +51,14 @@ class StreamJoinPlan(ABC):
 
     @property
     def chunk_bytes(self) -> int:
-        """Size of a chunk of the state, in bytes; a merge holds one or two of each of four runs."""
+        """Size of a chunk of the state, in bytes; a merge holds one or two chunks of each of four runs in memory."""
         return min(self.memory // 64, 1 << 22)
 
     @property
     @abstractmethod
     def block_bytes(self) -> int:
-        """Size of the block of new rows that is joined in one go, in bytes."""
+        """Size of the block of new rows that is joined at a time, in bytes."""
 
     @abstractmethod
     def _fixed(self) -> tuple[Any, ...]:
-        """Return what the state depends on."""
+        """Return the fields that must not change as long as there is state."""

@@ -1,17 +1,17 @@
-"""The hard state of ``pending="carry"``: one shard's waiting tuples, position of the wheel and cache.
+"""What ``pending="carry"`` keeps in Spark's state: one shard's waiting tuples, position of the scan, and cache.
 
-All are values of one map state, because Spark sets up every state variable anew for each task, which costs more than a
-value:
+All of it is in the values of one map state, because Spark sets up every state variable anew for each task, which costs
+more than another value:
 
 ``head``
     a line of JSON (:class:`CarryHead`), then for every chunk its marks: which of its tuples still wait and what each
-    has matched, a byte or less per tuple; written in every micro-batch
+    has matched, a bit for each tuple and a byte for each that waits; written in every micro-batch
 ``rows <start>``
     the tuples of a chunk as they came; written once
 ``cache``
     the keys and rows of the cache; written when they have changed enough
 
-Of the last two there are copies on the executor's disk (:mod:`millrace.spark.state.local_copies`).
+The last two are also copied to the executor's disk (:mod:`millrace.spark.state.local_copies`).
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ Slots = npt.NDArray[Any]
 
 
 class ChunkEntry(NamedTuple):
-    """A chunk of waiting tuples, as the head has it."""
+    """What the state's head records about a chunk of waiting tuples."""
 
     start: int
-    """Position of the wheel when the tuples came."""
+    """Position of the scan when the tuples came, in master rows scanned so far."""
     step: int
-    """Step of the join in which they came."""
+    """Number of the join's step in which the tuples came."""
     length: int
-    """Tuples of the chunk when it was written."""
+    """Number of tuples in the chunk when it was written."""
     marks_bytes: int
-    """Bytes of its marks."""
+    """Length of the chunk's marks, in bytes."""
     digest: str
-    """Digest of its rows."""
+    """Digest of the chunk's rows."""
 
 
 @dataclass(frozen=True)
 class CarryHead:
-    """Where the last micro-batch left a shard."""
+    """The head of a shard's state: where the last micro-batch left off."""
 
     format: int
     identity: str
-    """Of which join the state is."""
+    """Digest that tells which join the state belongs to."""
     timer: int
-    """When the next timer is due, in milliseconds."""
+    """Time at which the next timer is due, in milliseconds since 1970."""
     at: int
-    """When the micro-batch ran, in milliseconds."""
+    """Time at which the micro-batch ran, in milliseconds since 1970."""
     progress: dict[str, Any]
     chunks: list[ChunkEntry]
     cache: str
@@ -84,7 +84,7 @@ class CarryHead:
         return CarryHead(**{**values, "chunks": chunks})
 
     def check(self, plan: EnrichPlan) -> None:
-        """Check that the state is of the join of this plan."""
+        """Check that the state belongs to the join of this plan."""
         if self.identity != plan.identity:
             raise StateError(
                 "carry: the checkpoint is of another join: master, keys, columns, kind of join or the stream's schema "
@@ -99,14 +99,14 @@ class CarryHead:
 
 
 class _StoredChunk:
-    """A chunk whose rows are in the state."""
+    """A chunk of tuples whose rows are in the state already."""
 
     def __init__(self, length: int, digest: str, present: Slots, slots: Slots) -> None:
         self.length, self.digest = length, digest
         self.present = present
-        """Which of its rows waited when the join was restored, or when the chunk was written."""
+        """The positions of the chunk's rows that waited when the join was restored or the chunk was written."""
         self.slots = slots
-        """The slots of these rows in the join."""
+        """The slots in the join's memory of the rows at the positions ``present``."""
 
 
 class CarryState:
@@ -126,11 +126,11 @@ class CarryState:
 
     @property
     def timer(self) -> int:
-        """When the timer is due that an earlier micro-batch has registered, in milliseconds; 0 if none has."""
+        """Time at which an earlier micro-batch's timer is due, in milliseconds since 1970; 0 if there is none."""
         return self._head.timer if self._head else 0
 
     def restore(self, join: SemiStreamJoin) -> None:
-        """Put the join where the last micro-batch left it."""
+        """Restore the join from the state that the last micro-batch left."""
         line, _, marks = _value(self._values, _HEAD).partition(b"\n")
         if not line:
             return
@@ -155,7 +155,7 @@ class CarryState:
             self._chunks[start] = _StoredChunk(entry.length, entry.digest, still, slots)
 
     def save(self, join: SemiStreamJoin, timer: int, now: int) -> None:
-        """Write down which tuples wait now and, if it has changed enough, the cache."""
+        """Write to the state which tuples wait now and, if it has changed enough, the cache."""
         before = self._cache
         cache = io.BytesIO()
         if worth_keeping(join) and join.keep_cache(cache):
@@ -190,7 +190,7 @@ class CarryState:
         return ChunkEntry(start, step, chunk.length, len(marks), chunk.digest), marks
 
     def _recall(self, key: str, digest: str) -> bytes:
-        """Return the value with this digest, from the disk if there is a copy."""
+        """Return the value of ``key``, which has this digest, from the local disk if there is a copy."""
         blob = self._copies.get(digest)
         if blob is None:
             blob = _value(self._values, key)
@@ -198,7 +198,7 @@ class CarryState:
         return blob
 
     def _keep(self, key: str, blob: bytes) -> str:
-        """Write a value, and return its digest."""
+        """Write a value to the state and a copy to the local disk, and return its digest."""
         self._values.updateValue((key,), (blob,))
         digest = digest_of(blob)
         self._copies.put(digest, blob)
@@ -206,7 +206,7 @@ class CarryState:
 
 
 def last_run(values: Any) -> int | None:
-    """Return when the last micro-batch of a shard ran, in milliseconds; None if there was none."""
+    """Return when a shard's last micro-batch ran, in milliseconds since 1970; None if there was none."""
     line, _, _ = _value(values, _HEAD).partition(b"\n")
     return CarryHead.read(line).at if line else None
 
@@ -217,7 +217,7 @@ def _value(values: Any, key: str) -> bytes:
 
 
 def _rows_key(start: int) -> str:
-    """Return the key of the tuples of a chunk."""
+    """Return the key under which the state has the tuples of a chunk."""
     return f"rows {start}"
 
 
@@ -229,14 +229,14 @@ def _is_among(slots: Slots, others: Slots) -> npt.NDArray[np.bool_]:
 
 
 def _write_marks(length: int, present: Slots, tally: npt.NDArray[np.uint8]) -> bytes:
-    """Return the marks of a chunk: a bit for every tuple that still waits, then what each of these has matched."""
+    """Return the marks of a chunk: a bit per tuple, set if it still waits, then what each waiting tuple has matched."""
     waits = np.zeros(length, np.bool_)
     waits[present] = True
     return np.packbits(waits).tobytes() + tally.tobytes()
 
 
 def _read_marks(marks: bytes, length: int) -> tuple[Slots, npt.NDArray[np.uint8]]:
-    """Return which tuples of a chunk still wait, and what each of these has matched."""
+    """Return the positions of the tuples of a chunk that still wait, and what each of them has matched."""
     bits = -(-length // 8)
     waits = np.unpackbits(np.frombuffer(marks, np.uint8, bits), count=length)
     return np.flatnonzero(waits), np.frombuffer(marks, np.uint8, offset=bits)

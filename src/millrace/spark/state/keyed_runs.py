@@ -1,4 +1,4 @@
-"""Rows in order of the codes of their keys."""
+"""Rows sorted by the codes of their keys."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pyarrow as pa
 
 
 class RunRows(NamedTuple):
-    """Rows in order of their codes and, within a code, of the value that the band is about.
+    """Rows sorted by key code and, within a code, by the value that the band compares.
 
     The first column of ``rows`` is the code. With a band, two rows match if their codes are equal and their intervals
-    overlap; ``spans`` are the first and the last value of each interval. A right row's interval is its value.
+    overlap; ``spans`` are the first and the last value of each interval. A right row's interval is its value
+    alone. Without a band, ``spans`` is None.
     """
 
     rows: pa.RecordBatch
@@ -21,7 +22,7 @@ class RunRows(NamedTuple):
     spans: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None
 
     def cut(self, start: int, stop: int) -> RunRows:
-        """Return the rows from ``start`` up to, and without, ``stop``, without copying them."""
+        """Return the rows from ``start`` up to but not including ``stop``; nothing is copied."""
         return RunRows(
             self.rows.slice(start, stop - start),
             self.codes[start:stop],
@@ -30,6 +31,6 @@ class RunRows(NamedTuple):
 
 
 class RestoreRows(Protocol):
-    """Return rows that have their codes in front as :class:`RunRows`; ``sort`` if they may be out of order."""
+    """A function that makes :class:`RunRows` of rows whose first column is the code; with ``sort``, it sorts them."""
 
     def __call__(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows: ...

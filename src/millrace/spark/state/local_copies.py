@@ -1,8 +1,8 @@
 """Copies of values of the state store, on a disk of the executor.
 
-Values of the state store come to Python through two pickles and a socket, tens of milliseconds for a few megabytes. A
-copy is found by its digest, which the state store has, and is used only if its contents have this digest: a copy that
-is lost, damaged or old costs time, nothing else.
+Values of the state store come to Python through two pickles and a socket, which takes tens of milliseconds for a few
+megabytes. A copy is found by its digest, which the state store has too, and is used only if its contents have this
+digest: a copy that is lost, damaged or old costs time, nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millrace.core.files.leftovers import remove_unused
 
 _SUFFIX = ".copy"
 _UNUSED_SECONDS = 600.0
-"""The time after which a copy that was not used is removed."""
+"""The time after which a copy that was not used is removed, in seconds."""
 
 
 def digest_of(blob: bytes) -> str:
@@ -31,7 +31,7 @@ def digest_of(blob: bytes) -> str:
 
 
 class LocalCopies:
-    """The copies of one shard's values."""
+    """Copies, on a local disk, of the values in one shard's state."""
 
     def __init__(self, folder: Path, shard: int) -> None:
         self._folder, self._prefix = folder, f"shard-{shard:04d}-"
@@ -40,7 +40,7 @@ class LocalCopies:
         return self._folder / f"{self._prefix}{digest}{_SUFFIX}"
 
     def get(self, digest: str) -> bytes | None:
-        """Return the bytes with this digest; None if there is no good copy."""
+        """Return the bytes with this digest; None if there is no intact copy."""
         path = self._path(digest)
         try:
             blob = path.read_bytes()
@@ -55,7 +55,7 @@ class LocalCopies:
             write_file(self._path(digest), blob, durable=False)
 
     def forget(self, digests: Iterable[str]) -> None:
-        """Remove these copies, and those of the shard that were not used for long."""
+        """Remove the copies with these digests, and those of the shard that have not been used for a long time."""
         for digest in digests:
             with suppress(OSError):
                 self._path(digest).unlink()

@@ -1,4 +1,4 @@
-"""The cache of a drained join, kept in a file for the next micro-batch: soft state, which may be lost at any time."""
+"""The cache of a join with ``pending="drain"``, kept in a file for the next micro-batch; it may be lost at any time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _WORTH_KEEPING = 0.02
 
 
 def worth_keeping(join: SemiStreamJoin) -> bool:
-    """Return whether the cache has changed so much in this micro-batch that it is worth writing."""
+    """Return whether the cache has changed enough in this micro-batch to be worth writing."""
     m = join.metrics
     return m.admitted_keys + m.evicted_keys > _WORTH_KEEPING * m.cached_keys
 
 
 def soft_folder(plan: EnrichPlan) -> Path:
-    """Return the folder of soft state that all workers of this executor share, created if it can be.
+    """Return the folder for caches and copies that all workers of this executor share; create it if possible.
 
-    It is removed with the executor; folders of masters that were replaced at the same path are removed here.
+    It is removed with the executor. Folders of masters that were since replaced at the same path are removed here.
     """
     folder = _folder(plan)
     if not folder.exists():
@@ -36,12 +36,12 @@ def soft_folder(plan: EnrichPlan) -> Path:
 
 
 def recall_cache(plan: EnrichPlan, join: SemiStreamJoin, shard: int | None) -> None:
-    """Let the join begin with the cache that an earlier task has kept."""
+    """Load into the join the cache that an earlier task kept, if there is one."""
     join.recall_cache(_cache_file(plan, shard))
 
 
 def keep_cache(plan: EnrichPlan, join: SemiStreamJoin, shard: int | None) -> None:
-    """Keep the join's cache for later tasks, if it is worth it."""
+    """Write the join's cache to a file for later tasks, if it has changed enough."""
     if not worth_keeping(join):
         return
     soft_folder(plan)
@@ -59,12 +59,12 @@ def _folder(plan: EnrichPlan) -> Path:
 
 
 def _path_digest(plan: EnrichPlan) -> str:
-    """Return the master's path, short enough for a file name."""
+    """Return a digest of the master's path, short enough for a file name."""
     return hashlib.sha256(plan.path.encode()).hexdigest()[:8]
 
 
 def _remove_stale(plan: EnrichPlan, parent: Path) -> None:
-    """Remove the soft state of masters that were replaced at the same path."""
+    """Remove the folders of caches and copies whose master was since replaced at the same path."""
     for other in parent.glob(f"millrace-{_path_digest(plan)}-*"):
         try:
             stale = (other / _SNAPSHOT).read_text() != plan.snapshot

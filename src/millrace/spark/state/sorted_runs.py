@@ -1,12 +1,12 @@
-"""One input's rows in the state store: sorted runs of chunks, merged before they become many.
+"""One input's rows in the state store: sorted runs of chunks, merged so that there are never many.
 
 ::
 
     runs       ▇▇▇▇▇▇▇▇▇▇▇▇   ▇▇▇▇   ▇   ▇        a run's chunks cover ranges of codes that follow each other
-    micro-batch ──────────────────────────► ▇     the last four are merged unless the oldest is larger than the rest
+    micro-batch ──────────────────────────► ▇     the last four are merged unless the oldest outweighs the others
 
-A chunk is one value of a map state. What can be said of it without reading it (its number, least and greatest code,
-rows and bytes) is in the shard's head, so a chunk with no code in question is not read.
+A chunk is one value of a map state. Its number, least and greatest code, rows and bytes are in the head of the shard's
+state, so a chunk with none of the codes looked for is not read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MERGED_RUNS = 4
 
 
 class RunChunk(NamedTuple):
-    """What the head says of a chunk."""
+    """What the head of the shard's state records about a chunk."""
 
     number: int
     least: int
@@ -39,20 +39,20 @@ Run = list[RunChunk]
 
 
 class SortedRuns:
-    """The rows of one input.
+    """The rows of one input in the state store.
 
     Parameters
     ----------
     restore
-        Makes coded rows of the rows in a chunk.
+        Function that makes :class:`RunRows` of the rows in a chunk.
     side
         Number of the input.
     chunk_bytes
-        Size of a chunk.
+        Size of a chunk, in bytes.
     state
         A map state from numbers to blobs.
     known
-        What :attr:`known` was after the last micro-batch.
+        The value of :attr:`known` after the last micro-batch.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class SortedRuns:
 
     @property
     def known(self) -> list[Run]:
-        """What the head has to say of the chunks."""
+        """The chunks of each run, as they are recorded in the head."""
         return self._runs
 
     @property
     def rows(self) -> int:
-        """Rows in the state; with a band, a left row counts once for every bucket."""
+        """Number of rows in the state; with a band, a left row counts once for every bucket that it was copied to."""
         return sum(chunk.rows for run in self._runs for chunk in run)
 
     @property
@@ -80,17 +80,17 @@ class SortedRuns:
 
     @property
     def chunks_read(self) -> int:
-        """Chunks that were read."""
+        """Number of chunks read so far in this micro-batch."""
         return self._read_count
 
     @property
     def chunks_skipped(self) -> int:
-        """Chunks that had no code in question and were not read."""
+        """Number of chunks not read because they had none of the codes looked for."""
         return self._skipped_count
 
     @property
     def chunks_written(self) -> int:
-        """Chunks that were written."""
+        """Number of chunks written so far in this micro-batch."""
         return self._written_count
 
     def overlapping(self, codes: npt.NDArray[np.int64]) -> Iterator[RunRows]:
@@ -120,7 +120,7 @@ class SortedRuns:
             self._runs[-_MERGED_RUNS:] = [self._write(reduce(merged, map(self._removed, last)))]
 
     def _removed(self, run: Run) -> Iterator[RunRows]:
-        """Yield a run's chunks, each removed from the state once it was read."""
+        """Yield a run's chunks, each removed from the state after it was read."""
         for chunk in run:
             rows = self._read(chunk)
             self._state.removeKey((chunk.number,))
@@ -132,7 +132,7 @@ class SortedRuns:
         return self._restore(rows, self._side, sort=False)
 
     def _write(self, pieces: Iterator[RunRows]) -> Run:
-        """Write pieces whose codes follow each other as chunks of the right size."""
+        """Write pieces of rows, in ascending order of codes, as chunks of the right size; return them as a run."""
         run: Run = []
         pending: list[pa.RecordBatch] = []
         size = 0
@@ -171,7 +171,7 @@ def _nbytes(run: Run) -> int:
 def _merged(
     restore: RestoreRows, side: int, one: Iterator[RunRows], other: Iterator[RunRows]
 ) -> Iterator[RunRows]:
-    """Yield two sequences of rows with ascending codes as one, with a piece of each in memory."""
+    """Yield the rows of two sequences with ascending codes as one such sequence; hold a piece of each in memory."""
     ours, theirs = next(one, None), next(other, None)
     while ours is not None and theirs is not None:
         edge = min(ours.codes[-1], theirs.codes[-1])

@@ -1,4 +1,4 @@
-"""The number of parts that each attribute is cut into, when several inputs are joined in the cells of a grid.
+"""The parts that each dimension is cut into when several inputs are joined in the cells of a grid.
 
 ::
 
@@ -14,7 +14,7 @@ the inputs that have a column for it, and fewer cells are left for the other dim
 References
 ----------
 F. N. Afrati, J. D. Ullman: Optimizing joins in a map-reduce environment. EDBT 2010. They solve for real numbers with a
-given product; here all grids of whole numbers with at most so many cells are compared.
+given product; here all grids of whole numbers up to a given number of cells are compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from math import prod
 def grid_parts(
     inputs: Sequence[frozenset[int]], sizes: Sequence[float], dimensions: int, cells: int
 ) -> tuple[int, ...]:
-    """Return the parts of each dimension for which a cell has the fewest rows and, of those, fewest copies are made.
+    """Return the parts per dimension that give a cell the fewest rows and, among equals, make the fewest copies.
 
     The grid has at most ``cells`` cells.
 
@@ -35,7 +35,7 @@ def grid_parts(
     inputs
         The dimensions that each input has columns for.
     sizes
-        Rows of each input, or anything proportional.
+        Number of rows of each input, or anything proportional to it.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def grid_parts(
     >>> grid_parts(chain, [1, 1, 1], 2, 16)
     (4, 4)
 
-    Nations are few: they may go everywhere.
+    Nations are few, so they are copied to all cells:
 
     >>> grid_parts(chain, [1_000_000, 100_000, 25], 2, 16)
     (16, 1)
@@ -57,7 +57,10 @@ def grid_parts(
 
 
 def _grids(dimensions: int, cells: int) -> Iterator[tuple[int, ...]]:
-    """Yield grids of at most so many cells to which none can be added; most parts of the first dimension first."""
+    """Yield all grids of at most ``cells`` cells whose last dimension has no room for another part.
+
+    Grids with more parts in the first dimension come first.
+    """
     if dimensions == 1:
         yield (cells,)
         return

@@ -1,4 +1,4 @@
-"""``join_streams`` of inputs with names: conditions become the dimensions of a grid, and the grid a query."""
+"""``join_streams`` of named inputs: conditions become the dimensions of a grid of shards, and the grid a query."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def join_hypercube(
     suffix: str | None,
     name: str | None,
 ) -> DataFrame:
-    """Join all inputs in one stateful operator."""
+    """Return the join of all named inputs, made in one stateful operator."""
     tree = _tree(frames, on)
     ordered = {each: frames[each] for each in tree.names}
     check_inputs(ordered)
@@ -75,9 +75,9 @@ def hypercube_plan(
     memory: int,
     sent: pa.Schema,
 ) -> HypercubePlan:
-    """Return the plan.
+    """Return the plan of a join of several inputs in a grid of at most ``shards`` cells.
 
-    ``names`` returns names for so many cells, ``memory`` are the bytes of one task.
+    ``names`` is a function that returns names for a given number of cells; ``memory`` is that of one task, in bytes.
     """
     classes = dimensions(tree)
     attributes = [
@@ -105,7 +105,7 @@ def hypercube_plan(
 
 
 def dimensions(tree: JoinTree) -> dict[EdgeEnd, int]:
-    """Return the dimension of every attribute: attributes that conditions make equal have the same.
+    """Return the dimension of every attribute: attributes that conditions make equal have the same dimension.
 
     >>> star = JoinTree.of([("a.x", "b.x"), ("a.x", "c.k"), ("c.y", "d.y")])
     >>> [(star.names[end.relation], dimension) for end, dimension in dimensions(star).items()]
@@ -120,7 +120,7 @@ def dimensions(tree: JoinTree) -> dict[EdgeEnd, int]:
 
 
 def _tree(frames: Mapping[str, DataFrame], on: Any) -> JoinTree:
-    """Return the conditions as a tree, which has all inputs and no others."""
+    """Return the conditions as a tree, after checking that it connects all inputs and no others."""
     if not isinstance(on, list | tuple) or not on or any(isinstance(each, str) for each in on):
         raise ConfigError(f'on: expected a list of conditions ("input.column", "input.column"); got {on!r}')
     tree = JoinTree.of(list(on))
@@ -140,7 +140,7 @@ def _tree(frames: Mapping[str, DataFrame], on: Any) -> JoinTree:
 
 
 def _sizes(tree: JoinTree, sizes: Mapping[str, float] | None) -> list[float]:
-    """Return the sizes of the inputs, in proportion."""
+    """Return the relative sizes of the inputs, in the tree's order; all 1 by default."""
     if sizes is None:
         return [1.0] * len(tree.names)
     if set(sizes) != set(tree.names):
@@ -156,7 +156,7 @@ def _joined_on(tree: JoinTree, relation: int) -> list[str]:
 
 
 def _key_types(tree: JoinTree, schemas: Sequence[pa.Schema], classes: dict[EdgeEnd, int]) -> list[pa.Schema]:
-    """Return, by dimension, the types in which its attributes are compared."""
+    """Return, for each dimension, the types in which its attributes are compared."""
     shared: dict[int, list[pa.DataType]] = {}
     for edge in tree.edges:
         number = classes[edge.ends[0]]
@@ -181,7 +181,7 @@ def _key_types(tree: JoinTree, schemas: Sequence[pa.Schema], classes: dict[EdgeE
 
 
 def _steps(tree: JoinTree, attributes: list[tuple[Attribute, ...]], relation: int) -> tuple[JoinStep, ...]:
-    """Return the steps from one input to all others."""
+    """Return the steps that lead from the rows of one input to those of all others."""
     return tuple(
         JoinStep(
             step.origin.relation,
@@ -196,7 +196,7 @@ def _steps(tree: JoinTree, attributes: list[tuple[Attribute, ...]], relation: in
 def _output(
     frames: Mapping[str, DataFrame], tree: JoinTree, schemas: Sequence[pa.Schema], suffix: str | None
 ) -> StructType:
-    """Return the output's fields. A name that an earlier input has gets its input's name in front, or the suffix."""
+    """Return the output's fields. Names that an earlier input has too get the input's name in front, or the suffix."""
     folded = name_folding(next(iter(frames.values())).sparkSession)
     fields: dict[str, StructField] = {}
     for relation, (each, df) in enumerate(frames.items()):

@@ -1,4 +1,4 @@
-"""What all joins of streams need on the driver: inputs that can be joined, shards, memory, and the query."""
+"""What all joins of streams need on the driver: checks of inputs, shards, memory, and the query."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from millrace.worker.shipping import MapInArrow
 
 _RESERVED = (SHARD, BUCKET, CODE, METRICS_COLUMN)
 _TASK_BYTES = 1 << 20
-"""The least memory of a task: blocks and chunks are fractions of it."""
+"""The least memory of a task, in bytes: blocks and chunks are fractions of it."""
 
 
 def check_inputs(frames: Mapping[str, Any]) -> None:
@@ -54,7 +54,7 @@ def check_inputs(frames: Mapping[str, Any]) -> None:
 
 
 def shard_count(spark: SparkSession, shards: Any) -> int:
-    """Return the number of shards: as given, else as many as Spark has partitions."""
+    """Return the number of shards: ``shards`` if given, else the number of Spark's shuffle partitions."""
     if shards is None:
         return _partitions(spark)
     if not isinstance(shards, int) or isinstance(shards, bool) or shards < 1:
@@ -68,7 +68,7 @@ def names_of_shards(spark: SparkSession, shards: int) -> tuple[int, ...]:
 
 
 def task_memory(spark: SparkSession, memory: str | int) -> int:
-    """Return the bytes of one task."""
+    """Return the memory of one task, in bytes; raise an error if it is too little."""
     total, tasks = parse_size(memory), slots_per_executor(spark)
     if total // tasks < _TASK_BYTES:
         raise BudgetTooSmallError(
@@ -80,7 +80,10 @@ def task_memory(spark: SparkSession, memory: str | int) -> int:
 
 
 def common_type(one: pa.DataType, other: pa.DataType, *, banded: bool = False) -> pa.DataType | None:
-    """Return the type in which two columns are compared: the same, or the wider of two integers; None if none."""
+    """Return the type in which two columns are compared: theirs, or the wider of two integer types; None if none fits.
+
+    The columns of a band may also have two floating-point types.
+    """
     if one == other:
         return one
     both = (pa.types.is_signed_integer, *([pa.types.is_floating] if banded else []))
@@ -90,13 +93,13 @@ def common_type(one: pa.DataType, other: pa.DataType, *, banded: bool = False) -
 
 
 def name_folding(spark: SparkSession) -> Callable[[str], str]:
-    """Return the function after which two column names are equal if Spark takes them for the same."""
+    """Return a function that maps column names to the same text if Spark takes them for the same name."""
     sensitive = (spark.conf.get("spark.sql.caseSensitive", "false") or "false").lower() == "true"
     return (lambda name: name) if sensitive else str.lower
 
 
 def output_field(field: StructField, name: str, keys: Sequence[str]) -> StructField:
-    """Return a column of the output. A row that matches has its key."""
+    """Return a field of the output under a new name. Key columns are not nullable: rows with null keys do not match."""
     never_null = types.is_simple(field.dataType) and (not field.nullable or field.name in keys)
     return StructField(name, field.dataType, not never_null)
 

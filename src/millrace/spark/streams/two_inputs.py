@@ -42,7 +42,7 @@ def join_pair(
     suffix: str | None,
     name: str | None,
 ) -> DataFrame:
-    """Join two DataFrames in one stateful operator."""
+    """Return the join of two DataFrames, made in one stateful operator."""
     frames: dict[str, Any] = dict(zip(SIDES, (left, right), strict=True))
     check_inputs(frames)
     plan, output = pair_plan(left, right, on, band, shards, memory, columns, suffix)
@@ -74,7 +74,7 @@ def pair_plan(
     if shared:
         KeyCoder(
             [field.type for field in shared], [field.name for field in shared]
-        )  # or an error that names the column
+        )  # raises an error that names a column of an unsuitable type
     bucketed = None
     if band is not None:
         bucketed = BucketedBand.of(band, _shared(spec.stream_key[-1], spec.master_key[-1], schemas, banded=True).type)
@@ -107,7 +107,7 @@ def _equal(spec: JoinSpec, band: Any) -> list[tuple[str, str]]:
 
 
 def _shared(ours: str, theirs: str, schemas: list[pa.Schema], *, banded: bool) -> pa.Field:
-    """Return the field as which two columns are compared."""
+    """Return a field with the type in which two columns are compared; raise an error if there is none."""
     one, other = schemas[LEFT].field(ours).type, schemas[RIGHT].field(theirs).type
     shared = common_type(one, other, banded=banded)
     if shared is not None:
@@ -118,7 +118,7 @@ def _shared(ours: str, theirs: str, schemas: list[pa.Schema], *, banded: bool) -
 
 
 def _right_columns(right: DataFrame, spec: JoinSpec, equal: list[str]) -> list[str]:
-    """Return the right's columns that come out."""
+    """Return the names of the right's columns that are in the output."""
     if spec.columns is None:
         return [column for column in right.columns if column not in equal]
     missing = [column for column in spec.columns if column not in right.columns]
@@ -133,7 +133,7 @@ def _right_columns(right: DataFrame, spec: JoinSpec, equal: list[str]) -> list[s
 def _output(
     left: DataFrame, right: DataFrame, spec: JoinSpec, right_columns: list[str], suffix: str | None
 ) -> StructType:
-    """Return the output's fields. A row that matches has its key."""
+    """Return the output's fields: the left's, then those of ``right_columns``, with the suffix where names repeat."""
     folded = name_folding(left.sparkSession)
     taken = {folded(name) for name in left.columns}
     fields = [output_field(field, field.name, spec.stream_key) for field in left.schema]

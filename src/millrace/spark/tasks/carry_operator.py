@@ -5,13 +5,14 @@
     rows ─► pack ─► groupBy(shard) ─► CarryOperator ─► file ─► rows
              │  one Arrow blob per       │        ▲
              │  shard and batch          ▼        │ timer: the wheel turns when no input comes
-             │                      hard state: waiting tuples, position of the wheel, cache
+             │                      Spark's state: waiting tuples, position of the scan, cache
 
-A tuple that the cache can answer leaves at once; the others wait one turn of the wheel at most.
+A tuple that the cache can answer leaves at once; the others wait one turn of the wheel (one scan of the master) at
+most.
 
 Spark may run a micro-batch again after its output was taken, because its state was not written. So the output of a
 micro-batch must follow from the state before it and from its input alone: the cache, which decides what leaves at once,
-is part of the state, and blobs are taken in an order of their own, not in that of their arrival.
+is part of the state, and blobs are sorted by their contents, not taken in the order of their arrival.
 
 Rows leave the operator through a file (:mod:`millrace.spark.transport.output_files`).
 """
@@ -42,7 +43,7 @@ _TICK_MS = 1
 
 
 class CarryOperator(StatefulProcessor):
-    """One shard's join, from micro-batch to micro-batch. The wheel turns once in ``turns`` micro-batches."""
+    """The stateful operator that joins the rows of each shard; it scans the master once in ``turns`` micro-batches."""
 
     def __init__(self, plan: EnrichPlan, turns: int) -> None:
         self._plan, self._turns = plan, turns
@@ -54,14 +55,14 @@ class CarryOperator(StatefulProcessor):
         self._values = handle.getMapState("kept", "what string", "blob binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        """Join the packed rows of a micro-batch."""
+        """Join a shard's packed rows of a micro-batch; yield the line that names the output file, and the metrics."""
         blobs = sorted(
             (blob for frame in rows for blob in frame["blob"]), key=lambda blob: (zlib.crc32(blob), len(blob))
         )
         yield from self._micro_batch(self._shard(key), map(from_blob, blobs), timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        """Turn the wheel without input."""
+        """Continue to scan the master for waiting tuples without input; yield the file's line and the metrics."""
         if last_run(self._values) == int(timerValues.getCurrentProcessingTimeInMs()):
             return  # input came in the same micro-batch and has turned the wheel already
         yield from self._micro_batch(self._shard(key), iter(()), timerValues)
@@ -88,7 +89,7 @@ class CarryOperator(StatefulProcessor):
         yield metrics_frame(meter.metrics().line())
 
     def _joined(self, join: SemiStreamJoin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Push the input and turn the wheel by its share of a turn; further if the waiting room was full."""
+        """Push the input, and scan this micro-batch's share of the master; more if too many tuples came to wait."""
         goal = join.progress().turned + -(-join.store.rows // self._turns)
         for batch in batches:
             yield from join.push(batch)

@@ -1,7 +1,7 @@
 """A task of ``pending="drain"``: every micro-batch is completed before it ends.
 
-No state, any trigger, batch DataFrames too. A task joins the rows of one shard of the stream with the same shard of the
-master or, if the master has only one shard, whichever rows it gets with all of it.
+It keeps no state, and works with any trigger and with batch DataFrames. A task joins the rows of one shard of the
+stream with the same shard of the master or, if the master has only one shard, whichever rows it gets with all of it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def drain_to_file(plan: EnrichPlan, batches: Iterator[pa.RecordBatch]) -> Iterat
 
 
 class DrainTask:
-    """The join of one task."""
+    """The join of one task, and its metrics once it is complete."""
 
     def __init__(self, plan: EnrichPlan) -> None:
         self._plan = plan
         self.metrics: EnrichMetrics | None = None
-        """The metrics of the task, once all rows were yielded; None if no rows came."""
+        """The metrics of the task, set when all rows have been yielded; None before that, or if no rows came."""
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the output rows."""
+        """Join the rows of all batches, and yield the output rows."""
         plan = self._plan
         arriving = stream_batches(plan, batches)
         first = next(arriving, None)

@@ -7,7 +7,7 @@
     new nations ─► × customers ─► a block of pairs ─► × orders                           ─► out; nations are kept
 
 The inputs take turns: the new rows of each are joined with what is kept of all others, then kept themselves. So a
-combination comes out once, in the turn of the last of its rows. Only rows of inputs are kept, no pairs.
+combination comes out once, in the turn of the last of its rows. Only rows of inputs are kept, no pairs of them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from millrace.spark.tasks.hypercube_rows import HypercubeRows
 from millrace.spark.tasks.sorted_match import code_ranges, pairs, pairs_in
 
 Combinations = dict[int, pa.RecordBatch]
-"""Combined rows, by input: row i of each belongs to row i of the others. Codes are in front."""
+"""Combined rows, by number of the input: row i of each batch belongs to row i of the others. Codes come first."""
 
 
 class HypercubeJoin:
-    """The join of several streams in one cell."""
+    """The join of several streams in one cell of the grid."""
 
     def __init__(self, plan: HypercubePlan) -> None:
         self.layout = HypercubeRows(plan)
@@ -40,7 +40,7 @@ class HypercubeJoin:
         return tuple(f"input{number}" for number in range(len(self._plan.schemas)))
 
     def join(self, new: list[RunRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
-        """Yield each new combination once; add the new rows of an input to those that are kept after its turn."""
+        """Yield each new combination of rows once; after an input's turn, add its new rows to those that are kept."""
         for number, (rows, runs) in enumerate(zip(new, kept, strict=True)):
             others = [each for each in kept if each is not runs]
             if len(rows.rows) and all(each.rows for each in others):
@@ -50,7 +50,7 @@ class HypercubeJoin:
     def _with_all(
         self, found: Combinations, steps: Sequence[JoinStep], kept: list[SortedRuns]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the combinations with partners from all other inputs; a block at a time goes on to the next step."""
+        """Yield output rows: ``found`` with partners from the inputs of ``steps``, passed between steps in blocks."""
         if not steps:
             yield self._output(found)
             return
@@ -66,7 +66,7 @@ class HypercubeJoin:
             yield from self._with_all(_concatenated(pending), steps[1:], kept)
 
     def _with_next(self, found: Combinations, step: JoinStep, runs: SortedRuns) -> Iterator[Combinations]:
-        """Yield the combinations with their partners from one more input."""
+        """Yield the combinations ``found`` with their partners from one more input, piece by piece."""
         codes = self.layout.codes(found[step.origin], step.origin_attribute)
         order = np.argsort(codes, kind="stable")
         codes = codes[order]

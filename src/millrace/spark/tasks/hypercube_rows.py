@@ -16,17 +16,17 @@ from millrace.spark.tasks.row_layout import RoutedRows, RowLayout, all_present, 
 
 
 class HypercubeRows(RowLayout):
-    """The rows of all inputs. A row is in every cell of the grid that agrees with its attributes."""
+    """How rows of all inputs are routed and coded. A row goes to every cell of the grid that fits its attributes."""
 
     def __init__(self, plan: HypercubePlan) -> None:
         self.plan: HypercubePlan = plan
 
     def packed_schema(self, side: int) -> pa.Schema:
-        """Return the columns in which an input's rows are packed: its own."""
+        """Return the schema in which an input's rows are packed: the input's own."""
         return self.plan.input_schemas[side]
 
     def route(self, batch: pa.RecordBatch, side: int) -> RoutedRows:
-        """Return each row's cell where the dimensions it lacks are 0, and how far its other cells are from there."""
+        """Return the rows, the cell of each with 0 in dimensions that it lacks, and offsets of its other cells."""
         plan = self.plan
         mine = plan.attributes[side]
         keep = all_present(batch, [place for attribute in mine for place in attribute.places])
@@ -46,13 +46,14 @@ class HypercubeRows(RowLayout):
     def _part(self, rows: pa.RecordBatch, attribute: Attribute) -> npt.NDArray[np.int64]:
         """Return which part of its dimension each row belongs to.
 
-        Every dimension takes other bits of the hash; else rows with equal values in two would use the diagonal only.
+        Every dimension uses other bits of the hash. Otherwise, rows with equal values in two dimensions would all be in
+        cells on the diagonal.
         """
         hashes = self.plan.coders[attribute.dimension].hashes(self.key(rows, attribute, 0))
         return (hashes >> (7 * attribute.dimension % 49)) % self.plan.parts[attribute.dimension]
 
     def key(self, rows: pa.RecordBatch, attribute: Attribute, ahead: int = 1) -> list[pa.Array]:
-        """Return an attribute of every row, in the types of its dimension.
+        """Return the columns of an attribute, in the types of its dimension.
 
         ``ahead`` is the number of columns in front of a row's own.
         """
@@ -60,16 +61,16 @@ class HypercubeRows(RowLayout):
         return cast(columns, self.plan.coders[attribute.dimension].types)
 
     def codes(self, rows: pa.RecordBatch, attribute: Attribute, ahead: int = 1) -> npt.NDArray[np.int64]:
-        """Return the codes of an attribute."""
+        """Return the key code of an attribute for every row."""
         return self.plan.coders[attribute.dimension].codes(self.key(rows, attribute, ahead))[0]
 
     def code(self, rows: pa.RecordBatch, side: int) -> RunRows:
-        """Return rows as they were packed with the codes of their first attribute, sorted."""
+        """Return packed rows with the codes of their first attribute, sorted by code."""
         codes = self.codes(rows, self.plan.attributes[side][0], 0)
         return self.restore(rows.add_column(0, CODE, pa.array(codes, pa.int64())), side)
 
     def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
-        """Return rows that have their codes already; ``sort`` if they may be out of order."""
+        """Return rows whose first column is their code as :class:`RunRows`; with ``sort``, sort them."""
         codes = read_only(rows.column(0).to_numpy())
         if sort and len(rows):
             order = np.argsort(codes, kind="stable")

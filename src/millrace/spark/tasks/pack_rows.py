@@ -1,6 +1,6 @@
-"""The rows of a task packed by shard, as Arrow blobs: one value of a row instead of a row per row.
+"""The rows of a task, packed by shard into Arrow blobs.
 
-Spark shuffles the blobs to the stateful operators, which unpack them.
+Spark shuffles the blobs, one value instead of many rows, to the stateful operators, which unpack them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BLOB_ROWS = 262_144
 
 
 def pack_stream(plan: EnrichPlan, names: list[int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the stream's rows of one task by shard. The last column of ``batches`` is the shard."""
+    """Yield the stream's rows of one task, packed by shard. The last column of ``batches`` is the shard's number."""
     for batch in combined(batches, _BLOB_ROWS):
         shard = batch.column(batch.num_columns - 1).to_numpy()
         rows = types.conform(batch.select(range(batch.num_columns - 1)), plan.stream_schema)
@@ -43,19 +43,19 @@ def pack_stream(plan: EnrichPlan, names: list[int], batches: Iterator[pa.RecordB
 
 
 def pack_pair_input(plan: PairPlan, side: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one side of a join of two streams by shard."""
+    """Yield the rows of one side of a join of two streams, packed by shard."""
     return pack_input(PairRows(plan), side, batches)
 
 
 def pack_hypercube_input(plan: HypercubePlan, side: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one input of a join of several streams by cell."""
+    """Yield the rows of one input of a join of several streams, packed by cell."""
     return pack_input(HypercubeRows(plan), side, batches)
 
 
 def pack_input(layout: RowLayout, side: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task by shard.
+    """Yield the rows of one task, packed by shard.
 
-    The first shard gets an empty blob from every task that has rows. So it has a state from the first micro-batch on,
+    The first shard gets an empty blob from every task that has rows. So it has state from the first micro-batch on,
     and a checkpoint of another join is always detected.
     """
     plan = layout.plan

@@ -14,7 +14,7 @@ from millrace.spark.tasks.sorted_match import matches
 
 
 class PairJoin:
-    """The join of two streams."""
+    """The join of two streams in one shard."""
 
     state_names: tuple[str, ...] = SIDES
 

@@ -12,13 +12,13 @@ from millrace.spark.tasks.row_layout import RoutedRows, RowLayout, all_present, 
 
 
 class PairRows(RowLayout):
-    """The rows of both sides. With a band, a left row is there once for every bucket that its interval touches."""
+    """How rows of both sides are routed and coded. With a band, a left row is copied to each bucket of its interval."""
 
     def __init__(self, plan: PairPlan) -> None:
         self.plan: PairPlan = plan
 
     def packed_schema(self, side: int) -> pa.Schema:
-        """Return the columns in which a side's rows are packed: its own and, with a band, the bucket."""
+        """Return the schema in which a side's rows are packed: its own columns and, with a band, the bucket."""
         schema = self.plan.input_schemas[side]
         return schema if self.plan.band is None else schema.append(pa.field(BUCKET, pa.int64()))
 
@@ -44,7 +44,7 @@ class PairRows(RowLayout):
         return batch.take(pa.array(rows)).append_column(BUCKET, pa.array(buckets, pa.int64()))
 
     def key_columns(self, rows: pa.RecordBatch, side: int, ahead: int = 0) -> list[pa.Array]:
-        """Return the key of every row, in the types that both sides have in common.
+        """Return the key columns of the rows, in the types that both sides have in common.
 
         ``ahead`` is the number of columns in front of a row's own.
         """
@@ -54,12 +54,12 @@ class PairRows(RowLayout):
         return cast(columns, self.plan.coder.types)
 
     def code(self, rows: pa.RecordBatch, side: int) -> RunRows:
-        """Return rows as they were packed with their codes, sorted."""
+        """Return packed rows with their key codes, sorted by code."""
         codes, _ = self.plan.coder.codes(self.key_columns(rows, side))
         return self.restore(rows.add_column(0, CODE, pa.array(codes, pa.int64())), side)
 
     def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
-        """Return rows that have their codes already; ``sort`` if they may be out of order."""
+        """Return rows whose first column is their code as :class:`RunRows`; with ``sort``, sort them."""
         plan = self.plan
         codes = read_only(rows.column(0).to_numpy())
         values = None
@@ -75,6 +75,6 @@ class PairRows(RowLayout):
         return RunRows(rows, codes, (read_only(firsts), read_only(lasts)))
 
     def joined(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
-        """Return output rows from as many rows of both sides, which have their codes in front."""
+        """Return output rows: row i of ``left`` with row i of ``right``. The first column of both is the code."""
         count = len(self.plan.input_schemas[LEFT])
         return self.output(left.columns[1 : 1 + count] + [right.column(1 + place) for place in self.plan.right_columns])

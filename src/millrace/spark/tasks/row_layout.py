@@ -23,13 +23,13 @@ class RoutedRows(NamedTuple):
 
 
 class RowLayout(ABC):
-    """What the stateful operator needs of the rows of a join."""
+    """How the rows of a join's inputs are routed, coded and sorted, for packing them and for the stateful operator."""
 
     plan: StreamJoinPlan
 
     @abstractmethod
     def packed_schema(self, side: int) -> pa.Schema:
-        """Return the columns in which an input's rows are packed."""
+        """Return the schema in which an input's rows are packed."""
 
     @abstractmethod
     def route(self, batch: pa.RecordBatch, side: int) -> RoutedRows:
@@ -37,14 +37,14 @@ class RowLayout(ABC):
 
     @abstractmethod
     def code(self, rows: pa.RecordBatch, side: int) -> RunRows:
-        """Return rows as they were packed with their codes, sorted."""
+        """Return packed rows with their key codes, sorted by code."""
 
     @abstractmethod
     def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
-        """Return rows that have their codes already; ``sort`` if they may be out of order."""
+        """Return rows whose first column is their code as :class:`RunRows`; with ``sort``, sort them."""
 
     def output(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
-        """Return columns as rows of the output."""
+        """Return the output's columns as a batch, cast to the types that Spark expects."""
         schema = self.plan.sent_schema
         return pa.RecordBatch.from_arrays(cast(columns, schema.types), schema=schema)
 
@@ -59,14 +59,14 @@ def all_present(batch: pa.RecordBatch, places: Sequence[int]) -> npt.NDArray[np.
 
 
 def cast(columns: Sequence[pa.Array], types: Sequence[pa.DataType]) -> list[pa.Array]:
-    """Return the columns in these types."""
+    """Return the columns, cast to these types where they differ."""
     return [
         column if column.type == type_ else column.cast(type_) for column, type_ in zip(columns, types, strict=True)
     ]
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array contiguous and read-only, as Arrow's are, so that a kernel is compiled once."""
+    """Return the array contiguous and read-only, as Arrow's arrays are, so that kernels are compiled for one type."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""Every pair of matching rows of two inputs whose rows are in order of their codes."""
+"""Finds every pair of matching rows of two inputs whose rows are sorted by key code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_PAIRS = 65_536
 
 
 def matches(layout: PairRows, left: RunRows, right: RunRows) -> Iterator[pa.RecordBatch]:
-    """Yield output rows, in batches of a fraction of the memory. The side with fewer rows looks up its partners."""
+    """Yield the output rows of all matching pairs, in small batches. The side with fewer rows looks up its partners."""
     left, right = _overlap(left, right), _overlap(right, left)
     if not len(left.rows) or not len(right.rows):
         return
@@ -42,15 +42,15 @@ def matches(layout: PairRows, left: RunRows, right: RunRows) -> Iterator[pa.Reco
 
 
 def code_ranges(few: Codes, many: Codes) -> tuple[Codes, Codes]:
-    """Return for each of the few codes where the equal ones among the many, which are sorted, start and stop."""
+    """Return, for each code in ``few``, where the codes equal to it start and stop in ``many``, which is sorted."""
     starts, stops = (np.searchsorted(many, few, side).astype(np.int64) for side in ("left", "right"))
     return starts, stops
 
 
 def pairs(starts: Codes, stops: Codes, ordered: Places, most: int) -> Iterator[tuple[Places, Places]]:
-    """Yield every row with all places in its range, at most ``most`` pairs at a time.
+    """Yield each row with every place in its range, as two arrays of at most ``most`` pairs at a time.
 
-    The places are looked up in ``ordered``. The arrays are used again for the next pairs.
+    The range of row i is ``ordered[starts[i]:stops[i]]``. The next pairs overwrite the arrays.
     """
     cursor = np.array([0, -1], np.int64)
     ours, theirs = np.empty(most, np.int32), np.empty(most, np.int32)
@@ -61,7 +61,7 @@ def pairs(starts: Codes, stops: Codes, ordered: Places, most: int) -> Iterator[t
 
 
 def pairs_in(nbytes: int, *rows: pa.RecordBatch) -> int:
-    """Return how many rows, each made of one row of every batch, have so many bytes."""
+    """Return how many combined rows, each made of one row of every batch, fit into ``nbytes`` bytes."""
     width: int = sum(each.nbytes // len(each) + 1 for each in rows)
     return max(1, min(_MOST_PAIRS, nbytes // width))
 

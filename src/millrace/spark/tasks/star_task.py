@@ -1,4 +1,4 @@
-"""A task of ``enrich_star``: several joins in a row, with no shuffle and no way through Java between them."""
+"""A task of ``enrich_star``: several joins in sequence, with no shuffle and no detour through Java between them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millrace.spark.tasks.task_join import stream_batches, task_join
 
 
 def drain_star(plans: dict[str, EnrichPlan], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join the rows of one task with all masters, each as a whole; yield the output followed by a row of metrics."""
+    """Join the rows of one task with each whole master in turn; yield the output followed by a row of metrics."""
     every = list(plans.values())
     first, last = every[0], every[-1]
     joins: dict[str, SemiStreamJoin] = {}
@@ -42,7 +42,7 @@ def drain_star(plans: dict[str, EnrichPlan], batches: Iterator[pa.RecordBatch]) 
 
 
 class MeteredChain(Chain):
-    """A chain that measures how long each of its joins runs."""
+    """A chain of joins that measures how long each of them runs."""
 
     def __init__(self, joins: Mapping[str, SemiStreamJoin]) -> None:
         super().__init__(joins)

@@ -9,8 +9,8 @@
                                     state store: chunks of both sides
 
 Only the state store holds anything between micro-batches, so what Spark guarantees for its state holds for the join.
-The output of a micro-batch follows from the rows that have come until its end, whatever their order and batches. Drawn
-are two inputs (:class:`millrace.spark.tasks.pair_join.PairJoin`);
+The output of a micro-batch follows from the rows that have come until its end, whatever their order and batches. The
+drawing has two inputs (:class:`millrace.spark.tasks.pair_join.PairJoin`);
 :class:`millrace.spark.tasks.hypercube_join.HypercubeJoin` joins any number.
 """
 
@@ -46,13 +46,13 @@ class BlockJoin(Protocol):
         """The names of the inputs' state variables. They are in checkpoints and must not change."""
 
     def join(self, new: list[RunRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
-        """Yield each new match once, then add the new rows to those that are kept. Both lists are by input."""
+        """Yield each new match once, then add the new rows to those kept. Both lists have one element per input."""
 
 
 class StreamJoinOperator(StatefulProcessor):
-    """One shard's join.
+    """The stateful operator that joins the rows of each shard.
 
-    State: ``head`` (one line of JSON: the identity of the join, and what is known of its chunks), and the chunks of
+    State: ``head`` (one line of JSON: the identity of the join, and what is known about its chunks), and the chunks of
     every input.
     """
 
@@ -66,7 +66,7 @@ class StreamJoinOperator(StatefulProcessor):
         self._chunks = [handle.getMapState(name, "number long", "blob binary") for name in self._join.state_names]
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        """Join the packed rows of a micro-batch."""
+        """Join a shard's packed rows of a micro-batch; yield the line that names the output file, and the metrics."""
         plan = self._plan
         kept = [
             SortedRuns(self._layout.restore, side, plan.chunk_bytes, chunks, known)
@@ -99,7 +99,7 @@ class StreamJoinOperator(StatefulProcessor):
         """Do nothing: nothing is held between micro-batches."""
 
     def _blocks(self, frames: Iterator[pd.DataFrame]) -> Iterator[list[RunRows]]:
-        """Yield new rows of all inputs, as many at a time as the memory allows."""
+        """Yield the new rows of all inputs in blocks, each as large as the memory allows."""
         pending: list[list[pa.RecordBatch]] = [[] for _ in self._chunks]
         size = 0
         for frame in frames:
@@ -125,7 +125,7 @@ class StreamJoinOperator(StatefulProcessor):
         ]
 
     def _known(self) -> list[Any]:
-        """Return what the head says of the chunks of all inputs."""
+        """Return what the state's head records about the chunks of all inputs; check that the head is of this join."""
         if not self._head.exists():
             return [[] for _ in self._chunks]
         head = json.loads(self._head.get()[0])

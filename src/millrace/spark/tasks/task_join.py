@@ -23,10 +23,10 @@ from millrace.spark.transport.combine_batches import combined
 _PUSHED_ROWS = 65_536
 _OPEN_STORES = 8
 _GREEDY = 2**31
-"""Tuples per load: all that there is room for, so that a micro-batch is over after one turn."""
+"""Tuples let in per step: all that there is room for, so that one scan of the master completes a micro-batch."""
 
 _stores: dict[str, MasterStore] = {}
-"""The stores that this worker has opened last, by path."""
+"""The stores that this worker has opened most recently, by path."""
 
 
 def open_master(plan: EnrichPlan) -> MasterStore:
@@ -55,7 +55,7 @@ def open_master(plan: EnrichPlan) -> MasterStore:
 def task_join(plan: EnrichPlan, shard: int | None, turns: int = 1) -> SemiStreamJoin:
     """Return a join with one shard of the master, or with all of it if ``shard`` is None.
 
-    A turn of its wheel has at least ``turns`` steps.
+    A scan of the whole master has at least ``turns`` steps.
     """
     store = _joined_store(plan, shard)
     join = SemiStreamJoin(store, plan.on, plan.how, memory=plan.memory, **_arguments(plan, store, turns))
@@ -64,7 +64,7 @@ def task_join(plan: EnrichPlan, shard: int | None, turns: int = 1) -> SemiStream
 
 
 def least_task_memory(plan: EnrichPlan, shard: int | None) -> int:
-    """Return the least memory that :func:`task_join` can be made with."""
+    """Return the least memory that the join of :func:`task_join` can work with, in bytes."""
     store = _joined_store(plan, shard)
     return least_memory(store, plan.on, plan.how, plan.stream_schema, **_arguments(plan, store, 1))
 
@@ -74,7 +74,7 @@ def _joined_store(plan: EnrichPlan, shard: int | None) -> MasterStore:
 
 
 def _arguments(plan: EnrichPlan, store: MasterStore, turns: int) -> dict[str, Any]:
-    """Return the arguments of a task's join beside the master, the keys and the memory."""
+    """Return the arguments of a task's join other than the master, the keys and the memory."""
     options = dict(plan.options)
     if turns > 1 and store.rows // turns < options.get("b", plan.memory // 64):
         options["b"] = max(1, -(-store.rows // turns))
@@ -84,14 +84,14 @@ def _arguments(plan: EnrichPlan, store: MasterStore, turns: int) -> dict[str, An
 
 
 def stream_batches(plan: EnrichPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield Spark's batches in the types of the stream's schema, combined until they are worth pushing."""
+    """Yield Spark's batches in the types of the stream's schema, combined into batches large enough to push."""
     return combined((types.conform(batch, plan.stream_schema) for batch in batches if len(batch)), _PUSHED_ROWS)
 
 
 def shard_of_task(plan: EnrichPlan, batch: pa.RecordBatch) -> int | None:
     """Return the shard that a task works on, from its first rows; None if the master has one shard only.
 
-    Spark's partition numbers do not tell it: they change when results are unioned.
+    Spark's partition numbers cannot tell: they change when results are unioned.
     """
     if plan.shards == 1:
         return None

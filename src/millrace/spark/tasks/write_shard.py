@@ -32,7 +32,7 @@ def shard_name(number: int) -> str:
 
 
 def write_shard(plan: ShardPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the rows of one task as one shard, and report it."""
+    """Write the rows of one task as one shard, and yield a row that reports it."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -43,7 +43,7 @@ def write_shard(plan: ShardPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def written_shard(plan: ShardPlan, number: int, batches: Iterator[pa.RecordBatch]) -> WrittenShard:
-    """Write a shard under a name of this attempt's own, and return the report."""
+    """Write a shard to a folder of this attempt's own, and return the report."""
     plain = plain_schema(plan.schema)
     places = range(len(plan.key))
     coder = KeyCoder([plain.field(name).type for name in plan.key], plan.key)

@@ -14,5 +14,5 @@ def to_blob(batch: pa.RecordBatch) -> bytes:
 
 
 def from_blob(blob: bytes | pa.Buffer) -> pa.RecordBatch:
-    """Return the batch of such bytes, without copying it."""
+    """Return the batch in bytes that :func:`to_blob` made, without copying it."""
     return pa.ipc.open_stream(blob).read_next_batch()

@@ -10,7 +10,7 @@ _BATCH_BYTES = 1 << 25
 
 
 def combined(batches: Iterable[pa.RecordBatch], rows: int, nbytes: int = _BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """Yield batches of at least ``rows`` rows or ``nbytes`` bytes, the last one excepted."""
+    """Yield the batches combined into ones of at least ``rows`` rows or ``nbytes`` bytes; the last may be smaller."""
     pending: list[pa.RecordBatch] = []
     pending_rows = pending_bytes = 0
     for batch in batches:

@@ -7,8 +7,8 @@
 
 ``observe``, and a filter that takes the metrics out again, would look at every row. A stateful operator takes rows as
 pandas frames and returns them as one nested column, every value of which is checked for null. For a million rows of 15
-columns the one costs 0.2 core-seconds, both 0.4. With files, only a line that names the file passes there. The files
-themselves are in :mod:`millrace.worker.row_files`.
+columns the first costs 0.2 core-seconds, both together 0.4. With files, only a line that names the file takes this way.
+The files themselves are written and read in :mod:`millrace.worker.row_files`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def file_lines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def metrics_line(metrics: str) -> pa.RecordBatch:
-    """Return a line with the metrics of a task."""
+    """Return a line with the metrics of a task, as a record batch."""
     return _line(None, metrics)
 
 
@@ -81,10 +81,10 @@ def output_rows(lines: DataFrame, output: StructType) -> DataFrame:
 
 @contextmanager
 def _readers(context: SparkContext) -> Iterator[None]:
-    """Have functions made here run in workers that only read files: Spark shares workers with equal environments.
+    """Have functions made in this block run in workers that only read files: Spark picks workers by environment.
 
-    Without, chance would decide which workers join, and one that has never joined has to load kernels and map the
-    master's pages: up to a second of a micro-batch.
+    Otherwise chance would decide which workers join, and a worker that has never joined has to load kernels and map
+    the master's pages, which takes up to a second of a micro-batch.
     """
     context.environment[row_files.ROLE] = row_files.READER
     try:

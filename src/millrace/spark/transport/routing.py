@@ -13,7 +13,7 @@ SHARD = "__millrace_shard"
 
 
 def quoted(name: str) -> str:
-    """Return a column's name as a column expression; it may have dots and backticks.
+    """Return a column's name quoted for use as a column expression; the name may have dots and backticks.
 
     >>> quoted("a.b")
     '`a.b`'
@@ -22,12 +22,12 @@ def quoted(name: str) -> str:
 
 
 def key_shard(keys: Sequence[Column], shards: int) -> Column:
-    """Return the shard of a key."""
+    """Return the expression for the shard of a key, a number from 0 to ``shards - 1``."""
     return F.pmod(F.xxhash64(*keys), F.lit(shards)).cast("int")
 
 
 def stream_shard(plan: EnrichPlan) -> Column:
-    """Return the shard of a stream's row, hashed in the types of the master's key; for null keys any shard will do."""
+    """Return the expression for a row's shard, from its key in the master's types; null keys may go to any shard."""
     columns = [F.col(quoted(name)) for name in plan.on]
     keys = [column.cast(type_) for column, type_ in zip(columns, plan.key_types, strict=True)]
     some_null = columns[0].isNull()
@@ -38,7 +38,7 @@ def stream_shard(plan: EnrichPlan) -> Column:
 
 
 def routed(df: DataFrame, plan: EnrichPlan) -> DataFrame:
-    """Return the rows, each in the task of its key's shard; with one shard, each where it is."""
+    """Return the DataFrame with each row in the task of its key's shard; with one shard, rows stay where they are."""
     if plan.shards == 1:
         return df
     return df.withColumn(SHARD, stream_shard(plan)).repartitionById(plan.shards, SHARD).drop(SHARD)

@@ -6,8 +6,8 @@ from __future__ import annotations
 def shard_names(shards: int, partitions: int) -> list[int]:
     """Return a name for every shard, such that Spark's hash spreads the shards evenly over its partitions.
 
-    The name leads back to the shard whatever the number of partitions was when it was chosen: it is the shard plus a
-    multiple of the number of shards.
+    A name is the shard plus a multiple of the number of shards, so the shard can be found from it whatever the number
+    of partitions was when it was chosen.
 
     >>> shard_names(3, 3), [name % 3 for name in shard_names(3, 3)]
     ([0, 1, 11], [0, 1, 2])

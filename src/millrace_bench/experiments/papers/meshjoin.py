@@ -1,4 +1,4 @@
-"""MESHJOIN's figures: against index nested loops, and its cost model."""
+"""The MESHJOIN paper's figures: MESHJOIN against index nested loops, and its cost model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MINER's figures: several inputs, as a chain and as a star, the latter against MJoin."""
+"""MINER's figures, from the DINER paper: joins of several inputs as a chain, and as a star against MJoin."""
 
 from __future__ import annotations
 

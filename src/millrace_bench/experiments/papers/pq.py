@@ -1,4 +1,4 @@
-"""The page queue's figures: HYBRIDJOIN and CACHEJOIN with a look-up position (-L) and with a page queue (-PQ)."""
+"""The page queue paper's figures: HYBRIDJOIN and CACHEJOIN with a look-up position (-L) and with a page queue (-PQ)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BETTER = (
 
 
 def _gaps(hybridjoin: str, cachejoin: str, **others: Any) -> tuple[Gap, ...]:
-    """Return claims on how far -PQ and -L are apart, for both joins."""
+    """Return claims that -PQ and -L are farther apart at one place than at another, for HYBRIDJOIN and CACHEJOIN."""
     return (
         Gap(hybridjoin, "hybridjoin-pq", "hybridjoin-l", **others),
         Gap(f"and {cachejoin}", "cachejoin-pq", "cachejoin-l", **others),

@@ -1,4 +1,4 @@
-"""SSBJ's figures: against MESHJOIN."""
+"""The SSBJ paper's figures: SSBJ against MESHJOIN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SSCJ's figures: against HYBRIDJOIN, MESHJOIN and R-MESHJOIN."""
+"""The SSCJ paper's figures: SSCJ against HYBRIDJOIN, MESHJOIN and R-MESHJOIN."""
 
 from __future__ import annotations
 
