@@ -51,7 +51,8 @@ def _shown(board: Board, *, ended: bool = False) -> tuple[str, dict[str, list[st
 def test_the_page_of_enrich_names_every_metric() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/enrich.md").read_text()
     table = page.split("## Metrics")[1].split("```")[0]
-    named = [name for line in table.splitlines() if line.startswith("| `") for name in re.findall("`(\\w+)`", line.split("|")[1])]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(named) == sorted(OBSERVED_NAMES)
 
 

@@ -45,7 +45,7 @@ class WaitHistogram:
 
 
 def _count(*, lasting: bool = False, summed: bool = False) -> Any:
-    """Declare a count: whether it goes on after a restore, and whether several joins together have the sum of theirs."""
+    """Declare a count that goes on after a restore (``lasting``), or of which a star shows the sum over its arms."""
     return field(default=0, metadata={"lasting": lasting, "summed": summed})
 
 
