@@ -40,8 +40,10 @@ def test_nothing_recorded() -> None:
 
 def test_counts_of_several_joins_add_up() -> None:
     every = [field.name for field in fields(JoinMetrics) if field.type == "int"]
-    one, other = (JoinMetrics(**{name: 10**place + n for n, name in enumerate(every)}) for place in (3, 4))
-    both = JoinMetrics()
+    one, other, both = JoinMetrics(), JoinMetrics(), JoinMetrics()
+    for number, name in enumerate(every):
+        setattr(one, name, 1_000 + number)
+        setattr(other, name, 10_000 + number)
     both.add_up([one, other])
     own = {"tuples_in", "rows_out", "batches_out", "steps", "pages_read", "bytes_read", "seeks"}  # of the star itself
     assert {name for name in every if not getattr(both, name)} == own

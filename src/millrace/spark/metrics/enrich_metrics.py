@@ -106,7 +106,7 @@ class JoinMeter:
         m = self._join.metrics
         scanned = m.probes - self._scanned_before
         steps = max(1, m.steps_per_cycle)
-        derived = {
+        derived: dict[str, Any] = {
             "waiting_bytes": m.parts.get("waiting", 0),
             "cache_bytes": m.parts.get("cache", 0),
             "memory_bytes": m.peak_bytes,
