@@ -146,7 +146,12 @@ def test_a_builder_killed_while_it_replaces_a_store_loses_neither(after: bool, r
 @pytest.mark.parametrize("index", [False, True], ids=["scanned", "indexed"])
 @pytest.mark.parametrize("old", [False, True], ids=["fresh", "overwrite"])
 def test_a_power_cut_leaves_the_whole_new_store_once_its_name_is_there(
-    old: bool, index: bool, target: Path, tmp_path: Path, power_cut: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    old: bool,
+    index: bool,
+    target: Path,
+    tmp_path: Path,
+    power_cut: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every file and folder is flushed before the rename, and the rename itself before the build returns."""
     if old:
