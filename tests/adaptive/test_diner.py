@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from millrace.adaptive.flush.regions import LOWER, UPPER
 from millrace.adaptive.join import StreamJoin
 
 _ROWS = 600
@@ -91,6 +92,14 @@ def test_the_highest_keys_leave_where_high_keys_have_met_least() -> None:
     memory, held, block = in_regions()
     memory.push("right", held[:-block])
     assert memory.flush() == held[-block:]
+
+
+@pytest.mark.parametrize("region", [LOWER, UPPER])
+def test_a_region_gives_up_no_rows_of_another(region: int) -> None:
+    memory, held, block = in_regions()
+    engine = memory.join.engine
+    codes, _ = engine.flushing.regions[0].take(engine.inputs.sides[0].memory, region, 3 * block)
+    assert sorted(codes.tolist()) == (held[:block] if region == LOWER else held[-block:])
 
 
 def test_exactly_a_block_leaves_where_keys_are_equal() -> None:

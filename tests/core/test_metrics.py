@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import numpy as np
 from hypothesis import given, settings
@@ -35,6 +36,24 @@ def test_nothing_recorded() -> None:
     histogram = WaitHistogram()
     histogram.record(np.array([], np.int64))
     assert (histogram.quantile(0.5), histogram.most, histogram.total) == (0, 0, 0)
+
+
+def test_counts_of_several_joins_add_up() -> None:
+    every = [field.name for field in fields(JoinMetrics) if field.type == "int"]
+    one, other, both = JoinMetrics(), JoinMetrics(), JoinMetrics()
+    for number, name in enumerate(every):
+        setattr(one, name, 1_000 + number)
+        setattr(other, name, 10_000 + number)
+    both.add_up([one, other])
+    own = {"tuples_in", "rows_out", "batches_out", "steps", "pages_read", "bytes_read", "seeks"}  # of the star itself
+    assert {name for name in every if not getattr(both, name)} == own
+    assert all(getattr(both, name) == getattr(one, name) + getattr(other, name) for name in set(every) - own)
+
+
+def test_lasting_counts_go_on() -> None:
+    before, after = JoinMetrics(tuples_in=7, waiting=3, probes=9), JoinMetrics()
+    after.go_on_from(before.lasting() | {"unknown": 1, "waiting": 3})
+    assert (after.tuples_in, after.probes, after.waiting) == (7, 9, 0)
 
 
 def test_metrics_are_plain_values() -> None:

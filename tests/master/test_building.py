@@ -143,9 +143,15 @@ def test_a_builder_killed_while_it_replaces_a_store_loses_neither(after: bool, r
 # what a power cut leaves
 
 
+@pytest.mark.parametrize("index", [False, True], ids=["scanned", "indexed"])
 @pytest.mark.parametrize("old", [False, True], ids=["fresh", "overwrite"])
 def test_a_power_cut_leaves_the_whole_new_store_once_its_name_is_there(
-    old: bool, target: Path, tmp_path: Path, power_cut: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    old: bool,
+    index: bool,
+    target: Path,
+    tmp_path: Path,
+    power_cut: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every file and folder is flushed before the rename, and the rename itself before the build returns."""
     if old:
@@ -158,12 +164,12 @@ def test_a_power_cut_leaves_the_whole_new_store_once_its_name_is_there(
         kept.append(power_cut(target.parent, tmp_path / "early", renamed=True) / "store")
 
     monkeypatch.setattr(atomic, "_rename", watched)
-    MasterStore.build(TABLE.slice(0, 50), target, "k", page_rows=16, shards=2, overwrite=True)
+    MasterStore.build(TABLE.slice(0, 50), target, "k", page_rows=16, shards=2, index=index, overwrite=True)
     kept.append(power_cut(target.parent, tmp_path / "late") / "store")
     assert len(kept) == 2
     for store in map(MasterStore.open, kept):
         store.verify()
-        assert (store.rows, store.indexed, store.info()["records"]) == (50, True, True)
+        assert (store.rows, store.indexed, store.info()["records"]) == (50, index, index)
 
 
 def test_a_power_cut_after_an_index_was_added_leaves_it(

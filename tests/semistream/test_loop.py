@@ -72,6 +72,8 @@ def test_a_tuple_that_only_fits_without_the_cache_is_joined(
     out = [row for batch in join.push(tuples([COLD], "x" * wide)) for row in batch.to_pylist()]
     join.check_invariants()
     assert join.metrics.parts["cache"] < cached // 2
+    m = join.metrics
+    assert m.admitted_keys - m.evicted_keys == (m.cached_rows if algorithm == "ssij" else m.cached_keys)
     out += [row for batch in join.finish() for row in batch.to_pylist()]
     assert [(row["key"], len(row["text"]), row["value"]) for row in out] == [(COLD, wide, 2 * COLD)]
 

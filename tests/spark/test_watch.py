@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from itertools import chain, repeat
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -44,6 +46,14 @@ def _shown(board: Board, *, ended: bool = False) -> tuple[str, dict[str, list[st
     labels = [str(cell) for cell in head.cells]
     rows = zip(*(map(str, join.cells) for join in joins), strict=True)
     return str(head.header), names | dict(zip(labels, map(list, rows), strict=True))
+
+
+def test_the_page_of_enrich_names_every_metric() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/enrich.md").read_text()
+    table = page.split("## Metrics")[1].split("```")[0]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(named) == sorted(OBSERVED_NAMES)
 
 
 def test_joins_are_known_by_their_numbers_whatever_they_are_called() -> None:

@@ -1,1 +1,1 @@
-"""Adaptive joins: finite inputs that arrive slowly and in bursts, joined as they come; the overflow goes to disk."""
+"""Adaptive joins of finite inputs that arrive slowly and in bursts: joined on arrival, with overflow to disk."""

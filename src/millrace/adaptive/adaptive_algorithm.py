@@ -1,4 +1,4 @@
-"""A named algorithm: the same join as any other, with its own flush policy and reactive policy."""
+"""A named algorithm for adaptive joins: its flush policy, its reactive policy, and how it keeps rows."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from millrace.core.options import check_known, options_of
 
 @dataclass(frozen=True)
 class AdaptiveAlgorithm:
-    """One row of a table of algorithms."""
+    """A named algorithm: its two policies, whether rows are kept in key order, and whether new rows probe memory."""
 
     name: str
     flushing: Callable[..., FlushPolicy]
-    """The class of the flush policy, or a function that makes one."""
+    """Class of the flush policy, or a function that creates one."""
     reactive: Callable[..., ReactivePolicy]
-    """The class of the reactive policy, or a function that makes one."""
+    """Class of the reactive policy, or a function that creates one."""
     summary: str
     ordered: bool = True
-    """Whether rows are kept in the order of their keys, which a band needs; else in the order of their hashes."""
+    """Whether rows are kept in key order, which a band join needs; otherwise they are kept in hash order."""
     probes: bool = True
-    """Whether rows are joined with the other inputs' rows in memory as they come."""
+    """Whether new rows are joined with the other inputs' rows in memory as soon as they arrive."""
 
     @property
     def spills(self) -> bool:
-        """Whether the join can go on when memory is full."""
+        """Whether the join can continue when memory is full."""
         return bool(getattr(self.flushing, "spills", True))
 
     @property
     def partitions(self) -> int:
-        """Ranges of codes that rows on disk are divided into."""
+        """Number of key-code ranges that rows on disk are divided into."""
         return int(getattr(self.flushing, "partitions", 1))
 
     @property
     def options(self) -> list[str]:
-        """Options of the policies, as keyword arguments of the join."""
+        """Names of the policies' options, which are keyword arguments of the join."""
         return [*options_of(self.flushing), *options_of(self.reactive)]
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Check that the policies have these options, or raise an error that lists those they have."""
+        """Check that the policies have all given options, or raise an error that lists the known ones."""
         check_known(self.name, options, self.options)
 
     def policies(self, inputs: JoinInputs[Any], options: Mapping[str, Any]) -> tuple[FlushPolicy, ReactivePolicy]:
-        """Return the policies for one join."""
+        """Create the flush policy and the reactive policy of one join."""
         mine = options_of(self.flushing), options_of(self.reactive)
         flushing = self.flushing(inputs, **{name: value for name, value in options.items() if name in mine[0]})
         reactive = self.reactive(inputs, **{name: value for name, value in options.items() if name in mine[1]})

@@ -1,4 +1,4 @@
-"""Counts of one join: each is a named field here, from the part that counts it to the place where it is shown."""
+"""Metrics of an adaptive join, as named fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_POINTS = 1024
 
 @dataclass(frozen=True)
 class PhaseCounts:
-    """Counts that a snapshot keeps."""
+    """The metrics of a join that its snapshot keeps."""
 
     rows_in: dict[str, int]
     null_keys: int
@@ -25,7 +25,7 @@ class PhaseCounts:
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """Where rows are at the moment, and what they take."""
+    """Numbers of rows in memory and on disk now, and the bytes that a join uses."""
 
     in_memory: int
     on_disk: int
@@ -38,63 +38,62 @@ class ResourceUse:
 
 @dataclass
 class AdaptiveMetrics:
-    """Counts of one join since it was made."""
+    """Metrics of one adaptive join."""
 
     rows_in: dict[str, int] = field(default_factory=dict)
-    """Rows that have come, by input."""
+    """Rows that have arrived, per input."""
     null_keys: int = 0
-    """Rows whose key is null or NaN, so that they have no partner."""
+    """Rows that cannot match anything because their key is null or NaN."""
     rows_out: int = 0
-    """Rows of the result."""
+    """Rows output so far."""
     batches_out: int = 0
-    """Batches of the result."""
+    """Batches output so far."""
     rows_arriving: int = 0
-    """Rows of the result that came out while rows were taken in."""
+    """Rows output during the arriving phase, while new rows are processed."""
     rows_reactive: int = 0
-    """Rows of the result that came out while nothing came in."""
+    """Rows output during the reactive phase, while all inputs are silent."""
     in_memory: int = 0
     """Rows in memory now."""
     on_disk: int = 0
     """Rows on disk now."""
     flushes: int = 0
-    """Times that rows were written to disk to make room."""
+    """Number of times that rows were moved from memory to disk."""
     spilled_rows: int = 0
-    """Rows that were written to disk to make room."""
+    """Rows that were moved from memory to disk."""
     reactive_units: int = 0
-    """Units of work with the disk while nothing came in."""
+    """Units of disk work done while all inputs were silent."""
     bytes_written: int = 0
     """Bytes written to disk."""
     bytes_read: int = 0
     """Bytes read from disk."""
     budget_bytes: int = 0
-    """The budget, in bytes."""
+    """Memory budget in bytes."""
     used_bytes: int = 0
     """Bytes of the budget that are reserved now."""
     peak_bytes: int = 0
-    """The most bytes that were ever reserved."""
+    """Most bytes that have been reserved at any time."""
     parts: dict[str, int] = field(default_factory=dict)
-    """Bytes reserved now, by part."""
+    """Bytes reserved now, per part of the join."""
     looks: int = 0
-    """Times that waiting rows were counted, once after each unit of work with the disk."""
+    """Number of times that waiting rows were counted: once after each unit of disk work in a run."""
     most_waiting: int = 0
-    """The most rows that were waiting at such a count."""
+    """Most rows found waiting to be processed after a unit of disk work."""
     mean_waiting: float = 0.0
-    """The mean number of rows that were waiting at such a count."""
+    """Mean number of rows found waiting to be processed after a unit of disk work."""
     online_seconds: float | None = None
-    """Seconds from the beginning of the run to the end of the last input."""
+    """Seconds from the start of the run until the last input ended."""
     over_time: list[tuple[float, int]] = field(default_factory=list)
-    """Seconds since the beginning of the run, with the rows that had come out by then; the first and the last among
-    them."""
+    """Points (seconds since the start of the run, rows output by then), always with the first and the last point."""
 
     notes: int = 0
-    """Points that were offered to ``over_time``."""
+    """Number of points recorded with :meth:`note`, including those no longer in ``over_time``."""
     every: int = 1
-    """Points that were offered for each that was kept."""
+    """Number of recorded points for each one that ``over_time`` keeps."""
 
-    # what parts of the join count
+    # counting, called by the parts of the join
 
     def count_input(self, name: str, rows: int) -> None:
-        """Count rows of one input that have come."""
+        """Count rows that have arrived from one input."""
         self.rows_in[name] += rows
 
     def count_null_keys(self, rows: int) -> None:
@@ -102,35 +101,35 @@ class AdaptiveMetrics:
         self.null_keys += rows
 
     def count_output(self, rows: int) -> None:
-        """Count a batch of the result."""
+        """Count an output batch of ``rows`` rows."""
         self.rows_out += rows
         self.batches_out += 1
 
     def count_arriving(self, rows: int) -> None:
-        """Count rows of the result that came out while rows were taken in."""
+        """Count rows output during the arriving phase, while new rows are processed."""
         self.rows_arriving += rows
 
     def count_reactive(self, rows: int) -> None:
-        """Count rows of the result that came out while nothing came in."""
+        """Count rows output during the reactive phase, while all inputs are silent."""
         self.rows_reactive += rows
 
     def count_unit(self) -> None:
-        """Count a unit of work with the disk while nothing came in."""
+        """Count a unit of disk work done while all inputs are silent."""
         self.reactive_units += 1
 
     def count_flush(self, rows: int) -> None:
-        """Count rows that have gone to disk to make room."""
+        """Count a move of ``rows`` rows from memory to disk."""
         self.flushes += 1
         self.spilled_rows += rows
 
     def count_waiting(self, rows: int) -> None:
-        """Count rows that wait for the end of work with the disk."""
+        """Record how many rows are waiting to be processed after a unit of disk work."""
         self.looks += 1
         self.most_waiting = max(self.most_waiting, rows)
         self.mean_waiting += (rows - self.mean_waiting) / self.looks
 
     def note(self, seconds: float) -> None:
-        """Add a point to ``over_time``. At most 1,024 points are kept, evenly spread."""
+        """Add a point at ``seconds`` to ``over_time``, which keeps at most 1,024 points, evenly spread."""
         points = self.over_time
         if len(points) > 1 and self.notes % self.every:
             points.pop()
@@ -141,34 +140,34 @@ class AdaptiveMetrics:
             self.every *= 2
 
     def end_online(self, seconds: float) -> None:
-        """Set when the last input ended."""
+        """Record the time at which the last input ended, in seconds since the start of the run."""
         self.online_seconds = seconds
 
-    # what is shown and kept
+    # reporting and snapshots
 
     def refresh(self, use: ResourceUse) -> None:
-        """Set the fields that say how things are now."""
+        """Update the fields that describe the current use of memory and disk."""
         self.in_memory, self.on_disk = use.in_memory, use.on_disk
         self.bytes_written, self.bytes_read = use.bytes_written, use.bytes_read
         self.used_bytes, self.peak_bytes, self.parts = use.used_bytes, use.peak_bytes, use.parts
 
     @property
     def left_in(self) -> int:
-        """Rows that have come of the left of two inputs."""
+        """Rows that have arrived from the left input, in a join of two inputs."""
         return self.rows_in["left"]
 
     @property
     def right_in(self) -> int:
-        """Rows that have come of the right of two inputs."""
+        """Rows that have arrived from the right input, in a join of two inputs."""
         return self.rows_in["right"]
 
     @property
     def rows_online(self) -> int:
-        """Rows of the result that came out before the end of all inputs."""
+        """Rows output before all inputs had ended."""
         return self.rows_arriving + self.rows_reactive
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return all metrics as plain values, for JSON."""
         two = set(self.rows_in) == {"left", "right"}
         each = {f"{name}_in": rows for name, rows in self.rows_in.items()} if two else {}
         return {**each, **vars(self), "rows_online": self.rows_online}
@@ -188,7 +187,7 @@ class AdaptiveMetrics:
         )
 
     def restore(self, counts: PhaseCounts) -> None:
-        """Set the counts that a snapshot has kept."""
+        """Restore the counts that a snapshot has kept."""
         self.rows_in = dict(counts.rows_in)
         self.null_keys, self.rows_out, self.batches_out = counts.null_keys, counts.rows_out, counts.batches_out
         self.rows_arriving, self.rows_reactive = counts.rows_arriving, counts.rows_reactive

@@ -1,8 +1,8 @@
-"""A join as bytes: everything that another process needs to go on, rows on disk included.
+"""Snapshots of adaptive joins as bytes: all that another process needs to continue, including the rows on disk.
 
 ::
 
-    "MILLADPT" | checksum of what follows | length of the head | head (JSON) | buffers, one after the other
+    "MILLADPT" | checksum of what follows | length of the head | head (JSON) | buffers, in sequence
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from millrace.kernels.checksum import checksum
 _MAGIC = b"MILLADPT"
 
 Take = Callable[[int], memoryview]
-"""Returns the next so many bytes."""
+"""A function that takes a number of bytes, and reads and returns that many from the snapshot."""
 
 
 @dataclass(frozen=True)
 class JoinState:
-    """All state of a join."""
+    """The whole state of a join, as stored in a snapshot."""
 
     identity: str
-    """The algorithm and the condition: a snapshot can be restored by a join with the same."""
+    """The algorithm and the join condition as text. Only a join with the same identity can restore the snapshot."""
     schemas: list[pa.Schema | None]
     counts: PhaseCounts
     inputs: InputsState
@@ -47,7 +47,7 @@ class JoinState:
 
 
 def to_bytes(state: JoinState) -> bytes:
-    """Return a join as bytes."""
+    """Serialize the state of a join."""
     buffers: list[bytes] = []
 
     def add(data: Bytes) -> int:
@@ -90,7 +90,7 @@ def _block_head(block: SpilledBlock, add: Callable[[Bytes], int]) -> list[int]:
 
 
 def from_bytes(data: bytes) -> JoinState:
-    """Return the state in a snapshot, or raise an error if it is not a whole one."""
+    """Read the state from a snapshot, or raise a ``StateError`` if the bytes are not a complete snapshot."""
     if not isinstance(data, bytes) or data[: len(_MAGIC)] != _MAGIC:
         raise StateError("restore: not a snapshot of a StreamJoin, or one of another version")
     body = data[len(_MAGIC) + 8 :]

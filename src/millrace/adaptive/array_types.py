@@ -1,4 +1,4 @@
-"""Names of the array types that the parts of a join hand to each other."""
+"""Names of the array types that the parts of a join pass to each other."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pyarrow as pa
 Codes: TypeAlias = npt.NDArray[np.int64]
 """Key codes."""
 Stamps: TypeAlias = npt.NDArray[np.int64]
-"""Moments of the logical clock."""
+"""Times on the join's logical clock."""
 Bits: TypeAlias = npt.NDArray[np.uint8]
-"""Marks by row."""
+"""Bit flags, one byte per row."""
 Mask: TypeAlias = npt.NDArray[np.bool_]
-"""Whether a row, or a pair of rows, counts."""
+"""Booleans that select rows, pairs of rows or combinations of rows."""
 Rows: TypeAlias = npt.NDArray[np.int32]
 """Row numbers."""
 Order: TypeAlias = npt.NDArray[np.int64]
-"""Row numbers in the order of their codes."""
+"""Row numbers, sorted by the rows' key codes."""
 Counts: TypeAlias = npt.NDArray[np.int64]
-"""Numbers of rows."""
+"""Counts, mostly of rows."""
 Batches: TypeAlias = Iterator[pa.RecordBatch]
-"""Batches of the result, which are made while they are read."""
+"""Output batches, which are created as they are read."""

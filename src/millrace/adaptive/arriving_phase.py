@@ -1,4 +1,4 @@
-"""The arriving phase: rows of one input are joined with the others' rows in memory, then stored there.
+"""The arriving phase: new rows of one input are joined with the rows of other inputs in memory, then stored.
 
 ::
 
@@ -7,7 +7,8 @@
                                                        ▼
                                                   own input's memory
 
-Rows of one input are not joined with each other, so taking them piece by piece finds the same results as one at a time.
+Rows of one input are never joined with each other, so processing them in pieces finds the same results as processing
+them one at a time.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _FIXED_PARTS = ("transfer", "work", "directory", "input buffer")
 
 
 class ArrivingPhase(ABC, Generic[R]):
-    """Takes in rows."""
+    """Base of the arriving phases, which process new rows and store them in memory."""
 
     def __init__(self, inputs: JoinInputs[R], split: MemorySplit) -> None:
         self._shared, self._split = inputs, split
 
     def take(self, number: int, batch: pa.RecordBatch) -> Batches:
-        """Take in a batch of one input, piece by piece."""
+        """Process a batch of one input piece by piece, and yield output batches."""
         at = 0
         while at < len(batch):
             rows = self._split.piece_rows(batch, at, self._shared.sides[number].memory.slot_bytes)
@@ -47,10 +48,10 @@ class ArrivingPhase(ABC, Generic[R]):
 
     @abstractmethod
     def _widen_buffers(self, heap: int) -> bool:
-        """Make room for blocks of a row that is longer than a block; return False if the budget does not allow it."""
+        """Grow the buffers for a row that is larger than a block; return False if the budget does not allow it."""
 
     def _check_fits(self, side: InputSide[R], rows: int, heap: int) -> None:
-        """Check that rows can ever fit into memory, before they are joined with others."""
+        """Check that new rows can fit into memory at all, before they are joined with other rows."""
         split, budget, buffers = self._split, self._shared.budget, self._shared.buffers
         least = side.memory.least_bytes(side.schema, rows, side.memory.index.width) + heap
         fixed = sum(budget.parts().get(part, 0) for part in _FIXED_PARTS)
@@ -64,7 +65,7 @@ class ArrivingPhase(ABC, Generic[R]):
             )
 
     def _no_room(self, side: InputSide[R], rows: int, needed: int) -> BudgetExceededError:
-        """Return the error for rows that have no room although nothing else is in memory."""
+        """Return the error for rows that do not fit even though no other rows are in memory."""
         return BudgetExceededError(
             f"{side.name}: {rows:,} rows of {format_size(needed)} do not fit into "
             f"{format_size(self._shared.budget.total)} of memory beside buffers and "

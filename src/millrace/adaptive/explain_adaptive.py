@@ -1,4 +1,4 @@
-"""The plan of a join, and how it divides its budget, in words."""
+"""A readable description of a join's plan and of how it divides its memory budget."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millrace.core.sizes import format_size
 
 
 def explain_join(algorithm: AdaptiveAlgorithm, condition: str, budget: MemoryBudget, metrics: AdaptiveMetrics) -> str:
-    """Return the plan and the split of the budget, to read."""
+    """Return the plan of a join and the division of its memory budget, as readable text."""
     came = in_words(f"{rows:,} {name}" for name, rows in metrics.rows_in.items())
     lines = [
         f"{algorithm.name}: {algorithm.summary}",

@@ -1,9 +1,9 @@
-"""``StreamJoin``: inputs that come slowly and in bursts, joined under one byte budget.
+"""``StreamJoin``: joins of inputs that arrive slowly and in bursts, under one memory budget.
 
 ::
 
-    bind ─► push ◄──► idle ──► end (an input) … ──► finish        run: all of it, as arrivals come
-                                                ──► abandon       an input has broken off
+    bind ─► push ◄──► idle ──► end (an input) … ──► finish        run: all of these calls, as rows arrive
+                                                ──► abandon       an input has failed
 
 The engine does the work: :class:`~millrace.adaptive.pair.pair_engine.PairEngine` for two inputs,
 :class:`~millrace.adaptive.multiway.multiway_engine.MultiwayEngine` for several.
@@ -59,54 +59,54 @@ from millrace.rows.columns import plain_batch, plain_schema
 
 
 class StreamJoin(OneCallAtATime):
-    """Join inputs as their rows come, with results as early as possible and all of them at the end.
+    """Joins inputs as their rows arrive, with results as early as possible and the complete result at the end.
 
     Parameters
     ----------
     on
         Key column of both inputs; a list of them; or a pair ``(left name, right name)``. For several inputs a list of
         conditions ``("input.column", "input.column")`` that make a tree of the inputs: a chain, a star, or anything
-        without a cycle; several between the same two inputs are one key of several columns. A third part
-        ``(least, greatest)`` makes one a band: the second column minus the first.
+        without a cycle; several conditions between the same two inputs form one key of several columns. A third part
+        ``(least, greatest)`` makes a condition a band: it limits the second column minus the first.
     algorithm
         A name from the table of algorithms, or an ``AdaptiveAlgorithm`` of your own. By default ``"diner"`` for two
         inputs and ``"miner"`` for several.
     memory
         The budget: bytes or ``"5MB"``. It covers rows in memory, their index, statistics, and the buffers of blocks on
-        their way from and to disk; with slow sources also rows that wait for their turn. Batches
-        that are pushed, and those on their way out, are not in it.
+        their way from and to disk; with slow sources also rows that wait to be processed. Batches that are pushed and
+        batches that are output are not included.
     band
         ``(least, greatest)`` difference, right minus left, of one key column of numbers, dates or times; None for
         equality.
     how
-        ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``; of several inputs ``"inner"``. Rows
-        without a partner come out at the end.
+        ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``; with several inputs only
+        ``"inner"``. Rows without a partner are output at the end.
     suffix
-        Appended to columns whose name an earlier input has too. Without it that is an error with two inputs; with
-        several the column becomes ``input.column``.
+        Appended to columns whose name an earlier input has too. Without a suffix such a name is an error with two
+        inputs; with several inputs the column is called ``input.column``.
     block
-        Bytes of a block on disk; by default a 128th of the memory. The paper has 10 kB.
+        Bytes of a block on disk; by default about a 128th of the memory. The DINER paper has 10 kB.
     wait_threshold
-        Seconds for which all inputs have to be silent before the disk is used to find results.
+        Seconds for which all inputs must be silent before rows on disk are joined.
     max_new_arrivals
-        Rows that may wait for their turn while the disk is used.
+        Most rows that may wait to be processed while rows on disk are joined.
     max_outer_blocks
-        Most blocks that are kept in memory to join others with.
+        Most blocks that are kept in memory at a time, to join other blocks with.
     spill
         Directory for rows that have no room in memory; by default a temporary one.
     clock
-        What silence, and results over time, are measured with.
+        Clock for measuring silence and the times of results; by default the machine's clock.
     output_rows
         Most rows of an output batch.
     space
         Where arrays live; by default in this process's memory.
     seed
-        Of the random generator that policies use.
+        Seed of the random generator that policies use.
 
     Notes
     -----
-    Columns of several inputs come out in the order in which ``on`` names the inputs. A column that a condition makes
-    equal to one of an input nearer to the first comes out once.
+    With several inputs, the output has their columns in the order in which ``on`` names the inputs. A column that a
+    condition makes equal to a column of an input nearer to the first is output once.
 
     Examples
     --------
@@ -157,8 +157,8 @@ class StreamJoin(OneCallAtATime):
         self.clock: Clock = clock or RealClock()
         self.wait_threshold, self.max_new_arrivals = wait_threshold, max_new_arrivals
         self.schemas: list[pa.Schema | None] = [None] * len(self.inputs)
-        """Columns of the inputs, as far as they are known."""
-        self._last_schemas: list[pa.Schema | None] = [None] * len(self.inputs)  # of the last batches, as they came
+        """Schemas of the inputs, None where not known yet."""
+        self._last_schemas: list[pa.Schema | None] = [None] * len(self.inputs)  # of the last batches pushed
         self._split = self.definition.split(
             self.budget.total, None if block is None else parse_size(block), max_outer_blocks
         )
@@ -180,32 +180,32 @@ class StreamJoin(OneCallAtATime):
 
     @property
     def algorithm(self) -> AdaptiveAlgorithm:
-        """The algorithm."""
+        """The algorithm, with its policies."""
         return self.definition.algorithm
 
     @property
     def condition(self) -> str:
-        """The join in words."""
+        """The kind of join and its conditions, as text."""
         return self.definition.condition
 
     @property
     def identity(self) -> str:
-        """The algorithm and the condition: a join can restore snapshots of joins with the same."""
+        """The algorithm and the condition as text; a join can only restore snapshots with the same identity."""
         return f"{self.algorithm.name}, {self.condition}"
 
-    # columns, and the least memory
+    # columns and minimum memory
 
     def bind(self, **schemas: pa.Schema | None) -> pa.Schema | None:
         """Set the schemas of some inputs, by name, and return the output's schema once it is known.
 
-        The first :meth:`push` of an input does this by itself.
+        The first :meth:`push` of an input also sets its schema.
         """
         self._check_names("bind", schemas)
         all_known = [
             known if given is None else plain_schema(given)
             for known, given in zip(self.schemas, map(schemas.get, self.inputs), strict=True)
         ]
-        self._check_least(all_known)  # for all at once, so that the least that the error names is enough
+        self._check_least(all_known)  # for all at once, so that the minimum in the error is enough
         for number, name in enumerate(self.inputs):
             given, known = schemas.get(name), self.schemas[number]
             if given is None:
@@ -222,7 +222,7 @@ class StreamJoin(OneCallAtATime):
         return None if output is None else output.schema
 
     def _check_least(self, schemas: Schemas) -> None:
-        """Check that the budget is enough for inputs with these columns."""
+        """Check that the budget is large enough for inputs with these schemas."""
         columns = [NO_COLUMNS if schema is None else schema for schema in schemas]
         rows = [self.definition.least_row_bytes(number, each) for number, each in enumerate(columns)]
         least = self._split.least_bytes(rows, columns, self._buffered)
@@ -247,7 +247,7 @@ class StreamJoin(OneCallAtATime):
     # the life cycle
 
     def push(self, side: str, batch: pa.RecordBatch) -> Batches:
-        """Take in rows of one input, by its name: of two inputs, ``"left"`` or ``"right"``."""
+        """Process new rows of the input ``side`` (for two inputs, ``"left"`` or ``"right"``), and yield the output."""
         number = self._open_input(side, "push")
         if not isinstance(batch, pa.RecordBatch):
             raise SchemaError(f"push: expected a pyarrow.RecordBatch; got {type(batch).__name__}")
@@ -260,7 +260,7 @@ class StreamJoin(OneCallAtATime):
         return self._guarded(self._counted(self._metrics.count_arriving, self.engine.take(number, rows)))
 
     def idle(self) -> Batches:
-        """Do a unit of work with rows on disk, if there is any, while nothing comes in."""
+        """Do a unit of work with rows on disk, if there is any; call it while no rows arrive."""
         if self._finished:
             raise StateError("idle after finish: make a new join for new inputs")
         return self._guarded(self._counted(self._metrics.count_reactive, self._unit()))
@@ -277,19 +277,19 @@ class StreamJoin(OneCallAtATime):
         return not self._finished and self.engine.reactive.has_work
 
     def end(self, side: str) -> Batches:
-        """End one input; rows of others that only it could match need not stay in memory any more."""
+        """End one input; rows of other inputs that only it could match no longer need to stay in memory."""
         self.engine.inputs.sides[self._open_input(side, "end")].end()
         return self._guarded(iter(()))
 
     def _open_input(self, name: str, doing: str) -> int:
-        """Return the number of an input that has not ended."""
+        """Return the number of an input, or raise an error if it has ended."""
         number = self.inputs.index(one_of("input", name, self.inputs))
         if self._finished or self.engine.inputs.sides[number].ended:
             raise StateError(f"{doing}: the input {name!r} has ended; make a new join for new inputs")
         return number
 
     def finish(self) -> Batches:
-        """End all inputs, and yield everything that has not come out yet."""
+        """End all inputs, and yield the rest of the result."""
         if self._finished:
             raise StateError("finish after finish: make a new join for new inputs")
         self.engine.check_complete(self.schemas)
@@ -297,7 +297,7 @@ class StreamJoin(OneCallAtATime):
         return self._end_all(whole=True)
 
     def abandon(self) -> Batches:
-        """Yield all results of the rows that have come, when an input has broken off: a part of the whole."""
+        """Yield the remaining results of the rows received so far, after an input has failed."""
         if self._finished:
             raise StateError("abandon after finish: everything has come out")
         self._check_between_calls("abandon")
@@ -310,7 +310,7 @@ class StreamJoin(OneCallAtATime):
         return self._guarded(self._rest(whole))
 
     def _rest(self, whole: bool) -> Batches:
-        """Yield the rest of the result; rows without a partner only if all rows have come."""
+        """Yield the rest of the result; include rows without a partner only if ``whole`` is set."""
         engine = self.engine
         if engine.output is not None:
             yield from engine.flushing.at_end()
@@ -321,7 +321,7 @@ class StreamJoin(OneCallAtATime):
         engine.inputs.clear()
 
     def _counted(self, count: Callable[[int], None], work: Batches) -> Batches:
-        """Yield the batches of some work, and count its rows."""
+        """Yield the batches of ``work``, flush the output, and pass the number of rows output to ``count``."""
         before = self._metrics.rows_out
         try:
             yield from work
@@ -333,17 +333,17 @@ class StreamJoin(OneCallAtATime):
         count(self._metrics.rows_out - before)
 
     def run(self, *, arrivals: Arrivals | None = None, costs: Costs | None = None, **inputs: Any) -> Batches:
-        """Join whole inputs as they come, and work with the disk while they do not.
+        """Join whole inputs as they arrive, do disk work while they are silent, and yield the result.
 
         Parameters
         ----------
         inputs
             By name: ``left=`` and ``right=``, or as the conditions name them. Lists of record batches, tables and
-            datasets are read in turns. If one of them is something else, such as a source of
-            ``millrace.adaptive.arrivals.ipc_sources``, an iterator, a reader, or a function that returns one, each is
-            read in a thread of its own, and a sixteenth of the memory holds rows that wait for their turn.
+            datasets are read in turns. If any input is something else, such as a source of
+            ``millrace.adaptive.arrivals.ipc_sources``, an iterator, a reader, or a function that returns one, each
+            input is read in its own thread, and a sixteenth of the memory holds rows that wait to be processed.
         arrivals
-            Events of inputs of these names, instead of them.
+            Events of the inputs, given instead of the inputs themselves.
         costs
             How long work takes, for arrivals on a virtual clock.
         """
@@ -370,7 +370,7 @@ class StreamJoin(OneCallAtATime):
             self.close()
 
     def _make_room(self) -> Batches:
-        """Flush rows that were taken in before until there is room for rows that wait."""
+        """Flush rows that were pushed before the run until there is room for the input buffer."""
         self._check_least(self.schemas)
         inputs = self.engine.inputs
         while self.budget.available < self.input_buffer and inputs.any_in_memory:
@@ -378,23 +378,23 @@ class StreamJoin(OneCallAtATime):
             inputs.pack()
 
     def close(self) -> None:
-        """Remove what is on disk. The end of the process does so too."""
+        """Remove the join's files from disk. This also happens when the process ends."""
         self._area.close()
 
     # snapshots
 
     def snapshot(self) -> bytes:
-        """Return all state of the join, rows on disk included."""
+        """Return the whole state of the join as bytes, including the rows on disk."""
         self._check_between_calls("snapshot")
         if self._finished:
             raise StateError("snapshot after finish: there is nothing left to keep")
         engine = self.engine
-        flushing, reactive = engine.flushing.state(), engine.reactive.state()  # first: marks of blocks are written
+        flushing, reactive = engine.flushing.state(), engine.reactive.state()  # first: this writes blocks' match marks
         inputs = engine.inputs.state()
         return to_bytes(JoinState(self.identity, self.schemas, self._metrics.state(), inputs, flushing, reactive))
 
     def restore(self, state: bytes) -> None:
-        """Go on from a snapshot of a join with the same arguments."""
+        """Continue from a snapshot of a join with the same arguments."""
         self._check_between_calls("restore")
         if self._finished or any(schema is not None for schema in self.schemas):
             raise StateError("restore: expected a new join; this one has taken in rows")
@@ -407,16 +407,16 @@ class StreamJoin(OneCallAtATime):
         self.engine.flushing.restore(kept.flushing)
         self.engine.reactive.restore(kept.reactive)
 
-    # how things are
+    # current state
 
     @property
     def nbytes(self) -> int:
-        """Bytes in use now, never more than the budget."""
+        """Bytes of the budget in use now."""
         return self.budget.used
 
     @property
     def metrics(self) -> AdaptiveMetrics:
-        """Counts so far."""
+        """Metrics so far, with the current use of memory and disk."""
         sides, budget, area = self.engine.inputs.sides, self.budget, self._area
         self._metrics.refresh(
             ResourceUse(
@@ -433,22 +433,22 @@ class StreamJoin(OneCallAtATime):
 
     @property
     def work_done(self) -> WorkDone:
-        """Work done so far, as far as it takes time on a virtual clock."""
+        """Rows, results and blocks processed so far, which take time on a virtual clock."""
         m, area = self._metrics, self._area
         return WorkDone(sum(m.rows_in.values()), m.rows_out, area.blocks_read, area.blocks_written)
 
     @property
     def waiting_limit(self) -> int:
-        """Most rows that may wait while the join works with the disk."""
+        """Most rows that may wait to be processed before disk work is interrupted."""
         return 0 if self.engine.reactive.stops_at_first_row else self.max_new_arrivals
 
     @property
     def input_buffer(self) -> int:
-        """Bytes of the budget for rows that have come and wait for their turn."""
+        """Bytes of the budget for rows that have arrived and wait to be processed."""
         return self._split.input_buffer
 
     def explain(self) -> str:
-        """Return the plan and the split of the budget, to read."""
+        """Return the plan of the join and the division of its memory budget, as readable text."""
         return explain_join(self.algorithm, self.condition, self.budget, self.metrics)
 
     def __repr__(self) -> str:
@@ -467,7 +467,7 @@ class StreamJoin(OneCallAtATime):
 def _definition(
     on: Any, algorithm: str | AdaptiveAlgorithm | None, band: Band | None, how: str, suffix: str | None
 ) -> JoinDefinition:
-    """Check the arguments that say what is joined, and how."""
+    """Return the definition of a join of two or of several inputs, after checking the arguments."""
     if is_multiway(on, algorithm):
         return MultiwayDefinition.of(on, algorithm or "miner", band, how, suffix)
     return PairDefinition.of(on, algorithm or "diner", band, how, suffix)

@@ -1,4 +1,4 @@
-"""What a ``StreamJoin`` is given: a definition of what is joined, and the engine that is made from it.
+"""The interfaces behind ``StreamJoin``: a definition of what is joined, and the engine that is created from it.
 
 ::
 
@@ -31,52 +31,53 @@ from millrace.core.budget import MemoryBudget
 from millrace.core.space import Space
 
 NO_COLUMNS = pa.schema([])
-"""Columns of an input of which none are known yet."""
+"""Placeholder schema of an input whose columns are not known yet."""
 
 Schemas = Sequence[pa.Schema | None]
-"""By input, its columns; None as long as they are not known."""
+"""Schemas per input, None where not known yet."""
 
 
 class JoinEngine(Protocol):
-    """Joins rows of the inputs: in memory as they come, on disk while nothing comes, and the rest at the end."""
+    """Joins the inputs: rows in memory on arrival, rows on disk while all inputs are silent, the rest at the end."""
 
     @property
     def inputs(self) -> JoinInputs[Any]:
-        """Rows in memory and on disk."""
+        """The inputs, with their rows in memory and on disk."""
         ...
 
     @property
     def flushing(self) -> FlushPolicy:
-        """Writes rows to disk when memory is full."""
+        """The policy that writes rows to disk when memory is full."""
         ...
 
     @property
     def reactive(self) -> ReactivePolicy:
-        """Joins rows on disk."""
+        """The policy that joins rows on disk."""
         ...
 
     @property
     def output(self) -> ResultBatches | None:
-        """The result; None until its columns are known."""
+        """The builder of output batches; None until the output columns are known."""
         ...
 
     def bind(self, number: int, schemas: Schemas) -> None:
-        """Set the columns of one input, or raise an error if they do not fit.
+        """Set the schema of one input, or raise an error if it does not fit.
 
-        ``schemas`` are those of all inputs, this one's included. The result is made once all it needs are known.
+        ``schemas`` are the schemas of all inputs, this one included. The output is created once all schemas it needs
+        are known.
         """
         ...
 
     def take(self, number: int, batch: pa.RecordBatch) -> Batches:
-        """Take in rows of one input."""
+        """Process new rows of one input, and yield output batches."""
         ...
 
     def check_complete(self, schemas: Schemas) -> None:
-        """Check that the columns of the result are known, if there are rows to put out."""
+        """Check that the output columns are known, if there are rows to output."""
         ...
 
     def unmatched(self) -> Batches:
-        """Yield rows without a partner, after all pairs have come out."""
+        """Yield rows without a partner, after all matches have been output."""
         ...
 
 
@@ -90,30 +91,30 @@ class JoinDefinition(Protocol):
 
     @property
     def condition(self) -> str:
-        """The join in words."""
+        """The kind of join and its conditions, as text."""
         ...
 
     @property
     def algorithm(self) -> AdaptiveAlgorithm:
-        """The policies."""
+        """The algorithm, with its policies."""
         ...
 
     def split(self, total: int, block: int | None, outer_blocks: int) -> MemorySplit:
-        """Divide a budget."""
+        """Return how a budget of ``total`` bytes is divided among the parts of the join."""
         ...
 
     def least_row_bytes(self, number: int, schema: pa.Schema) -> int:
-        """Return the least bytes that rows of one input take in memory."""
+        """Return the minimum bytes to reserve for the rows of one input in memory."""
         ...
 
     def engine(self, parts: EngineParts) -> JoinEngine:
-        """Make the engine of one join."""
+        """Create the engine of one join from its parts."""
         ...
 
 
 @dataclass(frozen=True)
 class EngineParts:
-    """What an engine is made with."""
+    """The shared parts and the settings that an engine is created with."""
 
     budget: MemoryBudget
     split: MemorySplit
@@ -123,12 +124,12 @@ class EngineParts:
     output_rows: int
     """Most rows of an output batch."""
     seed: int
-    """Of the random generator."""
+    """Seed of the random generator."""
     options: Mapping[str, Any]
-    """Options of the policies."""
+    """Options of the policies, by name."""
 
     def buffers(self) -> BlockBuffers:
-        """Reserve memory for blocks, and for rows on their way in."""
+        """Reserve memory for blocks and for rows being processed, and return the block buffers."""
         buffers = BlockBuffers(self.budget, self.split.transfer, self.split.block)
         self.budget.reserve("work", self.split.work)
         return buffers
@@ -136,16 +137,16 @@ class EngineParts:
     def side(
         self, number: int, name: str, schema: pa.Schema, rows: R, partitions: int, tracks: bool = False
     ) -> InputSide[R]:
-        """Make one input without rows.
+        """Create one input without rows.
 
         Parameters
         ----------
         rows
-            Its memory.
+            The structure that holds its rows in memory.
         partitions
-            Ranges of codes that rows on disk are divided into.
+            Number of key-code ranges that rows on disk are divided into.
         tracks
-            Whether the disk keeps which rows have found a partner.
+            Whether the block directory records which rows have found a partner.
         """
         disk = DiskBlocks(name, schema, self.area, self.budget, tracks)
         side = InputSide(number, name, schema, rows, disk, self.split.block, partitions)

@@ -1,10 +1,10 @@
-"""How the budget is divided before any row has come, and the least budget for given columns.
+"""How the memory budget is divided before any rows arrive, and the minimum budget for given columns.
 
 ::
 
     budget = rows and their index | buffers for blocks | work: rows on their way in, pairs | directory | input buffer
 
-The least budget is the sum of what each part declares as its least size.
+The minimum budget is the sum of the minimum sizes that the parts declare.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from millrace.core.sizes import format_size
 from millrace.rows.arena import Arena
 
 INPUT_BUFFER_SHARE = 16
-"""Rows that have come and wait for their turn have this part of the budget: a sixteenth."""
+"""Divisor of the budget: a sixteenth of it is for rows that have arrived and wait to be processed."""
 LONG_ROW_BUFFERS = 6
-"""Buffers that must each hold the longest row, when it is longer than a block."""
+"""Number of buffers that must each hold the longest row, if it is larger than a block."""
 
-_PIECE_SHARE = 16  # rows that are taken in together take at most this part of the budget
-_LEAST_ROW = 16  # bytes of a row on disk, at least
-_ROW_WORK = 64  # bytes of codes, order, stamps, ranges and bits of a row that is being taken in
+_PIECE_SHARE = 16  # divisor: rows processed together take at most a sixteenth of the budget
+_LEAST_ROW = 16  # minimum bytes of a row on disk
+_ROW_WORK = 64  # bytes of codes, order, stamps, ranges and bits of a row being processed
 
 
 @dataclass(frozen=True)
 class MemorySplit:
-    """Sizes of the parts that do not hold rows, and how many rows are taken in at a time."""
+    """Sizes of the parts of the budget that do not hold rows, and how many rows are processed at a time."""
 
     LEAST_WIDTH: ClassVar[int] = 8
     LEAST_BLOCK: ClassVar[int] = 256
@@ -47,40 +47,40 @@ class MemorySplit:
     spills: bool
     """Whether rows go to disk when memory is full."""
     width: int
-    """Entries of a chunk of the index."""
+    """Number of entries in a chunk of the index."""
     block: int
     """Bytes of a block on disk."""
     transfer: int
-    """Bytes for blocks on their way from and to disk."""
+    """Bytes for blocks that are being read from disk or written to it."""
     pairs: int
-    """Pairs of rows that are looked at together."""
+    """Most pairs of rows that are processed together."""
     piece: int
-    """Most rows that are taken in at a time."""
+    """Most new rows that are processed at a time."""
     page: int
-    """Entries of a page of the directory of blocks."""
+    """Number of entries in a page of the block directory."""
     fan: int
-    """Numbers of a page that says where those are."""
+    """Number of block numbers in a page of the list that locates the directory's pages."""
     least_fixed: int
-    """Least bytes of all parts that do not depend on the columns."""
+    """Minimum bytes of all parts whose size does not depend on the columns."""
     pair_bytes: int = Workspace.bytes_per_pair
-    """Bytes of a pair of rows that is looked at."""
+    """Bytes of working memory for each pair of rows that is processed."""
 
     @staticmethod
     def of(
         total: int, block: int | None, outer_blocks: int, *, spills: bool = True, partitions: int = 1, inputs: int = 2
     ) -> MemorySplit:
-        """Divide ``total`` bytes.
+        """Return the split of a budget of ``total`` bytes.
 
         Parameters
         ----------
         block
-            Bytes of a block, if the user has set them.
+            Bytes in a block, or None for the default.
         outer_blocks
-            Most blocks that are kept in memory to join others with.
+            Most blocks that are kept in memory at a time, to join other blocks with.
         spills
             Whether rows go to disk when memory is full.
         partitions
-            Ranges of codes that rows on disk are divided into.
+            Number of key-code ranges that rows on disk are divided into.
 
         Examples
         --------
@@ -96,7 +96,7 @@ class MemorySplit:
         size = usual if block is None else block
         outer = max(1, min(outer_blocks, total // 32 // size))
         transfer = (2 * outer + 2 * inputs) * size if spills else 0
-        rest = total if block is None else max(0, total - transfer)  # a block that the user sets may be most of it
+        rest = total if block is None else max(0, total - transfer)  # blocks that the user sets may take most of it
         page = max(MemorySplit.LEAST_PAGE, min(64, rest // 16 // lists // (2 * ENTRY_BYTES)))
         fan = max(MemorySplit.LEAST_FAN, min(64, rest // 64 // BlockIds.least_bytes(1) // lists))
         rows = max(64, given // _LEAST_ROW)
@@ -116,9 +116,9 @@ class MemorySplit:
         )
 
     def of_combinations(self, inputs: int) -> MemorySplit:
-        """Return the split for combinations of rows that grow by one input at a time, with some at each step.
+        """Return the split for a multiway join, which extends combinations of rows by one input at a time.
 
-        A result needs rows of all inputs in memory together, so rows get more than they do with two inputs.
+        A result needs rows of all inputs in memory together, so rows get more memory than with two inputs.
 
         >>> split = MemorySplit.of(224_400, 1_000, 19, inputs=4).of_combinations(4)
         >>> (split.transfer + split.work) / split.total < 0.09
@@ -138,25 +138,25 @@ class MemorySplit:
 
     @property
     def work(self) -> int:
-        """Bytes for rows on their way in, and for pairs."""
+        """Bytes for new rows that are processed, and for pairs of rows."""
         return self.piece * _ROW_WORK + self.pairs * self.pair_bytes
 
     @property
     def input_buffer(self) -> int:
-        """Bytes for rows that have come and wait for their turn."""
+        """Bytes for rows that have arrived and wait to be processed."""
         return self.total // INPUT_BUFFER_SHARE
 
     def least_bytes(self, rows: Sequence[int], schemas: Sequence[pa.Schema], buffered: bool) -> int:
-        """Return the least budget.
+        """Return the minimum budget in bytes.
 
         Parameters
         ----------
         rows
-            By input, the least bytes that its rows in memory take.
+            Minimum bytes for the rows of each input in memory.
         schemas
-            By input, its columns, as far as they are known.
+            Schema of each input, with no columns while they are not known.
         buffered
-            Whether rows wait for their turn in a buffer.
+            Whether there is a buffer for rows that wait to be processed.
         """
         least = self.least_fixed + sum(rows)
         if self.spills:
@@ -164,9 +164,9 @@ class MemorySplit:
         return least + least // (INPUT_BUFFER_SHARE - 1) + 1 if buffered else least
 
     def piece_rows(self, batch: pa.RecordBatch, at: int, slot_bytes: int) -> int:
-        """Return how many of the next rows of a batch are taken in together: at least one.
+        """Return how many of the next rows of a batch are processed together, at least one.
 
-        They take no more than a sixteenth of the budget; ``slot_bytes`` is what a row takes without its strings.
+        Two or more rows take at most a sixteenth of the budget; ``slot_bytes`` is what a row takes without its strings.
         """
         most = self.total // _PIECE_SHARE
         fixed = slot_bytes + 16

@@ -1,4 +1,4 @@
-"""Lists of words in sentences."""
+"""Formatting of word lists in sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def in_words(words: Iterable[str]) -> str:
-    """Return words as a list in a sentence.
+    """Join words with commas and a final "and".
 
     >>> in_words(["left", "right"]), in_words(["a", "b", "c"])
     ('left and right', 'a, b and c')

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -44,18 +44,9 @@ class WaitHistogram:
         return int(np.searchsorted(np.cumsum(self._counts), share * self.total))
 
 
-_LASTING = (
-    "tuples_in",
-    "rows_out",
-    "batches_out",
-    "matched",
-    "unmatched",
-    "shed",
-    "cache_hits",
-    "removals",
-    "probes",
-    "most_waiting",
-)
+def _count(*, lasting: bool = False, summed: bool = False) -> Any:
+    """Declare a count that snapshots keep (``lasting``), or whose sum over its arms a star shows (``summed``)."""
+    return field(default=0, metadata={"lasting": lasting, "summed": summed})
 
 
 @dataclass
@@ -66,38 +57,40 @@ class JoinMetrics:
     left with at least one master row, *unmatched* once it is known to have none.
     """
 
-    tuples_in: int = 0
-    rows_out: int = 0
-    batches_out: int = 0
-    matched: int = 0
-    unmatched: int = 0
-    waiting: int = 0
-    held_back: int = 0
+    tuples_in: int = _count(lasting=True)
+    rows_out: int = _count(lasting=True)
+    batches_out: int = _count(lasting=True)
+    matched: int = _count(lasting=True, summed=True)
+    unmatched: int = _count(lasting=True, summed=True)
+    waiting: int = _count(summed=True)
+    held_back: int = _count(summed=True)
     """Waiting tuples whose rows are found, held back only to keep the output in order."""
-    most_waiting: int = 0
+    most_waiting: int = _count(lasting=True, summed=True)
     """Largest number of tuples waiting at a time."""
-    shed: int = 0
+    shed: int = _count(lasting=True, summed=True)
     """Tuples dropped without being joined."""
-    cache_hits: int = 0
-    cached_keys: int = 0
-    cached_rows: int = 0
-    admitted_keys: int = 0
-    evicted_keys: int = 0
+    cache_hits: int = _count(lasting=True, summed=True)
+    cached_keys: int = _count(summed=True)
+    cached_rows: int = _count(summed=True)
+    admitted_keys: int = _count(summed=True)
+    """Keys that entered the cache. A cache of whole pages counts their rows here and in ``evicted_keys``."""
+    evicted_keys: int = _count(summed=True)
+    """Keys that left the cache, for other keys or because tuples needed the memory."""
     steps: int = 0
     cycles: float = 0.0
     pages_read: int = 0
     bytes_read: int = 0
     seeks: int = 0
-    removals: int = 0
-    removal_shifts: int = 0
+    removals: int = _count(lasting=True, summed=True)
+    removal_shifts: int = _count(summed=True)
     """Entries that removal by value from a list per key would have gone through, in all removals."""
-    probes: int = 0
-    budget_bytes: int = 0
-    used_bytes: int = 0
-    peak_bytes: int = 0
+    probes: int = _count(lasting=True, summed=True)
+    budget_bytes: int = _count(summed=True)
+    used_bytes: int = _count(summed=True)
+    peak_bytes: int = _count(summed=True)
     parts: dict[str, int] = field(default_factory=dict)
     waits: WaitHistogram = field(default_factory=WaitHistogram)
-    steps_per_cycle: int = 0
+    steps_per_cycle: int = _count(summed=True)
 
     @property
     def hit_rate(self) -> float:
@@ -111,13 +104,20 @@ class JoinMetrics:
 
     def lasting(self) -> dict[str, int]:
         """Return the counts that a snapshot keeps, by name."""
-        return {name: getattr(self, name) for name in _LASTING}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("lasting")}
 
     def go_on_from(self, counts: Mapping[str, int]) -> None:
         """Set the counts that :meth:`lasting` returned, to continue them after a restore."""
-        for name, count in counts.items():
-            if name in _LASTING:
-                setattr(self, name, count)
+        for name in self.lasting():
+            if name in counts:
+                setattr(self, name, counts[name])
+
+    def add_up(self, joins: Iterable[JoinMetrics]) -> None:
+        """Set each count that several joins have together to the sum of theirs."""
+        every = list(joins)
+        for each in fields(self):
+            if each.metadata.get("summed"):
+                setattr(self, each.name, sum(getattr(one, each.name) for one in every))
 
     def as_dict(self) -> dict[str, Any]:
         """Return all metrics as plain values, for JSON."""

@@ -1,1 +1,1 @@
-"""Tools for testing joins: oracle, strategies, fakes, constructed hash collisions."""
+"""Tools for testing joins: oracles, hypothesis strategies, injected faults, and constructed hash collisions."""

@@ -1,6 +1,6 @@
-"""Random joins from a few numbers: tables, batch boundaries and parameters that make rare paths frequent.
+"""Random joins described by a few numbers: tables, batch boundaries, and parameters that make rare paths frequent.
 
-A :class:`JoinCase` is made from a seed and a few sizes and types, so a failing one can be written down in one line and
+A :class:`JoinCase` is made from a seed and a few sizes and types, so a failing case can be written down in one line and
 made again. ``strategies.py`` draws cases with hypothesis; negative tests list some by hand.
 """
 
@@ -98,7 +98,7 @@ class JoinCase:
 
     @property
     def on(self) -> dict[str, str]:
-        """Key columns of the stream to those of the master."""
+        """Map from the stream's key columns to the master's."""
         if self.key == "composite":
             return {"key_a": "a", "key_b": "b"}
         return {"key": "k"}
@@ -108,7 +108,7 @@ class JoinCase:
         return tuple(self.on.values())
 
     def stream(self) -> pa.Table:
-        """Return the stream as one table, whose rows ``seq`` numbers."""
+        """Return the stream as one table; its column ``seq`` numbers the rows."""
         rng = np.random.default_rng([self.seed, 1])
         ids = self._stream_ids(rng)
         columns = dict(zip(self.on, key_arrays(self.key, ids, self._gaps(rng, len(ids))), strict=True))
@@ -118,7 +118,7 @@ class JoinCase:
         return pa.table(columns)
 
     def master(self) -> pa.Table:
-        """Return the master as one table, whose rows ``row`` numbers. The key columns are not its first columns."""
+        """Return the master as one table; its column ``row`` numbers the rows, and key columns do not come first."""
         rng = np.random.default_rng([self.seed, 2])
         ids = self._master_ids(rng)
         columns = {"row": pa.array(np.arange(len(ids)))}
@@ -129,7 +129,7 @@ class JoinCase:
         return pa.table(columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the stream in batches of the rows given by ``sizes``; they are slices of one buffer."""
+        """Yield the stream in batches whose numbers of rows are ``sizes``, repeated; they are slices of one buffer."""
         table = self.stream()
         whole = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
         sizes = self.sizes if any(self.sizes) else (*self.sizes, max(1, len(whole)))
@@ -190,7 +190,7 @@ _KEY_TYPES: dict[KeyKind, pa.DataType] = {
 
 
 def key_arrays(kind: KeyKind, ids: Ids, gaps: Flags | None = None) -> list[pa.Array]:
-    """Return key columns in which equal ids are equal keys and different ids are different keys; ``gaps`` are null.
+    """Return key columns in which equal ids are equal keys and different ids are different keys; ``gaps`` marks nulls.
 
     >>> key_arrays("decimal(10,2)", np.array([0, 1]))[0].to_pylist()
     [Decimal('-7.00'), Decimal('-5.69')]
@@ -206,7 +206,7 @@ def key_arrays(kind: KeyKind, ids: Ids, gaps: Flags | None = None) -> list[pa.Ar
 
 
 def payload_array(kind: Payload, rng: np.random.Generator, rows: int, nulls: bool) -> pa.Array:
-    """Return a column of random values of one type, some of them null."""
+    """Return a column of random values of one type; if ``nulls`` is set, about a fifth are null."""
     gaps = rng.random(rows) < (0.2 if nulls else 0.0)
     numbers = rng.integers(-1000, 1000, rows)
     values: Sequence[Any]

@@ -47,7 +47,7 @@ from millrace.testing.cases import JoinCase
 from millrace.testing.oracle import assert_same_rows
 
 CHOICES: dict[str, list[Any]] = {"migration": ["rolling", "three-cycle"]}
-"""Options of algorithms whose values are all tested."""
+"""Option values that are all tested, by the name of the option."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Subject:
         return "-".join([self.algorithm, *(f"{name}={value}" for name, value in self.options.items())])
 
     def sizes(self, **sizes: int | None) -> dict[str, int | None]:
-        """Return those of ``b`` and ``w`` that the algorithm has."""
+        """Return those of the sizes ``b`` and ``w`` that the algorithm has as options."""
         return {name: value for name, value in sizes.items() if name in ALGORITHMS[self.algorithm].sizes}
 
     def fit(self, case: JoinCase) -> JoinCase:
@@ -111,7 +111,7 @@ class Subject:
 
 
 def subjects(algorithms: Iterable[str] | None = None) -> list[Subject]:
-    """Return every algorithm with every value of its ``CHOICES``, and of ``leave_early`` where it has that."""
+    """Return every algorithm with every value of its ``CHOICES``, and of ``leave_early`` if it has that option."""
     found: list[Subject] = []
     for name in algorithms or ALGORITHMS:
         choices = {key: values for key, values in CHOICES.items() if key in ALGORITHMS[name].options}
@@ -124,7 +124,7 @@ def subjects(algorithms: Iterable[str] | None = None) -> list[Subject]:
 
 @contextmanager
 def built(case: JoinCase, **other: Any) -> Iterator[MasterStore]:
-    """Build the case's master into a store, in memory if the system has a folder for that."""
+    """Build a store from the case's master table, in shared memory if the system has that, and remove it at the end."""
     shared = Path("/dev/shm")
     parent = tempfile.mkdtemp(prefix="millrace-", dir=shared if shared.is_dir() else None)
     try:
@@ -135,7 +135,7 @@ def built(case: JoinCase, **other: Any) -> Iterator[MasterStore]:
 
 
 def calls(join: SemiStreamJoin, case: JoinCase) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Yield the output of each call of a run: pushes with steps in between, then finish."""
+    """Yield the output of each call of a run: for each batch a push, steps and an idle; then finish."""
     for number, batch in enumerate(case.batches()):
         yield join.push(batch)
         for _ in range(case.steps[number % len(case.steps)]):
@@ -160,7 +160,7 @@ def check_exact(subject: Subject, case: JoinCase, **other: Any) -> None:
 
 
 def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
-    """Check rules 1, 2, 4, 5: exact, inside the budget, every tuple counted, and no wait longer than promised."""
+    """Check rules 1, 2, 4, 5: exact output, within budget, every tuple counted, and no wait longer than promised."""
     case = subject.fit(case)
     with built(case) as store:
         join = subject.make(store, case, **other)
@@ -189,7 +189,7 @@ def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
 
 
 def check_order(subject: Subject, got: Iterable[pa.RecordBatch]) -> None:
-    """Check that ordered output has its rows in the order of their stream tuples."""
+    """Check that the rows of ordered output are in the order of their stream tuples."""
     came = np.concatenate([np.empty(0, np.int64), *(batch.column("seq").to_numpy() for batch in got)])
     late = np.flatnonzero(np.diff(came) < 0)
     assert not len(late), f"{subject}: after a row of tuple {came[late[0]]} comes one of tuple {came[late[0] + 1]}"
@@ -211,7 +211,7 @@ def check_accounting(subject: Subject, join: SemiStreamJoin, pushed: int) -> Non
 
 
 def check_counts(subject: Subject, case: JoinCase, join: SemiStreamJoin) -> None:
-    """Check rule 4 against the oracle: tuples matched, tuples unmatched, rows of output."""
+    """Check rule 4 against the oracle: the numbers of matched tuples, unmatched tuples and output rows."""
     expected, m = expected_of(case), join.metrics
     matched = expected_of(replace(case, how="semi")).num_rows
     assert m.rows_out == expected.num_rows, f"{subject}: {m.rows_out} rows counted, {expected.num_rows} expected"
@@ -296,7 +296,7 @@ def check_snapshot(subject: Subject, case: JoinCase, stop: int) -> None:
 
 
 def _calls_of(joins: Mapping[str, SemiStreamJoin], case: JoinCase) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Yield as :func:`calls` does, for a join that is replaced during the run."""
+    """Yield output as :func:`calls` does, for a join that is replaced during the run."""
     for number, batch in enumerate(case.batches()):
         yield joins["now"].push(batch)
         for _ in range(case.steps[number % len(case.steps)]):
@@ -305,7 +305,7 @@ def _calls_of(joins: Mapping[str, SemiStreamJoin], case: JoinCase) -> Iterator[I
     yield joins["now"].finish()
 
 
-# what must not change the output
+# changes that must not affect the output
 
 
 def check_deterministic(subject: Subject, case: JoinCase) -> None:
@@ -356,7 +356,7 @@ def check_metamorphic(subject: Subject, case: JoinCase, seed: int = 0) -> None:
 
 
 def check_repeats_refused(subject: Subject, directory: Path) -> None:
-    """Check that an algorithm that requires unique keys names those that do not when it refuses repeated keys."""
+    """Check that an algorithm that requires unique keys refuses repeated ones, and names algorithms that allow them."""
     store = MasterStore.build(pa.table({"k": [1, 2, 2]}), directory / "repeats", "k")
     able = [name for name, algorithm in ALGORITHMS.items() if algorithm.many]
     words = [subject.algorithm, "repeat", "2 rows", *able]

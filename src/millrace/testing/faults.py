@@ -40,7 +40,7 @@ _PATIENCE = 60
 
 
 class Interrupting:
-    """Batches that raise an error after the first ``after``, as a lost connection or Ctrl-C does.
+    """Batches that raise an error after the first ``after`` of them, as a lost connection or Ctrl-C does.
 
     >>> batches = [pa.record_batch({"a": [1]})] * 3
     >>> list(Interrupting(batches, after=1, error=OSError("gone")))
@@ -66,12 +66,12 @@ def failing(batches: Iterable[pa.RecordBatch], after: int) -> Iterator[pa.Record
 
 
 def truncate(path: Path, by: int = 1) -> None:
-    """Cut bytes off the end of a file."""
+    """Cut ``by`` bytes off the end of a file."""
     os.truncate(path, max(0, path.stat().st_size - by))
 
 
 def flip_byte(path: Path, at: int) -> None:
-    """Change one byte in the middle of a file; a negative ``at`` counts from the end."""
+    """Invert all bits of one byte of a file; a negative ``at`` counts from the end."""
     content = bytearray(path.read_bytes())
     content[at] ^= 0xFF
     path.write_bytes(content)
@@ -84,7 +84,7 @@ def files_of(store: Path) -> list[Path]:
 
 @contextmanager
 def full_disk(after: int) -> Iterator[None]:
-    """Raise "no space left" at batch number ``after`` of every shard of a store that is built in this block."""
+    """Raise "no space left" at batch number ``after`` of each shard of any store built in the ``with`` block."""
     append = ShardWriter.append
 
     def full(self: ShardWriter, batch: pa.RecordBatch, codes: np.typing.NDArray[np.int64]) -> None:
@@ -102,7 +102,7 @@ def full_disk(after: int) -> Iterator[None]:
 
 @contextmanager
 def spill_room(nbytes: int) -> Iterator[None]:
-    """Raise "no space left" after spill files in this block have written ``nbytes``, even in the middle of a write."""
+    """Raise "no space left" once spill files have written ``nbytes`` in the ``with`` block, even in mid-write."""
     write = spill.SpillFile.write
     left = nbytes
 
@@ -122,7 +122,7 @@ def spill_room(nbytes: int) -> Iterator[None]:
 
 
 def largest_file(nbytes: int) -> None:
-    """Limit the files of this process to ``nbytes``: writing more fails with ``EFBIG``.
+    """Limit each file that this process writes to ``nbytes`` bytes: writing more fails with ``EFBIG``.
 
     Most processes cannot raise the limit again; use it in a child (:func:`in_child`).
     """
@@ -131,9 +131,9 @@ def largest_file(nbytes: int) -> None:
 
 
 def in_child(work: Callable[..., Any], *arguments: Any) -> int:
-    """Run a module's function in a process of its own; return its exit code: 0, 1 after an error, or minus a signal.
+    """Run a module's function in a new process; return its exit code: 0, 1 after an error, or minus a signal number.
 
-    The process is spawned, not forked: Arrow and the lanes have threads, which a fork would lose.
+    The process is spawned, not forked: Arrow and Millrace have threads, which a fork would lose.
     """
     child = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
     child.start()

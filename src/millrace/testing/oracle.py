@@ -1,6 +1,6 @@
-"""A slow and simple join that all others are tested against: a dictionary of lists, keyed by the values themselves.
+"""A slow and simple join that all other joins are tested against: a dictionary of lists, keyed by the values.
 
-A condition is evaluated pair by pair on Python values; only a predicate is called as it is.
+Conditions are evaluated pair by pair on Python values, except predicates, which are called on batches.
 
 Tables are compared as multisets of rows. An error shows which rows are missing and which are surplus::
 

@@ -25,14 +25,14 @@ PAIR_HOWS: tuple[PairHow, ...] = get_args(PairHow)
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 Columns: TypeAlias = "Mapping[str, str | Sequence[str]]"
-"""Output columns: a name, and an ``"input.column"``, or several of which the first that is not null is the value."""
+"""Output columns by name: an ``"input.column"``, or several, of which the first that is not null is the value."""
 
 _CELLS = 4_000_000  # combinations tested at a time
 
 
 @dataclass(frozen=True)
 class Equal:
-    """Both values are the same."""
+    """The condition that the values of two columns are equal."""
 
     one: str
     other: str
@@ -40,7 +40,7 @@ class Equal:
 
 @dataclass(frozen=True)
 class Near:
-    """``one - below <= other <= one + above``."""
+    """The condition ``one - below <= other <= one + above`` on two columns."""
 
     one: str
     other: str
@@ -52,7 +52,7 @@ Link: TypeAlias = Equal | Near
 
 
 def equal_keys(on: str | Sequence[str] | Mapping[str, str]) -> list[Link]:
-    """Return the conditions that key columns of a pair are equal.
+    """Return the conditions that the key columns of two inputs are equal.
 
     >>> equal_keys({"bid": "ask"})
     [Equal(one='left.bid', other='right.ask')]
@@ -68,7 +68,7 @@ def pair_columns(
 ) -> dict[str, str | Sequence[str]]:
     """Return the usual columns of a pair: the left's, then the right's except keys that are equal to the left's.
 
-    If rows can lack a left partner, such keys are taken from the right where the left is null. A right column whose
+    If rows can lack a left partner, equal keys are taken from the right where the left is null. A right column whose
     name the left has too gets the suffix.
     """
     keys = {link.one: link.other for link in links if isinstance(link, Equal)}
@@ -156,7 +156,7 @@ def _is_between(link: Link, joined: Mapping[str, Indices], name: str) -> bool:
 def _join_input(
     inputs: Mapping[str, pa.Table], rows: Mapping[str, Indices], name: str, links: Sequence[Link]
 ) -> dict[str, Indices]:
-    """Return the combinations so far with every row of one more input, where all conditions are satisfied."""
+    """Return the combinations so far, each extended by all rows of one more input that satisfy the conditions."""
     count, more = len(next(iter(rows.values()))), inputs[name].num_rows
     grids = [_Grid(inputs, rows, name, link) for link in links]
     kept: list[Indices] = [np.zeros(0, np.int64)]
@@ -178,7 +178,7 @@ def _row_ranges(count: int, width: int) -> Iterator[tuple[int, int]]:
 
 
 class _Grid:
-    """One condition on combinations so far (down) and the rows of a new input (across)."""
+    """One condition as a grid: the combinations so far down, the rows of a new input across."""
 
     def __init__(self, inputs: Mapping[str, pa.Table], rows: Mapping[str, Indices], name: str, link: Link) -> None:
         values, others = _values(inputs, link.one), _values(inputs, link.other)

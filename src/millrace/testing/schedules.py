@@ -54,12 +54,12 @@ class Snapshot:
 Operation: TypeAlias = Push | Idle | End | Snapshot
 
 budgets = extra_memory
-"""Bytes above the minimum: from about one tuple at a time to inputs that fit in memory."""
+"""Strategy for bytes of memory above the minimum: from about one tuple at a time to inputs that fit in memory."""
 
 
 @dataclass(frozen=True)
 class InputTables:
-    """Tables to be joined, and the key columns, which all of them have."""
+    """Tables to be joined, and the names of the key columns, which every table has."""
 
     tables: Mapping[str, pa.Table]
     on: tuple[str, ...]

@@ -18,20 +18,20 @@ from millrace.semistream.conditions.condition import Condition, Inclusive, Sign,
 from millrace.testing.cases import HOWS, KEY_KINDS, PAYLOADS, SPREADS, JoinCase, KeyKind, Payload
 
 small = st.integers(1, 25)
-"""Page sizes, ``b`` and ``w``: small enough that every boundary case occurs."""
+"""Strategy for page sizes, ``b`` and ``w``: small enough that every boundary case occurs."""
 
 batch_sizes = st.lists(st.integers(0, 40), min_size=1, max_size=6).map(tuple)
-"""Rows of consecutive batches, empty ones among them."""
+"""Strategy for the numbers of rows in consecutive batches, some of them empty."""
 
 payloads = st.lists(st.sampled_from(PAYLOADS), unique=True, max_size=3).map(tuple)
-"""Types of other columns."""
+"""Strategy for the types of the columns besides the key."""
 
 extra_memory = st.one_of(st.just(0), st.integers(0, 500), st.integers(500, 6_000), st.integers(6_000, 200_000))
-"""Bytes above the minimum: from about one tuple at a time to a master that fits in memory."""
+"""Strategy for bytes of memory above the minimum: from about one tuple at a time to a master that fits in memory."""
 
 
 _PAIRS = 3_000
-"""About the most pairs of a case: with one row per output batch, ten times as many take half a minute."""
+"""About the most matching pairs of a case; with one row per output batch, ten times as many take half a minute."""
 _MORE = int(os.environ.get("MILLRACE_EXAMPLES", "1"))
 
 
@@ -99,7 +99,7 @@ _KEY_WIDTHS: dict[KeyKind, st.SearchStrategy[Any]] = {
 
 
 def third_of_pairs(stream: pa.RecordBatch, master: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Accept one pair in three, by the numbers of its rows."""
+    """Return a mask that accepts one pair in three, by the sum of its row numbers."""
     thirds: npt.NDArray[np.bool_] = (stream["seq"].to_numpy() + master["row"].to_numpy()) % 3 == 0
     return thirds
 

@@ -1,11 +1,11 @@
-"""Several inputs that arrive over time, as events: rows came, nothing comes, an input has ended.
+"""Events of several inputs that arrive over time: rows have arrived, all inputs are silent, or an input has ended.
 
 A consumer reads the events of any :class:`Arrivals` in one loop::
 
     for event in arrivals:
         match event:
             case Arrived(input, batch): ...   # the arriving phase
-            case Silent(): ...                # the reactive phase, until arrivals.buffered shows that enough has come
+            case Silent(): ...                # the reactive phase, until arrivals.buffered is large enough
             case Ended(input): ...
 
 :class:`ScheduledArrivals` has every tuple's time of arrival and a virtual clock, so a run can be repeated exactly;
@@ -26,7 +26,7 @@ from millrace.core.clock import Clock, RealClock, VirtualClock
 from millrace.core.errors import ConfigError, SchemaError, SourceError
 
 BatchInput: TypeAlias = "Iterable[pa.RecordBatch] | pa.Table | pa.RecordBatch"
-"""An input: record batches, or something that has them."""
+"""An input of a join: a table, a record batch, or an iterable of record batches."""
 
 WAIT = 0.025
 """Seconds without a tuple after which all inputs count as silent, as in the DINER paper."""
@@ -34,7 +34,7 @@ WAIT = 0.025
 
 @dataclass(frozen=True)
 class Arrived:
-    """Tuples of one input, in the order they came; at least one."""
+    """The event that tuples of one input have arrived; they are in order of arrival."""
 
     input: str
     batch: pa.RecordBatch
@@ -42,12 +42,12 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Silent:
-    """No tuple has come for longer than the wait. There is one such event for each silence."""
+    """The event that no tuple has arrived for the wait time. Each silence is reported once."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """All tuples of an input have come."""
+    """The event that an input has ended, after all of its tuples."""
 
     input: str
 
@@ -56,7 +56,7 @@ Event: TypeAlias = Arrived | Silent | Ended
 
 
 class Arrivals(Protocol):
-    """Events of several inputs, to be read once."""
+    """The events of several inputs, which can be read once."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class Arrivals(Protocol):
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
-        """Schemas of the inputs, as far as they are known: at the latest with their first tuples."""
+        """Schemas of the inputs known so far; each is known by the time its first tuples arrive."""
         ...
 
     @property
@@ -75,17 +75,17 @@ class Arrivals(Protocol):
 
     @property
     def buffered(self) -> int:
-        """Tuples that have arrived and are not yet in an event. The reactive phase stops when they are enough."""
+        """Number of tuples that have arrived but are not in an event yet. Enough of them end the reactive phase."""
         ...
 
     @property
     def most_buffered(self) -> int:
-        """The most tuples that were waiting, at an event or when ``buffered`` was read."""
+        """Largest number of buffered tuples observed so far."""
         ...
 
     @property
     def held_up(self) -> bool:
-        """Whether a source cannot go on until tuples are taken out of the buffer."""
+        """Whether a source cannot continue until tuples are taken out of the buffer."""
         ...
 
     def __iter__(self) -> Iterator[Event]: ...
@@ -93,7 +93,7 @@ class Arrivals(Protocol):
     def __next__(self) -> Event: ...
 
     def spend(self, seconds: float) -> None:
-        """Advance a virtual clock by the time that work of the consumer takes. A real clock has advanced already."""
+        """Advance a virtual clock by the seconds that the consumer's work takes. A real clock has advanced already."""
         ...
 
     def close(self) -> None:
@@ -102,12 +102,12 @@ class Arrivals(Protocol):
 
 
 class InTurns:
-    """Inputs that are there as a whole, read in turns, a batch at a time, without waiting.
+    """Inputs that are fully available, read in turns, one batch at a time, without waiting.
 
     Parameters
     ----------
     inputs
-        For each input its record batches, in any iterable, or something that has ``to_batches()``.
+        By name, an iterable of record batches, a record batch, or an object with a ``to_batches()`` method.
     clock
         The clock that times are read from.
 
@@ -129,7 +129,7 @@ class InTurns:
         self._events = self._arrive({name: iter(batches_of(name, given)) for name, given in inputs.items()})
 
     def spend(self, seconds: float) -> None:
-        """Do nothing: no tuple comes by itself meanwhile."""
+        """Do nothing: tuples are only read on request, whatever the clock says."""
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -161,7 +161,7 @@ class InTurns:
 
 
 class ScheduledArrivals:
-    """Inputs whose tuples arrive at given times of a virtual clock.
+    """Inputs whose tuples arrive at given times on a virtual clock.
 
     Parameters
     ----------
@@ -170,19 +170,19 @@ class ScheduledArrivals:
     wait
         Seconds without a tuple after which all inputs count as silent.
     batch_rows
-        Most tuples that come out at a time. Those of several inputs that have arrived come as one batch for each input,
-        the earliest first, so that with 1 every tuple comes alone and in the order of arrival.
+        Most tuples that are delivered at a time. They are delivered as one batch per input, the input with the earliest
+        tuple first. With 1, tuples are delivered one by one, in order of arrival.
     linger
-        Seconds to wait for further tuples when the first has come, below ``wait``; with 0 they come out at once.
+        Seconds to wait for more tuples once one has arrived, less than ``wait``; with 0, tuples are delivered at once.
     clock
         The clock by which tuples arrive; a new one if not given.
 
     Notes
     -----
-    The clock advances by the work that the consumer reports with :meth:`spend`, and to the next arrival, or the end of
-    the wait, when no tuple has arrived. Tuples that arrive while the consumer works are buffered without bound;
-    ``buffered`` and ``most_buffered`` count them. Silence is counted from the last arrival, so a consumer that took
-    longer than the wait finds silence at once. An input ends with its last tuple.
+    The clock advances by the seconds that the consumer reports with :meth:`spend`. When no tuple has arrived, it
+    advances to the next arrival or the end of the wait. Tuples that arrive while the consumer works are buffered
+    without bound; ``buffered`` and ``most_buffered`` count them. Silence is counted from the last arrival, so a
+    consumer that took longer than the wait finds silence at once. An input ends with its last tuple.
 
     Examples
     --------
@@ -276,7 +276,7 @@ class ScheduledArrivals:
                 yield Silent()
 
     def _give_out(self, count: int) -> Iterator[Event]:
-        """Yield the next tuples in the order of arrival, as one batch for each input."""
+        """Yield the next ``count`` tuples as one batch per input, and the end of each input that has no more tuples."""
         taken = self._of_input[self._given : self._given + count].tolist()
         for number in dict.fromkeys(taken):  # the earliest first
             name = self.inputs[number]

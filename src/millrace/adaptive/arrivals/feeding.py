@@ -1,14 +1,14 @@
-"""Feeding a join: which phase runs, as events of the inputs come.
+"""Feeding a join with the events of its inputs, which decide the phase that runs.
 
 ::
 
-                  Arrived ─► take in ◄──────────────────────────────┐
-    arrivals ──►  Silent  ─► units of work with the disk            │ enough has come, or a source waits for room
-                  Ended   ─► one input less                         │
-                     └─ all  ─► all the rest                 ───────┘
+                  Arrived ─► process the rows ◄──────┐
+    arrivals ──►  Silent  ─► units of disk work ─────┘ enough rows wait, or a source waits for room
+                  Ended   ─► one input less
+                     └─ all ended ─► the rest of the result
 
-On the real clock sources go on while the join works. On a virtual one :class:`Costs` give the time that work takes, so
-that a run can be repeated exactly, and arrivals wait for work as they do in reality.
+On the real clock, sources continue while the join works. On a virtual clock, :class:`Costs` say how long work takes, so
+that a run can be repeated exactly and rows still wait while the join is busy.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from millrace.core.errors import ConfigError, SchemaError, SourceError
 
 @dataclass(frozen=True)
 class WorkDone:
-    """Work that a join has done since it was made, as far as it takes time on a virtual clock."""
+    """Work that a join has done since it was created, in the units that :class:`Costs` puts a time on."""
 
     rows: int
-    """Rows that were taken in."""
+    """Input rows processed."""
     results: int
-    """Rows of the result."""
+    """Rows output."""
     blocks_read: int
     blocks_written: int
 
 
 class FedJoin(Protocol):
-    """A join that can be fed with arrivals."""
+    """The interface of a join that :class:`Feeding` can drive."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class FedJoin(Protocol):
 
     @property
     def metrics(self) -> AdaptiveMetrics:
-        """Counts so far."""
+        """Metrics so far."""
         ...
 
     @property
@@ -61,17 +61,17 @@ class FedJoin(Protocol):
 
     @property
     def waiting_limit(self) -> int:
-        """Most rows that may wait while the join works with the disk."""
+        """Most rows that may wait to be processed before disk work is interrupted."""
         ...
 
     @property
     def budget(self) -> MemoryBudget:
-        """The budget, which holds rows that wait, too."""
+        """The memory budget, which also covers rows that wait to be processed."""
         ...
 
     @property
     def input_buffer(self) -> int:
-        """Bytes of the budget for rows that wait."""
+        """Bytes of the budget for rows that have arrived and wait to be processed."""
         ...
 
     @property
@@ -90,19 +90,19 @@ class FedJoin(Protocol):
         ...
 
     def bind(self, **schemas: pa.Schema | None) -> pa.Schema | None:
-        """Set the columns of some inputs."""
+        """Set the schemas of some inputs, and return the output schema once it is known."""
         ...
 
     def push(self, side: str, batch: pa.RecordBatch) -> Batches:
-        """Take in rows of one input."""
+        """Process new rows of one input, and yield output batches."""
         ...
 
     def idle(self) -> Batches:
-        """Do a unit of work with the disk."""
+        """Do one unit of disk work, and yield output batches."""
         ...
 
     def end(self, side: str) -> Batches:
-        """End one input."""
+        """Mark one input as ended."""
         ...
 
     def finish(self) -> Batches:
@@ -110,7 +110,7 @@ class FedJoin(Protocol):
         ...
 
     def abandon(self) -> Batches:
-        """Yield the rest of the result of the rows that have come."""
+        """Yield the remaining results of the rows received so far, after an input has failed."""
         ...
 
 
@@ -118,18 +118,18 @@ class FedJoin(Protocol):
 class Costs:
     """Seconds that work takes on a virtual clock. On the real clock they are not used.
 
-    The defaults are those of a disk and a processor of about 2008, with blocks of 10 kB that are read and written in
-    the order of the file for the most part; inputs of the experiments have a row every millisecond.
+    The defaults match a disk and a processor of about 2008, and blocks of 10 kB that are read and written mostly in
+    file order. In the experiments, inputs deliver a row every millisecond.
     """
 
     row: float = 10e-6
-    """For a row that is taken in: finding its partners, and storing it."""
+    """Seconds to process an input row: finding its partners and storing it."""
     result: float = 1e-6
-    """For a row of the result."""
+    """Seconds to output a row."""
     read: float = 1e-3
-    """For a block that is read from disk."""
+    """Seconds to read a block from disk."""
     write: float = 1e-3
-    """For a block that is written to disk."""
+    """Seconds to write a block to disk."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -149,18 +149,18 @@ def checked_inputs(names: Sequence[str], inputs: dict[str, Any]) -> dict[str, An
 
 
 def schemas_of(inputs: dict[str, Any]) -> dict[str, pa.Schema]:
-    """Return the schemas of the inputs that have one."""
+    """Return the schemas of those inputs that have one, by input name."""
     schemas = {side: getattr(given, "schema", None) for side, given in inputs.items()}
     return {side: schema for side, schema in schemas.items() if isinstance(schema, pa.Schema)}
 
 
 def at_rest(given: Any) -> bool:
-    """Return whether an input is there as a whole, so that reading it never waits."""
+    """Return whether an input is fully available, so that reading it never waits."""
     return isinstance(given, Sequence | pa.RecordBatch) or hasattr(given, "to_batches")
 
 
 def arrivals_of(join: FedJoin, inputs: dict[str, Any]) -> Arrivals:
-    """Return the arrivals of inputs: read in turns if all are at rest, else each in a thread of its own."""
+    """Return the inputs as arrivals: read in turns if all are fully available, else each in its own thread."""
     if all(at_rest(given) for given in inputs.values()):
         return InTurns(inputs, clock=join.clock)
     return LiveArrivals(
@@ -194,7 +194,7 @@ class Feeding:
         self._done = join.work_done
 
     def run(self) -> Batches:
-        """Yield the whole result. If a source breaks off, the results of all rows that came come before the error."""
+        """Yield the whole result. If a source fails, yield the results of all rows received, then raise its error."""
         join = self._join
         try:
             yield from self.online()
@@ -205,7 +205,7 @@ class Feeding:
         yield from self._timed(join.finish())
 
     def online(self) -> Batches:
-        """Yield what comes out until all inputs have ended."""
+        """Yield output batches until all inputs have ended."""
         join, arrivals = self._join, self._arrivals
         for event in arrivals:
             match event:
@@ -220,7 +220,7 @@ class Feeding:
                     yield from self._timed(join.end(name))
 
     def _react(self) -> Batches:
-        """Work with the disk, unit by unit, until enough rows have come."""
+        """Do units of disk work until none is left, enough rows wait, or a source is held up."""
         join, arrivals = self._join, self._arrivals
         while join.work and arrivals.buffered <= join.waiting_limit and not arrivals.held_up:
             yield from self._timed(join.idle())

@@ -1,7 +1,7 @@
 """Sources on slow networks: Arrow IPC streams from a socket or over HTTP, as iterables of record batches.
 
-A stream is complete only with Arrow's end-of-stream marker. A connection that ends without it was cut, also where the
-cut falls between two batches, and is an error that says how far the stream had got.
+A stream is complete only with Arrow's end-of-stream marker. A connection that ends without the marker was cut, even if
+it ended between two batches. That is an error, which says how far the stream had got.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_REDIRECTS = 5
 
 
 def ipc_socket(host: str, port: int, *, timeout: float = 60.0) -> IpcSource:
-    """Return the record batches of an Arrow IPC stream that a server sends to every client that connects.
+    """Return a source of record batches: an Arrow IPC stream that a server sends to every client that connects.
 
     Parameters
     ----------
@@ -38,16 +38,16 @@ def ipc_socket(host: str, port: int, *, timeout: float = 60.0) -> IpcSource:
 
 
 def ipc_http(url: str, *, timeout: float = 60.0, headers: Mapping[str, str] | None = None) -> IpcSource:
-    """Return the record batches of an Arrow IPC stream that is the body of an answer to a GET.
+    """Return a source of record batches: an Arrow IPC stream that is the body of the response to a GET request.
 
     Parameters
     ----------
     url
         An ``http`` or ``https`` address. Redirects are followed.
     timeout
-        Seconds to wait for the connection, the answer, and each further piece of the stream.
+        Seconds to wait for the connection, the response, and each further piece of the stream.
     headers
-        Further headers of the request, such as ``Authorization``; not sent on to another host by a redirect.
+        Further headers of the request, such as ``Authorization``; not sent if a redirect leads to another host.
     """
     return _HttpSource(url, timeout, headers or {})
 
@@ -55,7 +55,7 @@ def ipc_http(url: str, *, timeout: float = 60.0, headers: Mapping[str, str] | No
 class IpcSource(ABC):
     """An Arrow IPC stream, which is opened each time it is iterated over.
 
-    Its errors are :class:`SourceError`. :meth:`cancel` ends a read that is under way, from any thread.
+    Failures raise a :class:`SourceError`. :meth:`cancel` ends a read in progress, and may be called from any thread.
     """
 
     def __init__(self, name: str, timeout: float) -> None:
@@ -81,7 +81,7 @@ class IpcSource(ABC):
                 yield batch
                 tuples += batch.num_rows
                 batches += 1
-            if not batches and not body.cut:  # so that its columns are known
+            if not batches and not body.cut:  # an empty batch, so that the columns are known
                 yield pa.RecordBatch.from_pylist([], stream.schema)
             body.check_whole()
         except SourceError:
@@ -97,7 +97,7 @@ class IpcSource(ABC):
             self._forget(mine)
 
     def cancel(self) -> None:
-        """End reads that are under way, and do not begin others."""
+        """End all reads that are in progress, and make later reads fail."""
         with self._lock:
             self._cancelled = True
             for each in self._sockets:
@@ -106,7 +106,7 @@ class IpcSource(ABC):
 
     @abstractmethod
     def _open(self, mine: list[socket.socket]) -> BinaryIO:
-        """Open the stream of bytes. Sockets that are opened must be passed to :meth:`_keep`."""
+        """Open the byte stream. Implementations must pass every socket that they open to :meth:`_keep`."""
 
     def _keep(self, opened: socket.socket, mine: list[socket.socket]) -> None:
         with self._lock:
@@ -184,10 +184,10 @@ def _host_of(url: str) -> tuple[str, str]:
 
 
 class _Body:
-    """A file for Arrow to read from, which notes whether it ended too early.
+    """A file for Arrow to read from, which records whether it ended too early.
 
-    Arrow reads no further than the end-of-stream marker, so a read that returns less than was requested means that
-    there was none.
+    Arrow reads no further than the end-of-stream marker, so a read that returns fewer bytes than requested means that
+    the marker was missing.
     """
 
     closed = False

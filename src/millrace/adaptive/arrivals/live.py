@@ -1,4 +1,4 @@
-"""Real sources on the real clock: a thread for each, and one bounded buffer between them and the consumer."""
+"""Real sources on the real clock: each is read in its own thread into one bounded buffer for the consumer."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ from millrace.core.errors import BudgetExceededError, ConfigError, SchemaError, 
 from millrace.core.sizes import format_size, parse_size
 
 LiveSource: TypeAlias = "BatchInput | Callable[[], BatchInput]"
-"""Something to read batches from, or a function that returns it."""
+"""An input to read record batches from, or a function that returns one."""
 
 _GRACE = 2.0
 
 
 class LiveArrivals:
-    """Inputs that are read from real sources as they come. Use as a context, or call :meth:`close`.
+    """Events of inputs that are read from real sources. Use as a context manager, or call :meth:`close`.
 
     Parameters
     ----------
     inputs
-        For each input an iterable of record batches, a table, or a function that returns one; it is called, and read,
-        in a thread of its own. A source that may block should have a method ``cancel()``, which is called from another
-        thread and ends the blocking; those of ``millrace.adaptive.arrivals.ipc_sources`` do.
+        By name, an iterable of record batches, a table, or a function that returns one. Each is called, and read, in a
+        thread of its own. A source that may block should have a method ``cancel()``, which is called from another
+        thread and ends the blocking; the sources of ``millrace.adaptive.arrivals.ipc_sources`` have one.
     buffer
-        Bytes of tuples that have arrived and are not yet consumed, shared equally by the inputs. A source that is
-        ahead is not read further until there is room. Batches larger than an input's share come in pieces.
+        Most bytes of tuples that have arrived and are not consumed yet, shared equally by the inputs. A source whose
+        share is full is not read until there is room. Batches larger than an input's share are split.
     budget
         The budget in which the buffer is reserved, as ``"input buffer"``, while the arrivals are open.
     wait
         Seconds without a tuple after which all inputs count as silent.
     clock
-        What silence is measured with; the machine's by default.
+        The clock that silence is measured with; the machine's clock by default.
 
     Notes
     -----
     Tuples count until the consumer takes the next event: while it works on a batch, the batch is still in the
-    buffer. Memory of tuples that are not yet in the buffer is the source's own, at most one batch for each.
+    buffer. Tuples that are not in the buffer yet are in the source's own memory, at most one batch per source.
 
-    Tuples of one input stay in order; inputs follow each other as they arrived. If a source fails, the tuples that
-    were read come first, then a :class:`SourceError`, and everything is closed.
+    Tuples of one input stay in order; batches of different inputs are delivered in order of arrival. If a source fails,
+    the tuples already read are delivered first; then a :class:`SourceError` is raised, and everything is closed.
 
-    :meth:`close`, the end of a ``with``, an error, Ctrl-C while waiting, and the end of the object all stop the
-    threads. A source that neither returns nor can be cancelled is abandoned after two seconds, is listed in
+    :meth:`close`, the end of a ``with``, an error, Ctrl-C while waiting, and garbage collection of the object all stop
+    the threads. A source that neither returns nor can be cancelled is abandoned after two seconds, is listed in
     ``abandoned``, and its thread does not delay the end of the process.
 
     Examples
@@ -115,7 +115,7 @@ class LiveArrivals:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the buffer, never more than it was given."""
+        """Bytes in the buffer now, never more than its size."""
         return self._buffer.nbytes
 
     @property
@@ -166,14 +166,14 @@ class LiveArrivals:
 
 
 class _Buffer:
-    """Tuples that readers have added and the consumer has not yet taken, under one lock."""
+    """Tuples on their way from the reader threads to the consumer, guarded by one lock."""
 
     def __init__(self, inputs: tuple[str, ...], share: int, clock: Clock) -> None:
         self.share = share
         self.schemas: dict[str, pa.Schema] = {}
         self.tuples = self.most_tuples = self.nbytes = self.most_nbytes = 0
         self.held_up = 0
-        """Readers that wait for room."""
+        """Number of readers that wait for room."""
         self.stopped = False
         self.last_arrival = 0.0
         self._clock = clock
@@ -185,7 +185,7 @@ class _Buffer:
     # readers
 
     def start(self) -> None:
-        """Count silence from now on."""
+        """Start to measure silence from now."""
         self.last_arrival = self._clock.now()
 
     def put(self, name: str, piece: pa.RecordBatch, nbytes: int) -> bool:
@@ -258,7 +258,7 @@ class _SourceReader:
         self.thread = threading.Thread(target=self._read, name=f"millrace-{name}", daemon=True)
 
     def cancel(self) -> None:
-        """Cancel the source if it can be, so that it stops blocking; called from another thread than its own."""
+        """Cancel the source if it supports that, so that it stops blocking; called from a different thread."""
         for source in (self.source, self._opened):
             cancel = getattr(source, "cancel", None)
             if callable(cancel):
@@ -311,7 +311,7 @@ def _stop(buffer: _Buffer, readers: dict[str, _SourceReader]) -> tuple[str, ...]
 
 
 def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in pieces of at most so many bytes; none if it is empty."""
+    """Yield a batch in pieces of at most ``most`` bytes; yield nothing if it is empty."""
     if batch.num_rows == 0:
         return
     nbytes = _nbytes(batch)
@@ -328,7 +328,7 @@ def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
 
 
 def _nbytes(batch: pa.RecordBatch) -> int:
-    """Return the bytes to charge for a batch: at least one for every tuple, also where no column takes memory."""
+    """Return the bytes to charge for a batch: at least one for every tuple, even if no column takes memory."""
     nbytes: int = batch.nbytes
     return max(nbytes, int(batch.num_rows))
 

@@ -1,12 +1,12 @@
-"""The conditions of a join of several inputs: a tree, in which each input is joined with the others in one way.
+"""The conditions of a join of several inputs as a tree: exactly one path of conditions connects any two inputs.
 
 ::
 
     orders ──custkey── customers ──nationkey── nations          a chain
                             └──────segment──── segments         with a branch: a snowflake
 
-Conditions between the same two inputs are one, on several columns. An input's *attributes* are the columns, or groups
-of columns, that it is joined on, each once, however many conditions use it.
+Several conditions between the same two inputs count as one condition on several columns. An input's *attributes* are
+the columns, or groups of columns, that it is joined on; each is listed once, even if several conditions use it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Columns = tuple[str, ...]
 
 @dataclass(frozen=True)
 class EdgeEnd:
-    """One end of a condition: an input, and one of its attributes."""
+    """One end of a condition: the number of an input, and the number of one of its attributes."""
 
     relation: int
     attribute: int
@@ -37,7 +37,7 @@ class EdgeEnd:
 
 @dataclass(frozen=True)
 class TreeEdge:
-    """All conditions between two inputs, one or more."""
+    """An edge of the tree: all conditions between two inputs."""
 
     number: int
     ends: tuple[EdgeEnd, EdgeEnd]
@@ -48,34 +48,34 @@ class TreeEdge:
 
 @dataclass(frozen=True)
 class TreeStep:
-    """One direction of a condition: from an input whose rows are given to one in which partners are looked up."""
+    """One direction along an edge: from an input whose rows are known to the input where partners are looked up."""
 
     edge: int
     side: int
-    """The end of the condition at which rows are given."""
+    """End of the edge whose rows are known: 0 or 1."""
     origin: EdgeEnd
     target: EdgeEnd
 
 
 @dataclass(frozen=True)
 class JoinTree:
-    """Inputs, their attributes, and the conditions between them."""
+    """The inputs of a join, their attributes, and the conditions between them."""
 
     names: tuple[str, ...]
     attributes: tuple[tuple[Columns, ...], ...]
-    """The attributes of each input."""
+    """Attributes of each input."""
     edges: tuple[TreeEdge, ...]
 
     @staticmethod
     def of(on: Sequence[Any], band: Band | None = None) -> JoinTree:
-        """Read conditions as users write them: pairs of ``"input.column"``, with a band as a third part if wanted.
+        """Parse conditions as users write them: pairs of ``"input.column"``, with an optional band as a third part.
 
         >>> tree = JoinTree.of([("a.x", "b.x"), ("b.y", "c.y", (-1, 1)), ("d.day", "b.day"), ("d.shop", "b.shop")])
         >>> tree.names, tree.attributes[1], tree.edges[1].band
         (('a', 'b', 'c', 'd'), (('x',), ('y',), ('day', 'shop')), (-1, 1))
         """
         if band is not None:
-            raise ConfigError("band: with several conditions each has its own, as their third part; got band=")
+            raise ConfigError("band: in a list of conditions, each has its own band as its third part; got band=")
         attributes: dict[str, list[Columns]] = {}
         edges: list[TreeEdge] = []
         groups: dict[str, str] = {}
@@ -86,8 +86,8 @@ class JoinTree:
             joined, gone = (groups[name] for name in tie.names)
             if joined == gone:
                 raise ConfigError(
-                    f"on: {tie.text} closes a cycle: {tie.names[0]!r} and {tie.names[1]!r} are tied together by those "
-                    "before it; expected a tree, in which one way leads from an input to another"
+                    f"on: {tie.text} closes a cycle: {tie.names[0]!r} and {tie.names[1]!r} are already connected by "
+                    "the conditions before it; expected a tree, with one path between any two inputs"
                 )
             groups = {name: joined if group == gone else group for name, group in groups.items()}
             columns = tie.columns(attributes)
@@ -110,11 +110,11 @@ class JoinTree:
 
     @property
     def simple(self) -> bool:
-        """Whether all inputs are joined on one common attribute, and by equality."""
+        """Whether every input has a single attribute and no condition is a band."""
         return all(len(each) == 1 for each in self.attributes) and all(edge.band is None for edge in self.edges)
 
     def steps_from(self, relation: int) -> list[TreeStep]:
-        """Return the steps that lead from an input to others."""
+        """Return the steps from an input to each input that a condition connects it with."""
         return [
             TreeStep(edge.number, side, edge.ends[side], edge.ends[1 - side])
             for edge in self.edges
@@ -123,7 +123,7 @@ class JoinTree:
         ]
 
     def order(self, start: int, costs: Sequence[float]) -> list[TreeStep]:
-        """Return the steps from one input to all others, always along the cheapest condition that leads on.
+        """Return the steps from one input to all others, always along the cheapest condition to an unreached input.
 
         >>> chain = JoinTree.of([("a.x", "b.x"), ("b.y", "c.y"), ("c.z", "d.z")])
         >>> [chain.names[step.target.relation] for step in chain.order(1, [0.5, 0.1, 0.9])]
@@ -141,14 +141,14 @@ class JoinTree:
         return steps
 
     def key_matchings(self, mixed: bool) -> list[KeyMatching]:
-        """Return the key matching of each condition."""
+        """Return the key matching of each edge, in order."""
         return [
             KeyMatching(PairSpec(edge.columns, "inner", edge.band is not None, None), edge.band, mixed)
             for edge in self.edges
         ]
 
     def check(self, relation: int, schema: pa.Schema) -> None:
-        """Check that an input has the columns it is joined on, and no column name twice."""
+        """Check that an input has all columns that it is joined on, and that no column name is repeated."""
         name = self.names[relation]
         repeated = sorted({each for each in schema.names if schema.names.count(each) > 1})
         if repeated:
@@ -158,7 +158,7 @@ class JoinTree:
                 raise SchemaError(f"{name}: has no column {column!r}; it has {', '.join(schema.names)}")
 
     def columns_out(self, relation: int, schema: pa.Schema) -> list[int]:
-        """Return the columns of an input that come out: all but those equal to one of an input nearer to the first."""
+        """Return positions of an input's columns to output: all but keys that an input nearer the first outputs."""
         equal = {
             column
             for step in self.order(0, [0.0] * len(self.edges))
@@ -168,7 +168,7 @@ class JoinTree:
         return [i for i, name in enumerate(schema.names) if name not in equal]
 
     def output_schema(self, schemas: Sequence[pa.Schema], suffix: str | None) -> pa.Schema:
-        """Return the columns of all inputs in order. A name that is taken gets its input as a prefix, or the suffix."""
+        """Return the output schema: all inputs' columns. Repeated names get the suffix, or else the input as prefix."""
         fields: list[pa.Field] = []
         taken: set[str] = set()
         for relation, schema in enumerate(schemas):
@@ -186,11 +186,11 @@ class JoinTree:
 
 @dataclass(frozen=True)
 class _InputPair:
-    """All conditions between two inputs, as they are read."""
+    """All conditions between two inputs, collected while conditions are parsed."""
 
     names: tuple[str, str]
     pairs: list[tuple[str, str]]
-    """Columns of the one and of the other."""
+    """Pairs of columns, one of each input."""
     bands: list[Band | None]
     texts: list[str]
 
@@ -203,7 +203,7 @@ class _InputPair:
         return self.bands[0]
 
     def columns(self, known: Mapping[str, Sequence[Columns]]) -> tuple[Columns, Columns]:
-        """Return the columns of both, in the order of an attribute of the same columns if there is one, to share it."""
+        """Return the columns of each input, ordered as in an existing attribute with the same columns, if any."""
         pairs = self.pairs
         for side, name in enumerate(self.names):
             for group in known[name]:
@@ -214,7 +214,7 @@ class _InputPair:
 
 
 def _input_pairs(on: Sequence[Any]) -> list[_InputPair]:
-    """Group conditions by the inputs they are between."""
+    """Group conditions by the two inputs that they connect."""
     ties: dict[frozenset[str], _InputPair] = {}
     for condition in on:
         (one, column), (other, match), band = _parts(condition)
@@ -236,7 +236,7 @@ def _input_pairs(on: Sequence[Any]) -> list[_InputPair]:
 
 
 def is_tree(on: Any) -> bool:
-    """Return whether ``on`` is a list of conditions, not of column names."""
+    """Return whether ``on`` is a list of conditions rather than of column names."""
     return isinstance(on, list) and bool(on) and not any(isinstance(each, str) for each in on)
 
 

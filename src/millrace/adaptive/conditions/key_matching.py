@@ -1,14 +1,14 @@
-"""Key codes of both sides: int64 numbers whose order is that of the keys, or of their hashes.
+"""Key codes of both inputs: int64 numbers that sort in the order of the keys, or of their hashes.
 
 =====================  ===========================================  ==================================
 key                    code                                         equal codes mean
 =====================  ===========================================  ==================================
 one number or time     the value, or float bits in order            equal keys
-anything else          64-bit hash                                  perhaps; the values are compared
+anything else          64-bit hash                                  maybe equal; values are compared
 =====================  ===========================================  ==================================
 
-Algorithms that work with hash partitions mix the codes: a partition is then a range of them. A band needs the order of
-the values themselves.
+Algorithms that use hash partitions mix (hash) the codes, so that a range of codes is a hash partition. A band join
+needs codes in the order of the values themselves.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _SIGN = np.int64(_LAST)
 
 
 class KeyMatching:
-    """Finds which rows of two inputs belong together.
+    """Computes the key codes of two inputs, and finds which rows match.
 
     Parameters
     ----------
     spec
-        The join.
+        What is joined.
     band
         Least and greatest difference, right minus left; None for equal keys.
     mixed
-        Whether codes are spread, so that ranges of them are hash partitions.
+        Whether codes are hashed, so that a range of codes is a hash partition.
 
     Notes
     -----
@@ -75,7 +75,7 @@ class KeyMatching:
         self._bound[side] = schema
 
     def check(self, side: int, schema: pa.Schema) -> list[pa.DataType]:
-        """Check that the schema of one side fits, and return the types in which its key is compared."""
+        """Check the key columns in the schema of one side, and return the types in which they are compared."""
         spec = self._spec
         spec.check_side(side, schema)
         names = spec.keys[side]
@@ -98,7 +98,7 @@ class KeyMatching:
 
     @staticmethod
     def _coder_of(types: list[pa.DataType], names: Sequence[str]) -> KeyCoder | None:
-        """Return the coder of a key, or None for a float, which needs none."""
+        """Return the coder of a key, or None for a single float column, whose bits are its codes."""
         return None if len(types) == 1 and pa.types.is_floating(types[0]) else KeyCoder(types, names)
 
     def key_columns(self, side: int) -> list[int]:
@@ -108,7 +108,7 @@ class KeyMatching:
         return [schema.get_field_index(name) for name in self._spec.keys[side]]
 
     def codes(self, columns: Sequence[pa.Array]) -> tuple[Codes, Mask | None]:
-        """Return the codes of some rows' key columns, and which rows have a code (None: all of them)."""
+        """Return the codes of rows, given their key columns, and a mask of the rows that have one (None if all do)."""
         arrays = self._cast(columns)
         if self._coder is None:
             codes, valid = _float_codes(arrays[0])
@@ -121,7 +121,7 @@ class KeyMatching:
         return spread, valid
 
     def ranges(self, side: int, codes: Codes) -> tuple[Codes, Codes]:
-        """Return the least and the greatest code that partners on the other side may have, for each of these codes."""
+        """Return the lowest and the highest code of possible partners on the other side, for each of ``codes``."""
         if self._band is None:
             return codes, codes
         low, high = self._band if side == 0 else (-self._band[1], -self._band[0])
@@ -136,7 +136,7 @@ class KeyMatching:
         return lows, highs
 
     def verified(self, left: Codes, right: Codes, left_values: Values, right_values: Values) -> Mask | None:
-        """Return which of the pairs that were found by their codes match by their keys (None: all of them)."""
+        """Return a mask of the pairs found by their codes whose keys match too (None if all do)."""
         if self._band is not None:
             low, high = self._band
             if self._float:
@@ -174,7 +174,7 @@ def _wide(type_: pa.DataType) -> pa.DataType:
 
 
 def _float_codes(array: pa.Array) -> tuple[Codes, Mask | None]:
-    """Return the bits of floats, in the order of the numbers. Both zeros are one; NaN matches nothing, as null."""
+    """Return floats as int64 codes in numeric order, and a mask of rows that are neither null nor NaN (None if all)."""
     values = fixed_values(array).view(np.float64) + 0.0
     bits = values.view(np.int64)
     codes = np.where(bits < 0, bits ^ _SIGN, bits)
@@ -189,7 +189,7 @@ def _floats(codes: Codes) -> npt.NDArray[np.float64]:
 
 
 def _float_ranges(codes: Codes, low: float, high: float) -> tuple[Codes, Codes]:
-    """Return ranges that are a little too wide, so that rounding loses no partner. Pairs are checked afterwards."""
+    """Return code ranges that are slightly too wide, so that rounding loses no partner. Pairs are checked later."""
     values = _floats(codes)
     with np.errstate(over="ignore", invalid="ignore"):
         slack = 4 * np.finfo(np.float64).eps * (np.abs(values) + max(abs(low), abs(high))) + 1e-300
@@ -203,7 +203,7 @@ def _float_ranges(codes: Codes, low: float, high: float) -> tuple[Codes, Codes]:
 
 
 def _limits(band: Band, type_: pa.DataType) -> tuple[Any, Any]:
-    """Return the least and the greatest difference of codes."""
+    """Return the two limits of a band in the units of the key codes, or as floats for a float key."""
     if not isinstance(band, tuple | list) or len(band) != 2:
         raise ConfigError(f"band: expected (least, greatest) difference, right minus left; got {band!r}")
     low, high = (_width(edge, type_, at) for at, edge in enumerate(band))
@@ -215,7 +215,7 @@ def _limits(band: Band, type_: pa.DataType) -> tuple[Any, Any]:
 
 
 def _width(edge: Any, type_: pa.DataType, at: int) -> Any:
-    """Return one end of a band as a difference of codes; the lower end is rounded up, the upper one down."""
+    """Return one limit of a band in the units of the key codes; the lower limit is rounded up, the upper one down."""
     temporal = pa.types.is_temporal(type_)
     zero = isinstance(edge, int) and not isinstance(edge, bool) and edge == 0
     if temporal and not (isinstance(edge, timedelta) or zero):

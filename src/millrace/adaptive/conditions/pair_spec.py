@@ -1,4 +1,4 @@
-"""What a join of two inputs is: the keys of both sides, the kind of join, and the columns that come out."""
+"""The specification of a join of two inputs: the keys, the kind of join, and the output columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIDES: tuple[SideName, SideName] = ("left", "right")
 
 @dataclass(frozen=True)
 class PairSpec:
-    """A join of two inputs, as it is known before any row has come.
+    """What a join of two inputs computes, as far as it is known before any rows arrive.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ class PairSpec:
         ``inner``, ``left``, ``right``, ``full``, ``semi`` (left rows with a partner, once) or ``anti`` (left rows
         without one).
     ranged
-        Whether keys only have to be near each other; the right one then comes out too.
+        Whether keys only have to be within a band of each other; the right key is then output too.
     suffix
-        Appended to the name of a right column that the left has too; None makes such a clash an error.
+        Appended to the name of a right column that the left has too; None makes a repeated name an error.
     """
 
     keys: tuple[tuple[str, ...], tuple[str, ...]]
@@ -40,7 +40,7 @@ class PairSpec:
 
     @staticmethod
     def of(on: On, how: str = "inner", ranged: bool = False, suffix: str | None = None) -> PairSpec:
-        """Read the arguments as users write them.
+        """Create the specification from a join's arguments, after checking them.
 
         >>> PairSpec.of(("bid", "ask"), ranged=True).keys
         (('bid',), ('ask',))
@@ -69,20 +69,20 @@ class PairSpec:
 
     @property
     def emits_right(self) -> bool:
-        """Whether columns of the right side come out."""
+        """Whether the output has columns of the right input."""
         return self.how not in ("semi", "anti")
 
     def keeps(self, side: int) -> bool:
-        """Return whether rows of a side come out without a partner too."""
+        """Return whether rows of a side that have no partner are output."""
         return self.how in (("left", "full", "anti") if side == 0 else ("right", "full"))
 
     @property
     def tracks(self) -> bool:
-        """Whether it has to be known which rows have found a partner."""
+        """Whether the join must keep track of which rows have found a partner."""
         return self.how != "inner"
 
     def check_side(self, side: int, schema: pa.Schema) -> None:
-        """Check that an input has its key columns, and no column name twice."""
+        """Check that an input has its key columns, and that no column name is repeated."""
         repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
         if repeated:
             raise SchemaError(f"{SIDES[side]}: columns appear more than once: {', '.join(repeated)}")
@@ -91,13 +91,13 @@ class PairSpec:
                 raise SchemaError(f"{SIDES[side]}: has no key column {name!r}; it has {', '.join(schema.names)}")
 
     def right_columns(self, right: pa.Schema) -> list[int]:
-        """Return the columns of the right side that come out: all but the key, which the left side supplies."""
+        """Return the positions of the right input's output columns; a key that must be equal is left out."""
         if not self.emits_right:
             return []
         return [i for i, name in enumerate(right.names) if self.ranged or name not in self.keys[1]]
 
     def output_schema(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
-        """Return the columns of the result: those of the left input, then those of the right."""
+        """Return the output schema: the columns of the left input, then those of the right."""
         optional = self.how in ("right", "full")
         fields = [field.with_nullable(True) if optional else field for field in left.remove_metadata()]
         taken = set(left.names)
@@ -115,7 +115,7 @@ class PairSpec:
 
 
 def schema_difference(side: str, bound: pa.Schema, came: pa.Schema) -> str:
-    """Describe how the schema of a later batch differs from that of the first."""
+    """Describe how the schema of a later batch of an input differs from that of its first batch."""
     for field in bound:
         at = came.get_field_index(field.name)
         if at < 0:

@@ -1,6 +1,6 @@
-"""The directory of the blocks on disk. Most of it is on disk too: of its pages of entries, two are in memory.
+"""The directory of the blocks on disk. It is mostly on disk itself: each list has two pages of entries in memory.
 
-However much is spilled, the directory takes the memory that was reserved for it at the beginning.
+The directory's memory is reserved at the start, and does not grow however much is spilled.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from millrace.core.errors import BudgetExceededError
 Spans = npt.NDArray[np.int64]
 
 ENTRY_BYTES = 96
-"""Bytes that an entry takes in memory, without the bits of its rows."""
+"""Bytes that an entry takes in memory, without the match bits of its rows."""
 
 _FIELDS = ("id", "rows", "nbytes", "low", "high", "left")
 
 
 @dataclass(slots=True)
 class BlockEntry:
-    """What the directory has of a block: its place on disk, its rows and the range of their codes."""
+    """Directory entry of a block: its number on disk, rows, bytes, and the lowest and highest key code."""
 
     id: BlockId
     rows: int
@@ -33,13 +33,13 @@ class BlockEntry:
     low: int
     high: int
     left: int
-    """When the last of its rows left memory."""
+    """Time on the logical clock at which the last of its rows left memory."""
     matched: npt.NDArray[np.uint8]
-    """One bit per row that has found a partner; empty where that is not tracked."""
+    """One bit per row, set if the row has found a partner; empty if matches are not tracked."""
 
 
 class BlockIds:
-    """A list of block numbers in little memory, however long: pages on disk, whose numbers are in another list."""
+    """A list of block numbers in constant memory: full pages are on disk, and another such list has their numbers."""
 
     LEVELS = 4
 
@@ -51,7 +51,7 @@ class BlockIds:
 
     @staticmethod
     def least_bytes(page: int) -> int:
-        """Return the bytes that a list takes, however long it is."""
+        """Return the bytes to reserve for a list of any length."""
         return BlockIds.LEVELS * 2 * page * 8
 
     def __len__(self) -> int:
@@ -74,13 +74,13 @@ class BlockIds:
         self._area.free(old)
 
     def append(self, block: BlockId) -> None:
-        """Add the number of a block."""
+        """Add the number of a block at the end."""
         if len(self._tail) == self._page:
             if self._above is None:
                 if self._levels == 1:
                     raise BudgetExceededError(
-                        "directory: there are more blocks on disk than there is memory to keep track of; larger ones "
-                        "are fewer: block="
+                        "directory: there are more blocks on disk than memory can keep track of; set larger ones with "
+                        "block="
                     )
                 self._above = BlockIds(self._area, self._page, self._levels - 1)
             self._above.append(self._write(self._tail))
@@ -106,16 +106,16 @@ class BlockIds:
 
 
 class BlockList:
-    """Entries of blocks, in the order in which the blocks were written.
+    """Directory entries of blocks, in the order in which the blocks were written.
 
     Parameters
     ----------
     page
-        Entries of a page.
+        Number of entries in a page.
     fan
-        Numbers of a page that says where pages are.
+        Number of block numbers in a page of the list that locates the pages of entries.
     tracks
-        Whether entries have bits.
+        Whether entries have match bits.
     """
 
     def __init__(self, area: SpillArea, page: int, fan: int, tracks: bool) -> None:
@@ -127,11 +127,11 @@ class BlockList:
         self._number = -1
         self._changed = False
         self.rows = 0
-        """Rows of all blocks."""
+        """Number of rows in all blocks."""
 
     @staticmethod
     def least_bytes(page: int, fan: int, block_rows: int) -> int:
-        """Return the bytes that a list takes: the last page, one other, and the numbers of all pages."""
+        """Return the bytes to reserve for a list: its last page, one other page, and the block numbers of all pages."""
         return 2 * page * (ENTRY_BYTES + -(-block_rows // 8)) + BlockIds.least_bytes(fan)
 
     def fresh(self) -> BlockList:
@@ -164,7 +164,10 @@ class BlockList:
         self.rows += block.rows
 
     def spans(self, since: int = 0, until: int = 2**63 - 1) -> Spans:
-        """Return for each block that left memory then: least code, greatest code, bytes, number, rows and place."""
+        """Return an array with one row for each block that left memory after ``since`` and no later than ``until``.
+
+        The columns are lowest code, highest code, bytes, block number, rows, and position in this list.
+        """
         known = [
             (block.low, block.high, block.nbytes, block.id, block.rows, at)
             for at, block in enumerate(self)
@@ -178,7 +181,7 @@ class BlockList:
         if number == self._pages:
             self._tail[inside] = block
         else:
-            self[at]  # its page is the cached one now
+            self[at]  # loads its page as the cached one
             self._cached[inside] = block
             self._changed = True
 

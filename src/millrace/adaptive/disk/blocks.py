@@ -18,21 +18,21 @@ from millrace.core.budget import MemoryBudget
 from millrace.kernels.radix_sort import order_of
 
 STAMP_BYTES = 24
-"""Bytes that a row on disk has beside its columns: code, arrival, departure."""
+"""Bytes per row on disk besides its columns: key code, arrival time and departure time."""
 
 _NO_BITS: Bits = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True)
 class BlockSlice:
-    """Rows of a block that follow one another, as they were read, in the order of their codes."""
+    """Consecutive rows of a block that has been read, in the order of their key codes."""
 
     at: int
-    """The block's place in its list."""
+    """Position of the block in its list."""
     start: int
-    """The first of its rows in the block."""
+    """Position of the first of these rows in the block."""
     known: Stamps
-    """Codes, arrivals and departures, three rows."""
+    """An array of three rows: key codes, arrival times and departure times."""
     batch: pa.RecordBatch
 
     def __len__(self) -> int:
@@ -49,23 +49,23 @@ class BlockSlice:
 
 @dataclass(slots=True)
 class BlockRows:
-    """Rows of one or more blocks in memory, sorted by code; ``order`` has their row numbers in ``source``."""
+    """Rows read from one or more blocks, sorted by key code; ``order`` has their row numbers in ``source``."""
 
     codes: Codes
     stamps: Stamps
-    """Arrivals and departures, two rows."""
+    """An array of two rows: arrival times and departure times."""
     order: npt.NDArray[np.int32]
     source: BatchRows
     home: BlockList
     parts: list[tuple[int, int, int]]
-    """For each block: its place in its list, its first row here, and how many rows."""
+    """For each block: its position in its list, the position of its first row read, and the number of rows read."""
 
     @property
     def bits(self) -> Bits:
         return self.source.bits
 
     def write_marks(self) -> None:
-        """Write to the directory which rows have found a partner."""
+        """Record in the directory which rows have found a partner."""
         if not self.home.tracks:
             return
         done = 0
@@ -79,16 +79,16 @@ class BlockRows:
 
 @dataclass(frozen=True, slots=True)
 class SpilledBlock:
-    """A block as a snapshot has it."""
+    """A block as it is stored in a snapshot."""
 
     entry: BlockEntry
-    """What the directory has of it; the number is another where it is restored."""
+    """Directory entry of the block; a restored block gets a new number."""
     data: Bytes
 
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """The blocks of one input, as a snapshot has them."""
+    """The blocks of one input, as they are stored in a snapshot."""
 
     null_keys: list[Bytes]
     """Serialized batches of rows whose key is null."""
@@ -101,7 +101,7 @@ class DiskBlocks:
     Parameters
     ----------
     tracks
-        Whether the directory keeps which rows have found a partner.
+        Whether the directory records which rows have found a partner.
     """
 
     def __init__(self, name: str, schema: pa.Schema, area: SpillArea, budget: MemoryBudget, tracks: bool) -> None:
@@ -111,7 +111,7 @@ class DiskBlocks:
         self._reservation = budget.reserve("directory")
 
     def divide(self, partitions: int, page: int, fan: int, block_rows: int) -> None:
-        """Make so many partitions, and reserve memory for their directories."""
+        """Create ``partitions`` empty partitions, and reserve memory for their directories."""
         rows = block_rows if self._tracks else 0
         self._reservation.resize(partitions * BlockList.least_bytes(page, fan, rows))
         self.partitions = [BlockList(self._area, page, fan, self._tracks) for _ in range(partitions)]
@@ -122,11 +122,11 @@ class DiskBlocks:
         return sum(partition.rows for partition in self.partitions)
 
     def write_null_keys(self, rows: pa.RecordBatch) -> None:
-        """Write rows that have no partner, for their key is null. They come out at the end."""
+        """Write rows whose key is null to disk. They have no partner, and are output at the end."""
         self._null_keys.append(self._area.write("null keys", [rows.serialize()]))
 
     def null_keys(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows whose key is null."""
+        """Yield the rows on disk whose key is null."""
         for block in self._null_keys:
             yield pa.ipc.read_record_batch(pa.py_buffer(self._area.read(block)), self._schema)
 
@@ -144,7 +144,7 @@ class DiskBlocks:
         return self.merge(partition, [self.read(at, home[at].id, home[at].rows) for at in places])
 
     def read(self, at: int, block: BlockId, rows: int) -> BlockSlice:
-        """Read the block at a place of its list."""
+        """Read one block, given its position in its list, its number and its number of rows."""
         data = self._area.read(block)
         known = np.frombuffer(data, np.int64, 3 * rows).reshape(3, rows)
         return BlockSlice(
@@ -152,7 +152,7 @@ class DiskBlocks:
         )
 
     def merge(self, partition: int, pieces: Sequence[BlockSlice]) -> BlockRows:
-        """Merge rows of blocks of a partition into one sorted run."""
+        """Merge rows read from blocks of a partition into one run, sorted by key code."""
         home = self.partitions[partition]
         parts = [(piece.at, piece.start, len(piece)) for piece in pieces]
         bits = self._bits_of(home, parts)
@@ -166,14 +166,14 @@ class DiskBlocks:
         return BlockRows(known[0], known[1:], by_code.astype(np.int32), source, home, parts)
 
     def state(self) -> DiskState:
-        """Return the bytes of all blocks, and what the directory has of them."""
+        """Return the bytes and the directory entries of all blocks, for a snapshot."""
         return DiskState(
             [batch.serialize() for batch in self.null_keys()],
             [[SpilledBlock(block, bytes(self._area.read(block.id))) for block in each] for each in self.partitions],
         )
 
     def restore(self, state: DiskState) -> None:
-        """Write the blocks of a snapshot to disk again."""
+        """Write the blocks of a snapshot to disk."""
         for rows in state.null_keys:
             self._null_keys.append(self._area.write("null keys", [rows]))
         for partition, blocks in zip(self.partitions, state.partitions, strict=True):
@@ -187,7 +187,7 @@ class DiskBlocks:
         return np.concatenate(bits) * MATCHED
 
     def rewrite(self, partition: int, groups: Iterable[Sequence[int]], block_rows: int) -> None:
-        """Sort rows of groups of blocks and write them as blocks with narrow ranges of keys; keep the other blocks."""
+        """Sort the rows of each group of blocks into new blocks with narrow ranges of keys; keep all other blocks."""
         old, new = self.partitions[partition], self.partitions[partition].fresh()
         kept = set(range(len(old)))
         for places in groups:
@@ -217,7 +217,7 @@ class DiskBlocks:
         self._reservation.resize(0)
 
     def close(self) -> None:
-        """Release the reservation."""
+        """Release the memory that is reserved for the directory."""
         self._reservation.release()
 
     def check_invariants(self) -> None:

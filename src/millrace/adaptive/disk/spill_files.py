@@ -37,7 +37,7 @@ Bytes: TypeAlias = "bytes | bytearray | memoryview | npt.NDArray[Any] | pa.Buffe
 BlockId: TypeAlias = int
 
 ENTRY_BYTES = 320
-"""Most bytes of memory that the area's own records take for each block."""
+"""Most bytes of memory that the area's own bookkeeping takes for each block."""
 
 
 class SpillEntry(NamedTuple):
@@ -51,43 +51,43 @@ class SpillEntry(NamedTuple):
 
 @dataclass
 class SpillCounts:
-    """Counts of an area since it was made, and what it holds now."""
+    """Counters of a spill area since it was created, and its current contents."""
 
     blocks: int = 0
-    """Blocks there now."""
+    """Number of blocks stored now."""
     nbytes: int = 0
-    """Their bytes."""
+    """Bytes of the blocks stored now."""
     file_bytes: int = 0
-    """Length of the files: the blocks, and room of freed ones that has not been used again yet."""
+    """Total length of the files in bytes: the stored blocks, and freed room that is not reused yet."""
     most_file_bytes: int = 0
-    """The greatest length that the files have had, in bytes."""
+    """Largest total length that the files have had, in bytes."""
     blocks_written: int = 0
-    """Blocks written since the area was made."""
+    """Number of blocks written."""
     blocks_read: int = 0
-    """Blocks read."""
+    """Number of blocks read."""
     blocks_freed: int = 0
-    """Blocks freed."""
+    """Number of blocks freed."""
     bytes_written: int = 0
     """Bytes written."""
     bytes_read: int = 0
     """Bytes read."""
     seeks: int = 0
-    """Reads and writes that did not begin where the last one ended; for ``DiskModel.seconds``."""
+    """Number of reads and writes that did not begin where the previous one ended; an input of ``DiskModel.seconds``."""
 
 
 class SpillArea:
-    """Room on disk for blocks of bytes. Use as a context, or call :meth:`close`.
+    """Disk space for blocks of bytes. Use as a context manager, or call :meth:`close`.
 
     Parameters
     ----------
     directory
-        Where the area makes its own directory; the system's directory for temporary files if not given. It is made if
-        it is not there.
+        Where the area creates its own directory; by default the system's directory for temporary files. It is created
+        if it does not exist.
 
     Notes
     -----
-    Blocks are appended; the room of freed ones is used again for blocks that fit, and cut off at the end of a file.
-    For one thread at a time. Nothing is forced to the disk: the blocks need not outlive the process.
+    Blocks are written into the room of freed blocks where they fit, else appended. Free room at the end of a file is
+    cut off. Only one thread may use an area at a time. Nothing is forced to disk: blocks need not outlive the process.
 
     Examples
     --------
@@ -114,9 +114,9 @@ class SpillArea:
         self._remove = weakref.finalize(self, _remove_area, work, self._files)
 
     def write(self, kind: str, buffers: Iterable[Bytes]) -> BlockId:
-        """Write a block, its bytes those of the buffers one after the other, and return its number.
+        """Write the bytes of all buffers, one after the other, as one block, and return its number.
 
-        If that fails, the block is not there, and all others are.
+        If writing fails, nothing is stored, and all other blocks are intact.
         """
         pieces = [piece for piece in map(as_bytes, buffers) if piece.nbytes]
         data = b"".join(pieces) if len(pieces) != 1 else pieces[0]
@@ -143,7 +143,7 @@ class SpillArea:
         return block
 
     def read(self, block: BlockId, into: memoryview | None = None) -> memoryview:
-        """Return the bytes of a block, checked; in the caller's memory if it is given, which must be large enough."""
+        """Return the bytes of a block, after checking them; ``into``, if given, is filled and must be large enough."""
         kind, offset, nbytes, expected = self._entry(block)
         file = self._file(kind)
         if into is None:
@@ -170,29 +170,29 @@ class SpillArea:
         return found.toreadonly()
 
     def free(self, block: BlockId) -> None:
-        """Free a block; its room is used again."""
+        """Free a block, so that its room on disk can be reused."""
         kind, offset, nbytes, _ = self._entry(block)
         self._file(kind).give_room(offset, nbytes)
         del self._blocks[block]
         self._counts.blocks_freed += 1
 
     def size(self, block: BlockId) -> int:
-        """Return the bytes of a block."""
+        """Return the length of a block in bytes."""
         return self._entry(block).nbytes
 
     @property
     def blocks(self) -> int:
-        """Number of blocks there now."""
+        """Number of blocks stored now."""
         return len(self._blocks)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the blocks there now."""
+        """Bytes of the blocks stored now."""
         return sum(file.used for file in self._files.values())
 
     @property
     def file_bytes(self) -> int:
-        """Length of the files."""
+        """Total length of the files in bytes."""
         return sum(file.end for file in self._files.values())
 
     @property
@@ -213,7 +213,7 @@ class SpillArea:
 
     @property
     def counts(self) -> SpillCounts:
-        """All counts now."""
+        """All counters, with the current contents."""
         return replace(self._counts, blocks=self.blocks, nbytes=self.nbytes, file_bytes=self.file_bytes)
 
     @property
@@ -273,7 +273,7 @@ class SpillArea:
 
 
 class SpillFile:
-    """One file of an area. Its free room is intervals in order, which touch neither each other nor the end."""
+    """One file of a spill area. Its free room is a sorted list of intervals that do not touch each other or the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -282,10 +282,10 @@ class SpillFile:
         self.used = 0
         self.starts: list[int] = []
         self.ends: list[int] = []
-        self.largest = 0  # no free room is larger; it may be that none is as large
+        self.largest = 0  # an upper bound on the bytes of any free interval
 
     def find_room(self, nbytes: int) -> int:
-        """Return where the first free room is that is large enough, else the end of the file."""
+        """Return the offset of the first free interval that is large enough, or else the end of the file."""
         if not 0 < nbytes <= self.largest:
             return self.end
         found = 0
@@ -297,7 +297,7 @@ class SpillFile:
         return self.end
 
     def take_room(self, offset: int, nbytes: int) -> None:
-        """Mark room as used."""
+        """Mark ``nbytes`` bytes at an offset as used."""
         self.used += nbytes
         if offset == self.end:
             self.end += nbytes
@@ -308,7 +308,7 @@ class SpillFile:
                 del self.starts[at], self.ends[at]
 
     def give_room(self, offset: int, nbytes: int) -> None:
-        """Mark room as free, and cut it off if it is at the end."""
+        """Mark ``nbytes`` bytes at an offset as free, and truncate the file if they are at its end."""
         self.used -= nbytes
         if not nbytes:
             return
@@ -330,11 +330,11 @@ class SpillFile:
             self.largest = max(self.largest, end - start)
 
     def forget_tail(self) -> None:
-        """Cut off what is behind the last block."""
+        """Truncate the file after its last block."""
         os.ftruncate(self.descriptor, self.end)
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write bytes at an offset."""
+        """Write all of the bytes at an offset."""
         done = 0
         while done < data.nbytes:
             more = os.pwrite(self.descriptor, data[done:], offset + done)
@@ -343,7 +343,7 @@ class SpillFile:
             done += more
 
     def read(self, offset: int, into: memoryview) -> int:
-        """Fill ``into``, and return how many bytes there were."""
+        """Fill ``into`` with the bytes at an offset; return how many were read, which is fewer if the file ends."""
         came = 0
         while came < into.nbytes:
             more = os.preadv(self.descriptor, [into[came:]], offset + came)
@@ -365,7 +365,7 @@ def _reason(error: OSError) -> str:
 
 
 def _remove_area(work: WorkDirectory, files: dict[str, SpillFile]) -> None:
-    """Close the files and remove the directory that has them."""
+    """Close the files and remove the directory that contains them."""
     for file in files.values():
         os.close(file.descriptor)
     work.remove()

@@ -1,7 +1,7 @@
 """Flush policies that choose among hash buckets.
 
-A bucket is a range of mixed codes; several buckets may share a partition on disk. A *frozen* bucket is written as soon
-as it fills a block: its rows in memory are only the buffer of the next block.
+A bucket is a range of mixed (hashed) key codes; several buckets may share a partition on disk. A *frozen* bucket is
+written as soon as it fills a block: its rows in memory are only the buffer of the next block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PARTITIONS = 8
 
 
 class Buckets(FlushPolicy):
-    """Counts rows in memory by input and bucket, and writes buckets to disk."""
+    """Base of the policies that write hash buckets to disk; it counts the rows in memory per input and bucket."""
 
     partitions = _PARTITIONS
     buckets = _PARTITIONS
@@ -32,9 +32,9 @@ class Buckets(FlushPolicy):
         self._inputs = inputs
         self.ranges = CodeRanges(self.buckets)
         self.counts: Counts = np.zeros((len(inputs.sides), self.buckets), np.int64)
-        """Rows in memory, by input and bucket."""
+        """Rows in memory, per input and bucket."""
         self.frozen: Mask = np.zeros((len(inputs.sides), self.buckets), np.bool_)
-        """Which buckets are written as soon as they fill a block, by input and bucket."""
+        """Whether a bucket is written as soon as it fills a block, per input and bucket."""
 
     def arrived(self, side: int, codes: Codes) -> None:
         self.counts[side] += self.ranges.counts(codes)
@@ -54,7 +54,7 @@ class Buckets(FlushPolicy):
         self.counts[number, bucket] -= len(codes)
 
     def send_frozen(self) -> bool:
-        """Write the fullest buffer of a frozen bucket; return False if there is none."""
+        """Write the frozen bucket with the most rows in memory to disk; return False if no frozen bucket has rows."""
         waiting = np.where(self.frozen, self.counts, 0)
         if not waiting.any():
             return False
@@ -77,7 +77,7 @@ class Buckets(FlushPolicy):
 
 
 class LargestPartition(Buckets):
-    """XJoin: the largest partition of one side goes to disk, its counterpart stays."""
+    """XJoin's flush policy: the largest partition of one input goes to disk; its counterpart stays in memory."""
 
     def flush(self) -> Batches:
         number, bucket = np.unravel_index(int(self.counts.argmax()), self.counts.shape)
@@ -86,7 +86,7 @@ class LargestPartition(Buckets):
 
 
 class SymmetricBuckets(Buckets):
-    """DPHJ: the largest bucket goes to disk, both sides of it, and stays there from then on."""
+    """DPHJ's flush policy: the largest bucket goes to disk for both inputs, and its later rows go there too."""
 
     def flush(self) -> Batches:
         both = np.where(self.frozen[0], 0, self.counts.sum(axis=0))
@@ -101,12 +101,12 @@ class SymmetricBuckets(Buckets):
 
 
 class BiasedBuckets(Buckets):
-    """EHJ: the other side's buckets go to disk first, the largest of them; then the build side's, the smallest first.
+    """EHJ's flush policy: the probe side's largest bucket goes to disk; once none is left, the build side's smallest.
 
     Parameters
     ----------
     build
-        The side that is kept in memory longer: the smaller one.
+        The side that stays in memory longer, ``"left"`` or ``"right"``; it should be the smaller input.
     """
 
     def __init__(self, inputs: PairInputs, *, build: str = "left") -> None:
@@ -123,7 +123,7 @@ class BiasedBuckets(Buckets):
         else:
             left = np.where(self.frozen[build] | (self.counts[build] == 0), LAST, self.counts[build])
             number, bucket = build, int(left.argmin())
-            self.frozen[other, bucket] = True  # a bucket of the build side never leaves before the other side's
+            self.frozen[other, bucket] = True  # a build bucket never leaves memory before the other side's
         self.frozen[number, bucket] = True
         self.send(number, bucket)
         return iter(())
@@ -135,14 +135,14 @@ class BiasedBuckets(Buckets):
 
 
 class AdaptivePairs(Buckets):
-    """HMJ: a pair of buckets goes to disk, chosen so that memory stays balanced and segments do not become too small.
+    """HMJ's flush policy: one bucket goes to disk for both inputs, to keep memory balanced and blocks not too small.
 
     Parameters
     ----------
     smallest
-        Share of a bucket's fair part of the memory below which it is not worth writing (the paper's a).
+        Fraction of an average bucket's rows below which a bucket is not worth writing (the paper's a).
     imbalance
-        Share of all rows by which one side may have more (the paper's b).
+        Most rows by which one side may exceed the other, as a fraction of all rows in memory (the paper's b).
     """
 
     buckets = 4 * _PARTITIONS
@@ -161,7 +161,7 @@ class AdaptivePairs(Buckets):
 
 
 def choose_pair(left: Counts, right: Counts, smallest: float, imbalance: float) -> int:
-    """Choose a pair of buckets, as HMJ's adaptive flush policy does.
+    """Return the number of the bucket that HMJ's adaptive flush policy would write, given rows per side and bucket.
 
     >>> pairs = np.array([(4, 12), (11, 13), (13, 10), (6, 4), (25, 2)])
     >>> [choose_pair(*pairs.T, a, b) for a, b in ((10, 0.25), (10, 0.10), (1, 0.10))]
@@ -182,12 +182,12 @@ def choose_pair(left: Counts, right: Counts, smallest: float, imbalance: float) 
 
 
 class LeastLikely(Buckets):
-    """RPJ: of the rows whose partners are least likely to come next, the oldest go to disk, a block at a time."""
+    """RPJ's flush policy: a block of rows whose partners are least likely to arrive goes to disk, oldest first."""
 
     def __init__(self, inputs: PairInputs) -> None:
         super().__init__(inputs)
         self._recent = np.ones((2, self.buckets))
-        """Arrivals by side and bucket; old ones count less."""
+        """Arrivals per side and bucket; older arrivals count less."""
 
     def arrived(self, side: int, codes: Codes) -> None:
         came = self.ranges.counts(codes)
@@ -197,7 +197,7 @@ class LeastLikely(Buckets):
             self._recent /= 2
 
     def flush(self) -> Batches:
-        left = 1.0  # of a block
+        left = 1.0  # part of a block that is still to be written
         block_rows = [side.block_rows for side in self._inputs.sides]
         for at in np.argsort(self._recent, axis=None, kind="stable"):
             number, bucket = 1 - int(at) // self.buckets, int(at) % self.buckets
@@ -210,7 +210,7 @@ class LeastLikely(Buckets):
         return iter(())
 
     def _oldest(self, number: int, bucket: int, rows: int) -> int:
-        """Return the time by which the oldest rows of a bucket, so many of them, had come."""
+        """Return the time on the logical clock by which the ``rows`` oldest rows of a bucket had arrived."""
         stamps = self._inputs.sides[number].memory.stamps_between(*self.ranges.bounds(bucket))
         return int(np.partition(stamps, rows - 1)[rows - 1]) if rows < len(stamps) else int(LAST)
 

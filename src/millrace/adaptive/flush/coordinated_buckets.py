@@ -1,8 +1,9 @@
 """MJoin's flush policy: when memory is full, the bucket that is largest over all inputs goes to disk for every input.
 
-Each such flush ends an *epoch* of the bucket. Rows of one epoch have been joined in memory; combinations of rows from
-two epochs or more are found at the end. Which combinations have come out follows from the times at which rows came and
-left, which is a little finer than epochs: rows are joined with those that leave to make room for them.
+Each flush ends an *epoch* of the bucket. Rows of one epoch have been joined in memory; combinations of rows from
+different epochs are found at the end. Which combinations have been output follows from the times at which their rows
+arrived and left memory. The times are a little finer than epochs: new rows are also joined with the rows that are then
+flushed to make room for them.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from millrace.adaptive.inputs.multiway_inputs import MultiwayInputs
 
 
 class CoordinatedBuckets(Buckets):
-    """MJoin: one bucket of all inputs goes to disk."""
+    """MJoin's flush policy: the largest bucket goes to disk for all inputs."""
 
     def __init__(self, inputs: MultiwayInputs) -> None:
         super().__init__(inputs)
         self.epochs: Counts = np.zeros(self.buckets, np.int64)
-        """Flushes by bucket."""
+        """Number of flushes per bucket."""
 
     def flush(self) -> Batches:
         bucket = int(self.counts.sum(axis=0).argmax())

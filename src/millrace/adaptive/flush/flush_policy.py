@@ -15,49 +15,52 @@ from millrace.core.sizes import format_size
 
 
 class FlushPolicy(ABC):
-    """Chooses rows that go to disk, and keeps the statistics it needs for that.
+    """Decides which rows go to disk, and keeps the statistics that it needs for that.
 
-    A policy is made with the inputs of the join; what it takes by keyword only is an option of the join.
+    A policy is created with the inputs of the join. Its keyword-only arguments are options of the join.
     """
 
     partitions = 1
-    """Ranges of codes that rows on disk are divided into."""
+    """Number of key-code ranges that rows on disk are divided into."""
     spills = True
-    """Whether the join can go on when memory is full."""
+    """Whether the join can continue when memory is full."""
 
     def arrived(self, side: int, codes: Codes) -> None:
-        """Count rows with these sorted codes that have come in."""
+        """Update the statistics for new rows of one input, given their sorted key codes."""
 
     def matched(self, side: int, codes: Codes, pairs: MatchedPairs) -> None:
-        """Count pairs of new rows of this side with rows of the other in memory; ``codes`` has one code per pair."""
+        """Update the statistics for pairs of a new row of ``side`` and a row of the other side in memory.
+
+        ``codes`` has the new row's key code for each pair.
+        """
 
     def combined(self, parts: Sequence[CodedRows], rows: Sequence[Rows]) -> None:
-        """Count combinations of new rows of one input with rows of the others in memory."""
+        """Update the statistics for combinations of new rows of one input with rows of the other inputs in memory."""
 
     def stored(self) -> None:
-        """Flush buffers that are full, after rows have been stored in memory."""
+        """Write full buffers to disk, after new rows have been stored in memory."""
 
     def at_end(self) -> Batches:
-        """Yield results that are due when all inputs have ended, before memory is cleared."""
+        """Yield results that the policy still owes when all inputs have ended, before the clean-up."""
         return iter(())
 
     @abstractmethod
     def flush(self) -> Batches:
-        """Write some rows to disk. The caller has checked that there are rows in memory."""
+        """Write some rows to disk, and yield any results found on the way. The caller ensures that memory has rows."""
 
     def state(self) -> dict[str, Any]:
-        """Return what a snapshot keeps of the policy: plain values, for JSON."""
+        """Return the policy's state for a snapshot, as plain values for JSON."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over the state of a snapshot."""
+        """Restore the policy's state from a snapshot."""
 
     def check_invariants(self) -> None:
         """Assert that the statistics add up."""
 
 
 class NeverFlush(FlushPolicy):
-    """SHJ: both inputs have to fit into memory."""
+    """SHJ's flush policy, which never flushes: both inputs must fit into memory."""
 
     spills = False
 

@@ -1,14 +1,14 @@
-"""MINER's flush policy: DINER's three regions for every attribute of every input, credited with whole results.
+"""MINER's flush policy: DINER's three regions for every attribute of every input, credited with complete results.
 
-The input with most rows in memory gives up a block: rows of the region, of any of its attributes, that has produced
-least per row. They leave all its indexes.
+The input with the most rows in memory writes a block to disk. The rows come from the region, of any of its attributes,
+that has produced the fewest results per row. They are removed from all indexes of the input.
 
 Notes
 -----
-Of regions that have produced equally little the upper one goes first, as in the paper's listing: before there are
-results, that leaves all inputs with rows of the same values, which can match. Results of an input are not forgotten at
-its flush, as in the paper, but age: between two flushes few rows complete a combination of several inputs, and a region
-of one block that had none of them would go, however much it had produced before.
+Of regions that have produced equally little, the upper one is flushed first, as in the paper's listing. Before there
+are results, all inputs then keep rows with the same range of values, which can match. Unlike in the paper, the results
+credited to an input are not reset at its flush, but aged: between two flushes few combinations of several inputs become
+complete, and a region of one block without any of them would be flushed, however much it had produced before.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from millrace.rows.arena import Slots
 
 _TIES = (UPPER, LOWER, MIDDLE)
 _AGE = 4
-"""At a flush, one in so many of the results that regions are credited with is forgotten."""
+"""At each flush, one in this many of the results credited to a region is discarded."""
 
 
 class _AttributeRegions(NamedTuple):
-    """The regions of one attribute of an input, and the rows they divide."""
+    """One attribute of an input: its number, its regions, and the index of the rows that they divide."""
 
     number: int
     regions: Regions
@@ -40,13 +40,13 @@ class _AttributeRegions(NamedTuple):
 
 
 class MinerRegions(FlushPolicy):
-    """MINER: a block of the input with most rows goes to disk, from the region with the least benefit per row."""
+    """MINER's flush policy: the input with most rows writes a block from its region with the fewest results per row."""
 
     def __init__(self, inputs: MultiwayInputs) -> None:
         self._inputs = inputs
         self._offsets = np.cumsum([0, *(len(each) for each in inputs.tree.attributes)]).tolist()
         self.regions = tuple(Regions() for _ in range(self._offsets[-1]))
-        """By input and attribute."""
+        """Regions of all attributes of all inputs, in the order of inputs and attributes."""
 
     def _attributes(self, relation: Relation) -> list[_AttributeRegions]:
         first = self._offsets[relation.number]
@@ -79,14 +79,14 @@ class MinerRegions(FlushPolicy):
         return iter(())
 
     def _victim(self) -> Relation:
-        """Return the input with most rows in memory, first of all one whose rows get no new partners."""
+        """Return the input with the most rows in memory, preferring inputs whose rows can get no new partners."""
         held = [relation for relation in self._inputs.sides if len(relation.memory)]
         coming = [relation for relation in self._inputs.sides if not relation.ended]
         idle = [relation for relation in held if not [each for each in coming if each is not relation]]
         return max(idle or held, key=lambda relation: len(relation.memory))
 
     def _by_benefit(self, attributes: Sequence[_AttributeRegions]) -> list[tuple[_AttributeRegions, int]]:
-        """Return regions of all attributes, the one with the least benefit per row first."""
+        """Return the non-empty regions of all attributes, those with the fewest results per row first."""
         ranked = []
         for each in attributes:
             rows, joins = each.regions.rows_in(each.rows), each.regions.joins

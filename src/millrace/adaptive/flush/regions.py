@@ -1,4 +1,4 @@
-"""DINER's flush policy: three regions of the key; the one that has produced least per row goes first.
+"""DINER's flush policy: keys are divided into three regions; the one with the fewest results per row goes first.
 
 ::
 
@@ -6,13 +6,13 @@
     ───────────┤ Lw ├──────────────────┤ Up ├───────────►  key
     lowest go        the clock chooses       highest go
 
-After a flush both thresholds are set anew, so that the outer regions hold about one block each.
+After a flush both thresholds, ``Lw`` and ``Up``, are set anew, so that the outer regions hold about one block each.
 
 Notes
 -----
-The paper continues, where a region holds less than a block, with the region of the "second highest" benefit; the next
-*lowest* is meant. For range joins the matched row's own key decides which region is credited, not the probing row's.
-Rows in regions are counted when they are needed, by rank, not kept in counters.
+Where a region holds less than a block, the paper continues with the region of the "second highest" benefit; it must
+mean the next *lowest*. For range joins the matched row's own key, not the probing row's, decides which region is
+credited. The rows of a region are counted by rank when the count is needed; no counters are kept.
 """
 
 from __future__ import annotations
@@ -34,47 +34,47 @@ LOWER, MIDDLE, UPPER = 0, 1, 2
 
 
 class RankedRows(Protocol):
-    """Rows in memory, in the order of a key."""
+    """Rows in memory that are sorted by a key and have a rank in this order."""
 
     def __len__(self) -> int: ...
 
     def below(self, key: int, equal: bool = False) -> int:
-        """Count the rows with a key below this one; with ``equal``, those with this key too."""
+        """Return the number of rows with a key below ``key``; with ``equal``, also count the rows with that key."""
         ...
 
     def key_at(self, rank: int) -> int:
-        """Return the key of the row of this rank."""
+        """Return the key of the row with a given rank."""
         ...
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0) -> tuple[Codes, Slots]:
-        """Remove entries from ``low`` to ``high`` from the index, in order."""
+        """Remove up to ``limit`` rows with keys from ``low`` to ``high`` from the index; return keys and slots."""
         ...
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
-        """Remove entries that the clock algorithm chooses."""
+        """Remove up to ``limit`` rows that the clock algorithm chooses from the index; return their keys and slots."""
         ...
 
 
 class Regions:
-    """The three regions of one key: thresholds, results, and the hand of the clock."""
+    """The three regions of one key: two thresholds, results per region, and the hand of the clock algorithm."""
 
     def __init__(self) -> None:
         self.lower, self.upper = int(FIRST), int(LAST)
         self.divided = False
-        """Whether there has been a flush; before, all rows are in the middle region."""
+        """Whether the thresholds have been set; as long as they are not, all rows are in the middle region."""
         self.joins: Counts = np.zeros(3, np.int64)
-        """Results by region since the last flush."""
+        """Results credited to each region; they are reset or aged at each flush."""
         self._hand: npt.NDArray[np.int64] = np.zeros(2, np.int64)
 
     def credit(self, codes: Codes) -> None:
-        """Count results by the keys of the rows that are credited for them."""
+        """Count one result for each key code, in the region that the code is in."""
         if self.divided:
             bands.count_regions(codes, np.int64(self.lower), np.int64(self.upper), self.joins)
         else:
             self.joins[MIDDLE] += len(codes)
 
     def rows_in(self, rows: RankedRows) -> list[int]:
-        """Count the rows in each region."""
+        """Return the number of rows in the lower, the middle and the upper region."""
         if not self.divided:
             return [0, len(rows), 0]
         lower = rows.below(self.lower, equal=True)
@@ -82,7 +82,7 @@ class Regions:
         return [lower, len(rows) - lower - upper, upper]
 
     def take(self, rows: RankedRows, region: int, wanted: int) -> tuple[Codes, Slots]:
-        """Remove up to so many rows of a region from the index."""
+        """Remove up to ``wanted`` rows of a region from the index; return their key codes and slots."""
         if region == LOWER:
             return rows.take_out(int(FIRST), self.lower, wanted)
         if region == UPPER:
@@ -92,7 +92,7 @@ class Regions:
         low, high = (self.lower + 1, self.upper - 1) if self.divided else (int(FIRST), int(LAST))
         codes: list[Codes] = []
         slots: list[Slots] = []
-        for _ in range(2):  # the first turn may only clear bits
+        for _ in range(2):  # the first turn of the clock may only clear bits
             taken = rows.sweep(low, high, self._hand, wanted)
             codes.append(taken[0])
             slots.append(taken[1])
@@ -102,7 +102,7 @@ class Regions:
         return np.concatenate(codes), np.concatenate(slots)
 
     def start_clock(self, rows: RankedRows, random: np.random.Generator) -> None:
-        """Set the hand of the clock to a random row, before the first flush."""
+        """Set the hand of the clock algorithm to a random row, before the first flush."""
         if not self.divided:
             self._hand[:] = rows.key_at(int(random.integers(len(rows)))), 0
 
@@ -115,7 +115,7 @@ class Regions:
         self.divided = True
         self.lower = rows.key_at(min(block_rows, count) - 1)
         self.upper = rows.key_at(max(0, count - block_rows))
-        if self.upper <= self.lower:  # equal keys: the upper region begins behind them
+        if self.upper <= self.lower:  # equal keys: the upper region begins after them
             rank = rows.below(self.lower, equal=True)
             self.upper = rows.key_at(rank) if rank < count else int(LAST)
             if self.upper <= self.lower:
@@ -126,15 +126,15 @@ class Regions:
         self.joins[:] = 0
 
     def age_joins(self, part: int) -> None:
-        """Subtract one in ``part`` of the results of each region."""
+        """Reduce the results of each region by one ``part``-th, rounded up."""
         self.joins -= -(-self.joins // part)
 
     def state(self) -> list[Any]:
-        """Return thresholds, results and hand, for JSON."""
+        """Return thresholds, results and the clock hand, for JSON."""
         return [self.lower, self.upper, self.divided, self.joins.tolist(), self._hand.tolist()]
 
     def restore(self, state: list[Any]) -> None:
-        """Take over the state of a snapshot."""
+        """Restore the regions from the state in a snapshot."""
         self.lower, self.upper, self.divided, self.joins[:], self._hand[:] = state
 
     def check_invariants(self, rows: RankedRows) -> None:
@@ -144,12 +144,12 @@ class Regions:
 
 
 class ThreeRegions(FlushPolicy):
-    """DINER: a block of the region with the least benefit per row goes to disk."""
+    """DINER's flush policy: a block of the region with the fewest results per row goes to disk."""
 
     def __init__(self, inputs: PairInputs) -> None:
         self._inputs = inputs
         self.regions = (Regions(), Regions())
-        """By side."""
+        """Regions of the left and of the right input."""
 
     def matched(self, side: int, codes: Codes, pairs: MatchedPairs) -> None:
         self.regions[side].credit(codes)
@@ -171,9 +171,9 @@ class ThreeRegions(FlushPolicy):
         return iter(())
 
     def _wanted(self, side: PairSide) -> int:
-        """Return how many rows to flush: a block, or blocks for half of the bytes that are lacking.
+        """Return how many rows to flush: a block, or as many blocks as make up half of the bytes that are missing.
 
-        Half of them, so that both sides flush in turn.
+        It is half of the bytes, so that both sides flush in turn.
         """
         left, right = (each.memory for each in self._inputs.sides)
         lacking = max(left.lacking - right.idle_bytes, right.lacking - left.idle_bytes)
@@ -181,7 +181,7 @@ class ThreeRegions(FlushPolicy):
         return max(1, int(lacking / 2 / side.memory.row_bytes) // rows) * rows
 
     def _victim(self) -> PairSide:
-        """Return the side with more rows in memory. Once an input has ended, rows of the other get no new partners."""
+        """Return the side to flush: one whose rows can get no new partners, else the one with more rows in memory."""
         left, right = self._inputs.sides
         if left.ended != right.ended:
             idle = right if left.ended else left
@@ -190,7 +190,7 @@ class ThreeRegions(FlushPolicy):
         return left if len(left.memory) >= len(right.memory) else right
 
     def _by_benefit(self, side: PairSide) -> list[int]:
-        """Return the regions with rows in them, the one with the least benefit per row first."""
+        """Return the non-empty regions, the one with the fewest results per row first."""
         regions = self.regions[side.number]
         rows, joins = regions.rows_in(side.memory), regions.joins
         return sorted((r for r in range(3) if rows[r]), key=lambda r: (joins[r] / rows[r], r != MIDDLE, r))

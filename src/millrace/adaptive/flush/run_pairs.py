@@ -9,7 +9,7 @@ from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST
 
 
 class RunPairs(FlushPolicy):
-    """PMJ: rows are joined when memory is full, not before."""
+    """PMJ's flush policy: rows are joined when memory is full, not as they arrive."""
 
     def __init__(self, inputs: PairInputs) -> None:
         self._inputs = inputs
@@ -24,5 +24,5 @@ class RunPairs(FlushPolicy):
             self._inputs.spill(right, *right.memory.take_out(int(FIRST), int(LAST), 64 * right.block_rows))
 
     def at_end(self) -> Batches:
-        """Join and write what is left in memory: the last pair of runs."""
+        """Join and write the rows that are left in memory, as the last pair of runs."""
         yield from self.flush()

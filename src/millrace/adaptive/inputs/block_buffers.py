@@ -1,4 +1,4 @@
-"""Memory for blocks on their way from and to disk."""
+"""Memory for blocks that are being read from disk or written to it."""
 
 from __future__ import annotations
 
@@ -7,58 +7,58 @@ from millrace.core.budget import MemoryBudget
 
 
 class BlockBuffers:
-    """A reservation for blocks on their way from and to disk, which can borrow memory of rows for a while.
+    """A reservation for blocks that are being read or written, which can borrow memory from rows for a while.
 
     Parameters
     ----------
     nbytes
-        Bytes for such blocks.
+        Bytes to reserve.
     block
-        Bytes of a block.
+        Bytes in a block.
     """
 
     def __init__(self, budget: MemoryBudget, nbytes: int, block: int) -> None:
         self.block = block
         self._budget = budget
         self._reservation = budget.reserve("transfer", nbytes)
-        self._own = 0  # bytes without those that are borrowed; 0 while none are
+        self._own = 0  # bytes reserved before a loan; 0 while nothing is borrowed
 
     @property
     def nbytes(self) -> int:
-        """Bytes for blocks, borrowed ones included."""
+        """Bytes reserved for blocks, borrowed bytes included."""
         return self._reservation.nbytes
 
     @property
     def own_bytes(self) -> int:
-        """Bytes for blocks, without those that are borrowed."""
+        """Bytes reserved for blocks, without borrowed bytes."""
         return self._own or self.nbytes
 
     def try_resize(self, nbytes: int) -> bool:
-        """Hold so many bytes from now on; return False if the budget does not allow it."""
+        """Change the reservation to ``nbytes`` bytes; return False if the budget does not allow it."""
         return self._reservation.try_resize(nbytes)
 
     def resize(self, nbytes: int) -> None:
-        """Hold so many bytes from now on."""
+        """Change the reservation to ``nbytes`` bytes."""
         self._reservation.resize(nbytes)
 
     def take_rest(self) -> None:
-        """Hold all of the budget that is free."""
+        """Add all free bytes of the budget to the reservation."""
         self.resize(self.nbytes + self._budget.available)
 
     def begin_loan(self) -> None:
-        """Note the size to which :meth:`end_loan` returns."""
+        """Remember the current size, to which :meth:`end_loan` returns."""
         self._own = self._own or self.nbytes
 
     def end_loan(self) -> None:
-        """Give borrowed bytes back."""
+        """Give back borrowed bytes."""
         if self._own:
             self._reservation.resize(self._own)
             self._own = 0
 
     def fitting(self, blocks: BlockList, first: int, most: int) -> int:
-        """Return how many blocks from the first on there is memory for, at least one.
+        """Return how many blocks, from position ``first`` on, fit into memory: at least one, at most ``most``.
 
-        Each takes its memory twice while blocks are merged.
+        Each block needs its memory twice while blocks are merged.
         """
         left, count = self.nbytes - 2 * self.block, 0
         while first + count < len(blocks) and count < most:

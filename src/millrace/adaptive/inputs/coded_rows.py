@@ -1,4 +1,4 @@
-"""Rows of one of several inputs with their codes: just arrived, in memory, or read from disk."""
+"""Rows of one input of a multiway join, with their key codes: just arrived, in memory, or read from disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_MOMENTS = np.empty((0, 2), np.int64)
 
 
 class CodedRows(Protocol):
-    """Rows by number, with a code for each attribute."""
+    """Numbered rows, with a key code for each attribute."""
 
     @property
     def source(self) -> RowSource:
@@ -28,16 +28,16 @@ class CodedRows(Protocol):
         ...
 
     def codes(self, attribute: int) -> Codes:
-        """Return codes by row number."""
+        """Return the key codes of one attribute, indexed by row number."""
         ...
 
     def matches(self, attribute: int, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield rows with a code from ``lows[i]`` to ``highs[i]``, which ascend, a few pairs at a time."""
+        """Yield pairs of i and a row with a code from ``lows[i]`` to ``highs[i]``, in batches. Both arrays ascend."""
         ...
 
 
 class MemoryRows:
-    """Rows of an input in memory, by slot."""
+    """Rows of one input in memory, numbered by slot."""
 
     def __init__(self, rows: IndexedRows) -> None:
         self._rows = rows
@@ -52,7 +52,7 @@ class MemoryRows:
 
 
 class ArrivedRows:
-    """Rows of a batch, with their codes by attribute and row."""
+    """Rows of a batch, with key codes indexed by attribute and row."""
 
     def __init__(self, batch: pa.RecordBatch, codes: Codes) -> None:
         self._codes = codes
@@ -75,7 +75,7 @@ class ArrivedRows:
     def matches(self, attribute: int, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
         keys, order = self._sorted_by(attribute)
         never = np.empty((2, 1), np.int64)
-        never[0], never[1] = LAST, FIRST  # no pair has been joined: only whole combinations are checked for that
+        never[0], never[1] = LAST, FIRST  # as if no pair had been joined: whole combinations are checked later
         ours, theirs = (np.broadcast_to(never, (2, max(1, len(each)))) for each in (lows, keys))
         cursor = np.array([0, 0, -1], np.int64)
         while cursor[0] < len(lows):
@@ -97,7 +97,7 @@ class ArrivedRows:
                 yield MatchedPairs(work.rows[:made], order[at], keys[at])
 
     def near(self, attribute: int, lows: Codes, highs: Codes) -> Mask:
-        """Return which rows have a code in one of the ranges, whose ends ascend."""
+        """Return a mask of the rows whose code is in one of the ranges; the ends of the ranges ascend."""
         codes = self._codes[attribute]
         first = np.searchsorted(highs, codes)
         inside: Mask = first < len(lows)
@@ -106,7 +106,7 @@ class ArrivedRows:
 
 
 class LoadedRows(ArrivedRows):
-    """Rows from disk, with the times when each came and left, and the block of its input that it is in."""
+    """Rows read from disk, each with its arrival and departure time and the position of its block in the block list."""
 
     def __init__(self, batch: pa.RecordBatch, codes: Codes, stamps: Stamps, blocks: Counts) -> None:
         super().__init__(batch, codes)
@@ -114,7 +114,7 @@ class LoadedRows(ArrivedRows):
 
     @staticmethod
     def of(read: BlockRows, codes: Sequence[Codes]) -> LoadedRows:
-        """Return rows of blocks. Codes of all attributes but the first are given, by row."""
+        """Create the rows from blocks; ``codes`` has the key codes of all attributes but the first, by row."""
         rows = len(read.codes)
         first, stamps = np.empty(rows, np.int64), np.empty((2, rows), np.int64)
         first[read.order], stamps[:, read.order] = read.codes, read.stamps
@@ -123,7 +123,7 @@ class LoadedRows(ArrivedRows):
         return LoadedRows(read.source.batch, np.stack([first, *codes]), stamps, blocks)
 
     def only(self, kept: Mask) -> LoadedRows:
-        """Return some of the rows."""
+        """Return the rows that a mask selects."""
         if kept.all():
             return self
         batch = self.source.batch.filter(pa.array(kept))
@@ -131,7 +131,7 @@ class LoadedRows(ArrivedRows):
 
     @staticmethod
     def concat(parts: Sequence[LoadedRows]) -> LoadedRows:
-        """Put rows of several reads together."""
+        """Combine the rows of several reads."""
         if len(parts) == 1:
             return parts[0]
         return LoadedRows(
@@ -143,5 +143,5 @@ class LoadedRows(ArrivedRows):
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
+        """Bytes that the rows take in memory."""
         return int(self.source.batch.nbytes) + self._codes.nbytes + self.stamps.nbytes + self.blocks.nbytes

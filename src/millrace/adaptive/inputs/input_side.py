@@ -1,4 +1,4 @@
-"""One input of a join: its rows in memory, its blocks on disk, and how many have come."""
+"""One input of a join: its rows in memory, its blocks on disk, and how many rows have arrived."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ R = TypeVar("R", bound=KeyOrderedRows)
 
 @dataclass(frozen=True)
 class MemoryState:
-    """Rows of one input in memory, as a snapshot has them."""
+    """Rows of one input in memory, as they are stored in a snapshot."""
 
     codes: Codes
     stamps: Stamps
@@ -31,11 +31,11 @@ class MemoryState:
 
 @dataclass(frozen=True)
 class SideState:
-    """One input, as a snapshot has it."""
+    """One input, as it is stored in a snapshot."""
 
     ended: bool
     arrived: int
-    """Rows that have come."""
+    """Rows that have arrived, without those whose key is null."""
     arrived_by_partition: list[int]
     memory: MemoryState | None
     """Rows in memory; None if there are none."""
@@ -43,7 +43,7 @@ class SideState:
 
 
 class InputSide(Generic[R]):
-    """One input of a join.
+    """One input of a join, with its rows in memory and on disk.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class InputSide(Generic[R]):
     block
         Bytes of a block on disk.
     partitions
-        Ranges of codes that rows on disk are divided into.
+        Number of key-code ranges that rows on disk are divided into.
     """
 
     def __init__(
@@ -64,37 +64,37 @@ class InputSide(Generic[R]):
         self._block = block
         self._width = fixed_width(schema) + STAMP_BYTES
         self.arrived = 0
-        """Rows that have come, without those whose key is null."""
+        """Rows that have arrived, without those whose key is null."""
         self.arrived_by_partition: Counts = np.zeros(partitions, np.int64)
-        """The same, by partition."""
+        """Rows that have arrived per partition, without those whose key is null."""
         self.ended = False
 
     def count_arrived(self, rows: int, by_partition: Counts) -> None:
-        """Count rows that have come."""
+        """Count rows that have arrived, in total and per partition."""
         self.arrived += rows
         self.arrived_by_partition += by_partition
 
     def end(self) -> None:
-        """Mark the input as ended: no rows will come."""
+        """Mark the input as ended: no more rows will arrive."""
         self.ended = True
 
     @property
     def block_rows(self) -> int:
-        """Rows that make a block, by the bytes that a row holds on average."""
+        """Number of rows that fill a block, by their average size in bytes."""
         rows = len(self.memory)
         heap = self.memory.arena.heap
         held = (self.memory.arena.heap_bytes - heap.dead) / rows if rows else 0
         return max(1, int(self._block / (self._width + held)))
 
     def too_long(self, slots: Slots) -> bool:
-        """Return whether rows, more than one, hold far more than a block should."""
+        """Return whether two or more rows together take over twice the bytes of a block."""
         held = self.memory.arena.bytes_of(range(len(self.schema)), slots)
         return len(slots) > 1 and len(slots) * self._width + held > 2 * self._block
 
     def spill(self, codes: Codes, slots: Slots, ends: list[int], departures: list[int], partition: int = 0) -> None:
-        """Write rows that have been taken out of the index to disk in this order, and free their memory.
+        """Write rows already removed from the index to disk, in the given order, and free their memory.
 
-        Blocks end before the rows ``ends``, and each has its own time of departure.
+        Block i ends before row ``ends[i]``, and its rows get the departure time ``departures[i]``.
         """
         memory, home = self.memory, self.disk.partitions[partition]
         counts = np.diff(ends, prepend=0)
@@ -108,17 +108,17 @@ class InputSide(Generic[R]):
         memory.forget(slots)
 
     def clear(self) -> None:
-        """Remove all rows."""
+        """Remove all rows from memory and from disk."""
         self.memory.clear()
         self.disk.clear()
 
     def close(self) -> None:
-        """Release the reservations."""
+        """Release all memory reservations of the input."""
         self.memory.close()
         self.disk.close()
 
     def state(self) -> SideState:
-        """Return all rows, and how many have come."""
+        """Return all rows and the numbers of arrived rows, for a snapshot."""
         codes, slots = self.memory.entries()
         memory = None
         if len(codes):
@@ -127,7 +127,7 @@ class InputSide(Generic[R]):
         return SideState(self.ended, self.arrived, by_partition, memory, self.disk.state())
 
     def restore(self, state: SideState) -> None:
-        """Take over a snapshot, but for the rows in memory, whose codes other parts make."""
+        """Restore a snapshot except for the rows in memory, which the caller must insert."""
         self.ended, self.arrived = state.ended, state.arrived
         self.arrived_by_partition[:] = state.arrived_by_partition
         self.disk.restore(state.disk)

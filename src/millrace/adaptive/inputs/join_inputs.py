@@ -1,4 +1,4 @@
-"""The inputs of a join and what they share: the budget, a clock, and the way to disk."""
+"""The inputs of a join and what they share: the memory budget, the logical clock, and writing to disk."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from millrace.kernels.radix_sort import order_of
 from millrace.rows.arena import Slots
 
 MOST_BORROWED = 2
-"""Blocks on their way take at most this part of the budget: half of it."""
+"""Divisor of the budget: blocks that are being read or written borrow memory up to half of it."""
 
 
 @dataclass(frozen=True)
 class InputsState:
-    """The inputs of a join, as a snapshot has them."""
+    """The inputs of a join, as they are stored in a snapshot."""
 
     clock: int
     random: dict[str, Any]
     """State of the random generator."""
     transfer: int
-    """Bytes for blocks on their way."""
+    """Bytes reserved for blocks that are being read or written."""
     sides: list[SideState]
 
 
 class JoinInputs(ABC, Generic[R]):
-    """The inputs of a join, their shared budget and clock, and the way to disk.
+    """The inputs of a join and what they share: the memory budget, the logical clock, and writing to disk.
 
     Parameters
     ----------
     partitions
-        Ranges of codes that rows on disk are divided into.
+        The key-code ranges that rows on disk are divided into.
     seed
-        Of the random generator.
+        Seed of the random generator.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class JoinInputs(ABC, Generic[R]):
         return any(len(side.memory) for side in self.sides)
 
     def set_side(self, number: int, side: InputSide[R]) -> None:
-        """Replace an input that has no rows, once its columns are known."""
+        """Replace an input without rows, once its columns are known."""
         self.sides[number] = side
 
     def pack(self) -> None:
-        """Release memory of all inputs that no row uses."""
+        """Release reserved memory of all inputs that no row uses."""
         for side in self.sides:
             side.memory.pack()
 
@@ -82,10 +82,10 @@ class JoinInputs(ABC, Generic[R]):
             side.clear()
         self.buffers.resize(0)
 
-    # rows leave memory
+    # moving rows to disk
 
     def spill(self, side: InputSide[R], codes: Codes, slots: Slots, partition: int = 0) -> None:
-        """Write rows that have been taken out of the index to disk as blocks, several blocks at a time."""
+        """Write rows already removed from the index to disk as blocks, several blocks at a time."""
         order = order_of(codes)
         codes, slots = codes[order], slots[order]
         rows = side.block_rows
@@ -96,7 +96,7 @@ class JoinInputs(ABC, Generic[R]):
 
     def _spill(self, side: InputSide[R], codes: Codes, slots: Slots, rows: int, partition: int) -> None:
         blocks = (slots[start : start + rows] for start in range(0, len(slots), rows))
-        if any(side.too_long(block) for block in blocks):  # its rows hold more than rows do on average
+        if any(side.too_long(block) for block in blocks):  # its rows are larger than the average
             half = len(codes) // 2
             rows = max(1, min(rows, half))
             self._spill(side, codes[:half], slots[:half], rows, partition)
@@ -112,9 +112,9 @@ class JoinInputs(ABC, Generic[R]):
         return side.disk.load(partition, places)
 
     def borrow(self, blocks: int, flush: Callable[[], Batches]) -> Batches:
-        """Flush rows until there is room for so many blocks at a time, or blocks have half of the budget.
+        """Flush rows until ``blocks`` blocks fit into memory at a time, or blocks have half of the budget.
 
-        :meth:`give_back` must follow before rows are taken in again.
+        The caller must call :meth:`give_back` before new rows are processed.
         """
         buffers = self.buffers
         wanted = min((2 * blocks + 2) * buffers.block, self.budget.total // MOST_BORROWED)
@@ -134,12 +134,12 @@ class JoinInputs(ABC, Generic[R]):
     # snapshots
 
     def state(self) -> InputsState:
-        """Return all rows of all inputs, with the clock and the random generator."""
+        """Return the rows of all inputs, the clock and the random generator, for a snapshot."""
         random: dict[str, Any] = dict(self.random.bit_generator.state)
         return InputsState(self.clock.now, random, self.buffers.own_bytes, [side.state() for side in self.sides])
 
     def restore(self, state: InputsState) -> None:
-        """Take over a snapshot; the columns of its inputs are bound already."""
+        """Restore all inputs from a snapshot, after their columns have been bound."""
         self.clock.restore(state.clock)
         self.random.bit_generator.state = state.random
         self.buffers.resize(max(self.buffers.nbytes, state.transfer))

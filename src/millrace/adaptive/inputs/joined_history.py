@@ -1,4 +1,4 @@
-"""Which rows of a partition have been joined although one of them was on disk, and the clock this is measured with."""
+"""The history of joins with rows on disk, and the logical clock that gives its times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Run = tuple[int, int]
 
 
 class LogicalClock:
-    """A number that grows with every event, so that no two events have the same.
+    """A counter that advances with every event, so that no two events have the same time.
 
     >>> clock = LogicalClock(); clock.ticks(3), clock.tick()
     (1, 4)
@@ -23,13 +23,13 @@ class LogicalClock:
         self.now = 0
 
     def ticks(self, count: int) -> int:
-        """Advance by so many ticks, and return the first of them."""
+        """Advance the clock by ``count`` ticks, and return the first of the new times."""
         first = self.now + 1
         self.now += count
         return first
 
     def tick(self) -> int:
-        """Advance by one tick, and return it."""
+        """Advance the clock by one tick, and return the new time."""
         return self.ticks(1)
 
     def restore(self, now: int) -> None:
@@ -39,29 +39,29 @@ class LogicalClock:
 
 @dataclass
 class JoinedHistory:
-    """The rows of one partition that have been joined although one of them was on disk.
+    """A record of which rows of one partition have been joined while at least one of them was on disk.
 
-    Rows that had left memory by a *corner*, one moment per side, and after a moment for both, have all been joined on
-    disk. A *probe run* has read rows of one side from disk and joined them with the rows that the other side had in
-    memory.
+    A *corner* ``(left, right, since)`` means that the left input's rows that were flushed by time ``left`` have been
+    joined with the right input's rows that were flushed by time ``right``, except rows flushed by time ``since``. A
+    *probe run* has read rows of one side from disk and joined them with the rows that the other side had in memory.
     """
 
     corners: list[Corner] = field(default_factory=list)
-    """The left and the right side's moment, and the one before which rows of both are left out."""
+    """Corners, each as (left, right, since)."""
     runs: tuple[list[Run], list[Run]] = field(default_factory=lambda: ([], []))
-    """By side, for each probe run: the moment by which its rows had left memory, and the moment of the run."""
+    """Per side, each probe run as (time by which the rows it read had left memory, time of the run)."""
 
     def add_corner(self, left: int, right: int, since: int = 0) -> None:
-        """Add that all rows that had left by these moments, and after ``since``, have been joined with each other."""
+        """Record that rows flushed after ``since``, by ``left`` on the left and ``right`` on the right, are joined."""
         kept = [(a, b, c) for a, b, c in self.corners if not (a <= left and b <= right and c >= since)]
         self.corners = [*kept, (left, right, since)]
 
     def add_run(self, side: int, until: int, when: int) -> None:
-        """Add that rows of a side that had left by ``until`` were joined with the other side's memory at ``when``."""
+        """Record that a side's rows flushed by ``until`` were joined at ``when`` with the other side's memory."""
         self.runs[side].append((until, when))
 
     def seen_from(self, side: int) -> tuple[Codes, Codes, Codes]:
-        """Return corners, own runs and the other side's runs as arrays, own moments first."""
+        """Return corners, own runs and the other side's runs as arrays; each corner has the time of ``side`` first."""
         corners = np.array(self.corners, np.int64).reshape(-1, 3)
         own, other = _moments(self.runs[side]), _moments(self.runs[1 - side])
         return (corners[:, [1, 0, 2]].copy() if side else corners), own, other

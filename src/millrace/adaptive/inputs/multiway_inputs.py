@@ -1,4 +1,4 @@
-"""The inputs of a join of several, and combinations of their rows, which grow input by input.
+"""The inputs of a multiway join, and combinations of their rows, which are extended one input at a time.
 
 ::
 
@@ -30,25 +30,25 @@ from millrace.core.budget import MemoryBudget
 from millrace.rows.arena import Slots
 
 Combination = list[Rows]
-"""By input, the rows of some combinations; inputs that are not joined yet have none."""
+"""Row numbers by input: item i of each array belongs to combination i. Inputs not joined yet have empty arrays."""
 
 Relation = InputSide[IndexedRows]
-"""One of several inputs."""
+"""One input of a multiway join."""
 
 NO_ROWS: Rows = np.empty(0, np.int32)
 
 
 class MultiwayInputs(JoinInputs[IndexedRows]):
-    """The inputs of a join of several.
+    """The inputs of a multiway join.
 
     Parameters
     ----------
     tree
-        The conditions.
+        The join conditions.
     matchings
         The key matching of each condition.
     pairs
-        Pairs of rows that are looked at together at each step.
+        Most pairs of rows that are processed together at each step.
     """
 
     def __init__(
@@ -66,25 +66,25 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
         super().__init__(sides, budget, metrics, buffers, partitions, seed)
         self.tree, self.matchings = tree, matchings
         self.output: CombinationOutput | None = None
-        """The result; None until its columns are known."""
+        """The builder of output batches; None until the output columns are known."""
         self.in_memory = [MemoryRows(side.memory) for side in sides]
-        """By input, its rows in memory."""
-        self._workspaces = [Workspace(pairs) for _ in tree.edges]  # one a step, for steps are interleaved
+        """Rows in memory, per input."""
+        self._workspaces = [Workspace(pairs) for _ in tree.edges]  # one per step, because steps are interleaved
         self.local_joins: Counts = np.zeros(len(tree.edges), np.int64)
-        """By condition, the rows in memory that have found a partner since the last flush."""
+        """Per condition, pairs of rows in memory that it has matched; MINER sets the counts to zero at each flush."""
 
     def set_side(self, number: int, side: Relation) -> None:
         super().set_side(number, side)
         self.in_memory[number] = MemoryRows(side.memory)
 
     def set_output(self, output: CombinationOutput) -> None:
-        """Set the result, once its columns are known."""
+        """Set the builder of output batches, once the output columns are known."""
         self.output = output
 
     # rows of an input
 
     def codes_of(self, relation: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
-        """Return codes by attribute and row, and which rows have all of them (None: all rows)."""
+        """Return key codes by attribute and row, and a mask of the rows that have all of them (None if all rows do)."""
         found, valid = [], None
         for attribute in range(len(self.tree.attributes[relation])):
             codes, there = self._codes(relation, attribute, batch)
@@ -94,13 +94,13 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
         return np.stack(found), valid
 
     def _codes(self, relation: int, attribute: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
-        """Return codes by one attribute. All conditions that use it make the same codes of its values."""
+        """Return one attribute's key codes, which are the same for all conditions on it, and a mask of valid rows."""
         edge = next(step.edge for step in self.tree.steps_from(relation) if step.origin.attribute == attribute)
         columns = self.tree.attributes[relation][attribute]
         return self.matchings[edge].codes([batch.column(column) for column in columns])
 
     def load_rows(self, relation: Relation, partition: int, places: Sequence[int]) -> LoadedRows:
-        """Read blocks of one input, with the codes of all its attributes."""
+        """Read blocks of one input, and compute the key codes of all its attributes."""
         rows = relation.disk.load(partition, places)
         others = range(1, len(self.tree.attributes[relation.number]))
         return LoadedRows.of(rows, [self._codes(relation.number, each, rows.source.batch)[0] for each in others])
@@ -119,16 +119,16 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
     def combinations(
         self, parts: Sequence[CodedRows], start: int, rows: Rows, steps: Sequence[TreeStep], counted: bool = False
     ) -> Iterator[Combination]:
-        """Yield all combinations with rows of one input, step by step, as far as there are partners.
+        """Yield all combinations of rows that contain the given rows of one input, a limited number at a time.
 
         Parameters
         ----------
         parts
-            By input, the rows that are joined.
+            The rows to join, per input.
         start
-            The input whose ``rows`` are given.
+            Number of the input whose ``rows`` are given.
         counted
-            Whether matches count in ``local_joins``.
+            Whether to count matches in ``local_joins``.
         """
         first = [rows if relation == start else NO_ROWS for relation in range(len(parts))]
         return self._extend(parts, first, steps, 0, counted)
@@ -164,7 +164,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
     def _verified(
         self, step: TreeStep, parts: Sequence[CodedRows], rows: Rows, codes: Codes, others: Rows, other_codes: Codes
     ) -> Mask | None:
-        """Return which pairs, found by their codes, match by their keys (None: all of them)."""
+        """Return a mask of the pairs found by their codes whose keys match too (None if all do)."""
         ends = (step.origin, step.target)
         values = [
             lambda end=end, numbers=numbers: parts[end.relation].source.values(self._columns(end), numbers)
@@ -179,18 +179,18 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
         return [schema.get_field_index(name) for name in self.tree.attributes[end.relation][end.attribute]]
 
     def emit(self, parts: Sequence[CodedRows], rows: Combination) -> Batches:
-        """Emit combinations."""
+        """Add combinations to the output, and yield the batches that become full."""
         assert self.output is not None
         yield from self.output.combinations([part.source for part in parts], rows)
 
     # memory and disk
 
     def spill_slots(self, relation: Relation, slots: Slots, partition: int = 0) -> None:
-        """Write rows that have been taken out of all indexes to disk."""
+        """Write rows already removed from all indexes to disk."""
         self.spill(relation, relation.memory.codes[0][slots], slots, partition)
 
     def spill_rest(self) -> None:
-        """Write to disk what is in memory, if any rows are on disk. All free memory is for blocks afterwards."""
+        """Write all rows in memory to disk if any rows are on disk; then reserve all free memory for blocks."""
         if any(relation.disk.rows for relation in self.sides):
             for relation in self.sides:
                 for partition in range(self.partitions.count):
@@ -205,7 +205,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
 
     def _insert(self, side: Relation, kept: MemoryState) -> bool:
         memory = side.memory
-        order = np.argsort(kept.stamps)  # equal keys are in the order in which they came, in every index
+        order = np.argsort(kept.stamps)  # equal keys must be in order of arrival in every index
         batch = kept.rows.take(pa.array(order))
         codes, _ = self.codes_of(side.number, batch)
         if not memory.make_rooms([np.sort(each) for each in codes], memory.arena.heap_bytes_of(batch.columns)):
@@ -215,7 +215,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
 
     @staticmethod
     def together_in_memory(parts: Sequence[LoadedRows], rows: Combination) -> Mask:
-        """Return which combinations were in memory as a whole: all rows had come before any left."""
+        """Return a mask of the combinations whose rows were all in memory together: all had arrived before any left."""
         came, left = np.full(len(rows[0]), FIRST), np.full(len(rows[0]), LAST)
         for part, each in zip(parts, rows, strict=True):
             came = np.maximum(came, part.stamps[0][each])

@@ -31,9 +31,9 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     Parameters
     ----------
     workspace
-        Arrays for pairs of rows that are looked at together.
+        Arrays for the pairs of rows that are processed together.
     keeps
-        By side, whether rows come out without a partner too.
+        Per side, whether rows without a partner are output.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
         super().__init__(sides, budget, metrics, buffers, partitions, seed)
         self.matching, self.workspace, self.keeps = matching, workspace, keeps
         self.output: PairOutput | None = None
-        """The result; None until its columns are known."""
+        """The builder of output batches; None until the output columns are known."""
 
     def set_output(self, output: PairOutput) -> None:
-        """Set the result, once its columns are known."""
+        """Set the builder of output batches, once the output columns are known."""
         self.output = output
 
     # pairs
@@ -62,7 +62,7 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     def verified(
         self, side: int, own: RowSource, rows: Rows, codes: Codes, other: RowSource, others: Rows, other_codes: Codes
     ) -> MatchedPairs:
-        """Return those of the pairs whose keys match: rows, the other side's rows, and the other side's codes."""
+        """Return the pairs found by their codes whose keys match too, with the codes of ``others``."""
         columns = self.matching.key_columns
         ours = (codes, lambda: own.values(columns(side), rows))
         theirs = (other_codes, lambda: other.values(columns(1 - side), others))
@@ -73,7 +73,7 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
         return MatchedPairs(rows[real], others[real], other_codes[real])
 
     def emit(self, side: int, own: RowSource, rows: Rows, other: RowSource, others: Rows) -> Batches:
-        """Emit pairs of rows of this side and of the other."""
+        """Add pairs of a row of ``side`` and a row of the other side to the output; yield batches that become full."""
         assert self.output is not None
         if side == 0:
             yield from self.output.pairs(own, rows, other, others)
@@ -81,7 +81,7 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
             yield from self.output.pairs(other, others, own, rows)
 
     def join_with_memory(self, side: PairSide, codes: Codes, slots: Rows) -> Batches:
-        """Join rows of one side, sorted by code, with all rows that the other has in memory."""
+        """Join rows of one side, sorted by key code, with all rows of the other side in memory."""
         other = self.sides[1 - side.number]
         for found in other.memory.matches(*self.matching.ranges(side.number, codes), self.workspace):
             own = slots[found.rows]
@@ -93,7 +93,7 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     def join_blocks(
         self, side: int, rows: BlockRows, other: BlockRows, history: JoinedHistory | None = None
     ) -> Batches:
-        """Join rows of blocks that have not been joined before; ``other`` should be the larger."""
+        """Join rows of blocks with rows of ``other``, except pairs joined before; ``other`` should be the larger."""
         lows, highs = self.matching.ranges(side, rows.codes)
         corners, own, others = (history or _NOTHING_JOINED).seen_from(side)
         cursor = np.array([0, 0, -1], np.int64)
@@ -120,9 +120,9 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     # memory
 
     def spill_rest(self) -> None:
-        """Write to disk what is in memory, where the other side has rows on disk that it may not have been joined with.
+        """Write a side's rows in memory to disk if the other side has rows on disk that are left to join with them.
 
-        All of the memory that is free afterwards is for blocks.
+        All memory that is free afterwards is reserved for blocks.
         """
         needed = [side for side in self.sides if self.sides[1 - side.number].disk.rows]
         for side in needed:

@@ -1,6 +1,6 @@
-"""The rows of one of several inputs in memory, found by any of the columns it is joined on.
+"""The rows of one input of a multiway join in memory, with an index for each attribute that the input is joined on.
 
-Each row is in one slot; each attribute has an ordered index of its own. A row is in all indexes or in none.
+Each row is in one slot. Each attribute has its own ordered index. A row is in all indexes or in none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LEAVING = np.uint8(4)
 
 
 class AttributeIndex:
-    """The index of the rows by one attribute."""
+    """The ordered index of one input's rows by one attribute."""
 
     def __init__(self, rows: IndexedRows, number: int, index: RowIndex) -> None:
         self._rows, self._number, self.index = rows, number, index
@@ -32,23 +32,23 @@ class AttributeIndex:
         return len(self.index)
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield rows with a key from ``lows[i]`` to ``highs[i]``, which ascend, a few pairs at a time."""
+        """Yield pairs of i and a row with a key from ``lows[i]`` to ``highs[i]``, in batches. Both arrays ascend."""
         return self.index.matches(lows, highs, work)
 
     def below(self, key: int, equal: bool = False) -> int:
-        """Count the rows with a key below this one; with ``equal``, those with this key too."""
+        """Return the number of rows with a key below ``key``; with ``equal``, also count the rows with that key."""
         return self.index.below(key, equal)
 
     def key_at(self, rank: int) -> int:
-        """Return the key of the row of this rank."""
+        """Return the key of the row with a given rank."""
         return self.index.key_at(rank)
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
-        """Remove entries from ``low`` to ``high`` from all indexes; their rows stay until ``forget``."""
+        """Remove rows with keys from ``low`` to ``high`` from all indexes; their data stays until ``forget``."""
         return self._drop_elsewhere(*self.index.take(low, high, limit, self._rows.stamps, skip, latest))
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
-        """Remove entries as :meth:`take_out` does, but those that the clock algorithm chooses."""
+        """Remove rows as :meth:`take_out` does, but only those that the clock algorithm chooses."""
         taken = self.index.sweep(low, high, hand, limit, self._rows.stamps, self._rows.bits)
         return self._drop_elsewhere(*taken)
 
@@ -59,7 +59,7 @@ class AttributeIndex:
 
 
 class IndexedRows(KeyOrderedRows):
-    """Rows in slots, with an index for each attribute.
+    """Rows of one input in slots, with an index for each attribute.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class IndexedRows(KeyOrderedRows):
         super().__init__(name, schema, budget, space, width, 8 * attributes)
         codes: npt.NDArray[Any] = space.array(f"{name}.codes", np.int64, attributes * self.capacity)
         self.codes: Codes = codes.reshape(attributes, self.capacity)
-        """Codes by attribute and slot."""
+        """Key codes by attribute and slot."""
         more = [RowIndex(space, f"{name}.{i}", budget.total, width) for i in range(1, attributes)]
         self.views = [AttributeIndex(self, i, index) for i, index in enumerate((self.index, *more))]
         self._charges = [budget.reserve(name) for _ in more]
@@ -81,7 +81,7 @@ class IndexedRows(KeyOrderedRows):
 
     @staticmethod
     def least_of(schema: pa.Schema, attributes: int, rows: int, width: int) -> int:
-        """Return the bytes that a few rows without strings take."""
+        """Return the bytes to reserve for ``rows`` rows and their ``attributes`` indexes, without strings."""
         indexes = attributes * KeyOrderedRows.least_bytes(pa.schema([]), rows, width)
         return indexes + KeyOrderedRows.least_bytes(schema, rows, width) + rows * 8 * attributes
 
@@ -95,7 +95,7 @@ class IndexedRows(KeyOrderedRows):
         return super().idle_bytes + (sum(self._charged) - used) * self.index.chunk_bytes
 
     def make_rooms(self, codes: Sequence[Codes], heap_bytes: int) -> bool:
-        """Reserve memory for rows of these sorted codes, by attribute; return False if the budget does not allow it."""
+        """Reserve memory for new rows, given each attribute's sorted codes; return False if it exceeds the budget."""
         before = list(self._charged)
         if self._more_chunks(codes[1:]) and self.make_room(codes[0], heap_bytes):
             return True
@@ -116,7 +116,7 @@ class IndexedRows(KeyOrderedRows):
         self._charged = chunks
 
     def put(self, codes: Codes, columns: Sequence[pa.Array], stamps: Stamps, bits: Bits) -> None:
-        """Store rows with these codes, by attribute and row. Room must have been made."""
+        """Store rows, given their codes by attribute and row. :meth:`make_rooms` must have reserved memory for them."""
         order = np.argsort(codes[0], kind="stable")
         slots = self.insert(codes[0][order], order, columns, stamps, bits)
         self.codes[:, slots] = codes
@@ -128,7 +128,7 @@ class IndexedRows(KeyOrderedRows):
         return self.views[0].take_out(low, high, limit, skip, latest)
 
     def drop_from_others(self, number: int, slots: Slots) -> None:
-        """Remove rows that have left one index from the others too."""
+        """Remove rows that have been removed from the index ``number`` from all other indexes."""
         if len(self.views) == 1 or not len(slots):
             return
         self.bits[slots] |= _LEAVING

@@ -1,4 +1,4 @@
-"""The rows of one input that are in memory, in the order of their keys, inside one reservation.
+"""The rows of one input in memory, in the order of their keys, under one memory reservation.
 
 Rows are in slots of an arena; an ordered index finds them by key. Every byte that can be touched is reserved first:
 slots up to the high-water mark, chunks of the index, heap bytes.
@@ -24,26 +24,26 @@ from millrace.rows.columns import output_columns
 __all__ = ["FIRST", "JOINED", "LAST", "MATCHED", "KeyOrderedRows"]
 
 JOINED = np.uint8(1)
-"""The join bit: the clock clears it, a match sets it."""
+"""Join bit of a row: set by a match, cleared by the clock algorithm."""
 MATCHED = np.uint8(2)
-"""The row has come out in a pair, or is known to have a partner."""
+"""Bit of a row that has found a partner."""
 
 _MARKS = 8 + 1 + 4  # arrival stamp, bits, place on the stack of free slots
 
 
 class KeyOrderedRows:
-    """Rows in slots, found by key and by range of keys.
+    """Rows of one input in slots, found by key and by range of keys.
 
     Parameters
     ----------
     name
-        The part's name in the budget, and of its arrays in the space.
+        Name of this part in the budget, and prefix of the names of its arrays.
     schema
         Columns kept per row.
     width
-        Entries of a chunk of the index.
+        Number of entries in a chunk of the index.
     more_bytes
-        Bytes of a row that a subclass keeps beside it.
+        Bytes per row that a subclass keeps in addition.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class KeyOrderedRows:
         self._charged_slots = self._charged_chunks = self._heap_limit = 0
         self._budget, self._reservation = budget, budget.reserve(name)
         self.lacking = 0
-        """Bytes that the last :meth:`make_room` did not get."""
+        """Bytes that the last :meth:`make_room` lacked, or 0."""
 
     @staticmethod
     def least_bytes(schema: pa.Schema, rows: int, width: int) -> int:
-        """Return the bytes that a few rows without strings take."""
+        """Return the bytes to reserve for ``rows`` rows and their index, without strings."""
         return rows * (Arena.bytes_per_slot(schema) + _MARKS) + RowIndex.least_bytes(rows, width)
 
     # size
@@ -96,7 +96,7 @@ class KeyOrderedRows:
         return slots * self.slot_bytes + chunks * self.index.chunk_bytes + heap
 
     def make_room(self, codes: Codes, heap_bytes: int) -> bool:
-        """Reserve memory for rows of these sorted codes; return False if the budget does not allow it."""
+        """Reserve memory for new rows, given their sorted codes; return False if it exceeds the budget."""
         arena = self.arena
         slots = max(self._charged_slots, len(self) + len(codes))
         chunks = self.index.chunks_for(codes, self._charged_chunks)
@@ -123,7 +123,7 @@ class KeyOrderedRows:
         return True
 
     def pack(self) -> None:
-        """Move rows and chunks together and release the rest. Slot numbers held elsewhere are void afterwards."""
+        """Compact rows and index, and release unused memory. Slot numbers that are kept elsewhere become invalid."""
         rows, free, used = len(self), self._slots.free, self._slots.high
         low = free[free < rows]
         if len(low):
@@ -146,7 +146,7 @@ class KeyOrderedRows:
         self._release()
 
     def _rename(self, names: Slots) -> None:
-        """Renumber slots after rows have moved: slot ``i`` is ``names[i]`` now."""
+        """Renumber slots after rows have moved: slot ``i`` is now ``names[i]``."""
         self.index.rename(names)
 
     def _release(self) -> None:
@@ -164,13 +164,13 @@ class KeyOrderedRows:
         self.pack()
 
     def close(self) -> None:
-        """Release the reservation."""
+        """Release the memory reservation."""
         self._reservation.release()
 
     # rows
 
     def live(self) -> Slots:
-        """Return all slots with a row, ascending."""
+        """Return all slots that hold a row, in ascending order."""
         slots: Slots = self.entries()[1]
         slots.sort()
         return slots
@@ -180,7 +180,7 @@ class KeyOrderedRows:
         return self.index.entries()
 
     def insert(self, codes: Codes, order: Order, columns: Sequence[pa.Array], stamps: Stamps, bits: Bits) -> Slots:
-        """Store rows whose sorted codes are ``codes``, and return their slots. Room must have been made."""
+        """Store rows whose sorted codes are ``codes``, and return their slots. Memory must have been reserved."""
         count = len(codes)
         assert len(self) + count <= self._charged_slots, "insert without room"
         slots = self._slots.take(count)
@@ -193,7 +193,7 @@ class KeyOrderedRows:
         return slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield rows with a key from ``lows[i]`` to ``highs[i]``, which ascend, a few pairs at a time."""
+        """Yield pairs of i and a row with a key from ``lows[i]`` to ``highs[i]``, in batches. Both arrays ascend."""
         return self.index.matches(lows, highs, work)
 
     def forget(self, slots: Slots) -> None:
@@ -203,23 +203,23 @@ class KeyOrderedRows:
         self.index.tidy()
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
-        """Remove entries from ``low`` to ``high`` from the index, in order; their rows stay until :meth:`forget`."""
+        """Remove rows with keys from ``low`` to ``high`` from the index; their data stays until :meth:`forget`."""
         return self.index.take(low, high, limit, self.stamps, skip, latest)
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
-        """Remove entries as :meth:`take_out` does, but those that the clock algorithm chooses."""
+        """Remove rows as :meth:`take_out` does, but only those that the clock algorithm chooses."""
         return self.index.sweep(low, high, hand, limit, self.stamps, self.bits)
 
     def below(self, key: int, equal: bool = False) -> int:
-        """Count the rows with a key below this one; with ``equal``, those with this key too."""
+        """Return the number of rows with a key below ``key``; with ``equal``, also count the rows with that key."""
         return self.index.below(key, equal)
 
     def key_at(self, rank: int) -> int:
-        """Return the key of the row of this rank."""
+        """Return the key of the row with a given rank."""
         return self.index.key_at(rank)
 
     def stamps_between(self, low: int, high: int) -> Stamps:
-        """Return when the rows with a key from ``low`` to ``high`` arrived."""
+        """Return the arrival times of the rows with a key from ``low`` to ``high``."""
         keys, slots = self.entries()
         start, stop = np.searchsorted(keys, low), np.searchsorted(keys, high, side="right")
         stamps: Stamps = self.stamps[slots[start:stop]]
@@ -230,7 +230,7 @@ class KeyOrderedRows:
         return self.below(high, True) - self.below(low)
 
     def batch(self, slots: Slots) -> pa.RecordBatch:
-        """Return whole rows."""
+        """Return the rows in the given slots as a record batch."""
         outputs = output_columns(self.schema, len(slots))
         for task in self.arena.gather(range(len(self.schema)), slots, outputs):
             task()

@@ -1,4 +1,4 @@
-"""An ordered index of rows by code, and the slots that rows are in."""
+"""An ordered index of rows by key code, and the allocation of the slots that rows are in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK = 4 + 4 + 8 + 4
 
 
 class MatchedPairs(NamedTuple):
-    """Rows that match rows in memory: positions in the batch, slots, and the keys at the slots."""
+    """Pairs of matching rows: positions in the probing batch, and the slots and key codes of the rows found."""
 
     rows: npt.NDArray[np.int32]
     slots: Slots
@@ -27,7 +27,7 @@ class MatchedPairs(NamedTuple):
 
 
 class Workspace:
-    """Arrays that matches are written to, a few at a time."""
+    """Arrays that matches are written to, a limited number at a time."""
 
     bytes_per_pair = 4 + 4 + 8
 
@@ -38,16 +38,16 @@ class Workspace:
 
 
 class RowIndex:
-    """Codes of rows in order, in chunks, with the slots of the rows.
+    """The sorted key codes of rows, with the slots of the rows, stored in chunks.
 
     Parameters
     ----------
     name
-        Of its arrays in the space.
+        Prefix of the names of its arrays.
     nbytes
-        Most bytes that it can take.
+        Most bytes that the index can take.
     width
-        Entries of a chunk.
+        Number of entries in a chunk.
     """
 
     def __init__(self, space: Space, name: str, nbytes: int, width: int) -> None:
@@ -64,7 +64,7 @@ class RowIndex:
 
     @staticmethod
     def least_bytes(rows: int, width: int) -> int:
-        """Return the bytes that an index of a few rows takes."""
+        """Return the bytes to reserve for an index of ``rows`` rows."""
         return (rows // max(1, width // 2) + 2) * RowIndex.bytes_per_chunk(width)
 
     def __len__(self) -> int:
@@ -72,16 +72,16 @@ class RowIndex:
 
     @property
     def used_chunks(self) -> int:
-        """Chunks with rows."""
+        """Number of chunks that hold rows."""
         return int(self._arrays.state[USED])
 
     @property
     def touched_chunks(self) -> int:
-        """Chunks up to the last that has been used."""
+        """Number of chunks up to the last one that has been used."""
         return int(self._arrays.state[HIGH])
 
     def chunks_for(self, codes: Codes, charged: int) -> int:
-        """Return the chunks to reserve for further rows of these sorted codes, if ``charged`` are reserved."""
+        """Return the number of chunks to reserve before adding the sorted codes, if ``charged`` are reserved now."""
         free = int(self._arrays.state[SPARE]) + charged - self.touched_chunks
         return charged + max(0, ordered.chunks_needed(self._arrays, codes) - free)
 
@@ -94,7 +94,7 @@ class RowIndex:
         return keys, slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield rows with a code from ``lows[i]`` to ``highs[i]``, which ascend, a few pairs at a time."""
+        """Yield pairs of i and a row with a code from ``lows[i]`` to ``highs[i]``, in batches. Both arrays ascend."""
         cursor = np.array([0, 0, 0, -1], np.int64)
         while cursor[0] < len(lows):
             made = ordered.matches(self._arrays, lows, highs, cursor, work.rows, work.slots, work.keys)
@@ -102,11 +102,11 @@ class RowIndex:
                 yield MatchedPairs(work.rows[:made], work.slots[:made], work.keys[:made])
 
     def below(self, key: int, equal: bool = False) -> int:
-        """Count the rows with a code below this one; with ``equal``, those with this code too."""
+        """Return the number of rows with a code below ``key``; with ``equal``, also count the rows with that code."""
         return int(ordered.below(self._arrays, np.int64(key), equal))
 
     def key_at(self, rank: int) -> int:
-        """Return the code of the row of this rank."""
+        """Return the code of the row with a given rank."""
         return int(ordered.key_at(self._arrays, rank))
 
     # change
@@ -118,16 +118,16 @@ class RowIndex:
     def take(
         self, low: int, high: int, limit: int, stamps: Stamps, skip: int = 0, latest: int = int(LAST)
     ) -> tuple[Codes, Slots]:
-        """Remove entries from ``low`` to ``high``, in order, and return them.
+        """Remove up to ``limit`` entries with codes from ``low`` to ``high``, in order; return their codes and slots.
 
         Parameters
         ----------
         stamps
-            By slot, when rows came.
+            Arrival times of rows, by slot.
         skip
-            Entries from ``low`` on that stay.
+            Number of entries from ``low`` on that stay.
         latest
-            Rows that came later stay.
+            Rows that arrived later stay.
         """
         limit = min(limit, len(self))
         keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
@@ -139,14 +139,14 @@ class RowIndex:
     def sweep(
         self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int, stamps: Stamps, bits: Bits
     ) -> tuple[Codes, Slots]:
-        """Remove entries that the clock algorithm chooses by their bits, and return them."""
+        """Remove up to ``limit`` entries that the clock algorithm chooses by their bits; return codes and slots."""
         limit = min(limit, len(self))
         keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
         made = ordered.sweep(self._arrays, np.int64(low), np.int64(high), hand, limit, stamps, bits, keys, slots)
         return keys[:made], slots[:made]
 
     def drop(self, codes: Codes, bits: Bits, mask: np.uint8) -> None:
-        """Remove rows of these sorted codes whose bits have the mask."""
+        """Remove rows with the given sorted codes whose bits include ``mask``."""
         ordered.drop(self._arrays, codes, bits, mask)
 
     def tidy(self) -> None:
@@ -154,11 +154,11 @@ class RowIndex:
         ordered.tidy(self._arrays)
 
     def rename(self, names: Slots) -> None:
-        """Renumber slots: slot ``i`` is ``names[i]`` now."""
+        """Renumber slots: slot ``i`` is now ``names[i]``."""
         ordered.rename(self._arrays, names)
 
     def pack(self) -> None:
-        """Move entries together."""
+        """Move the chunks in use together, so that the memory of the others can be released."""
         ordered.pack(self._arrays)
 
     def clear(self) -> None:
@@ -166,36 +166,36 @@ class RowIndex:
         self._arrays.state[:] = 0
 
     def release(self, chunks: int) -> None:
-        """Give the memory of all further chunks back to the system."""
+        """Return the memory of all chunks beyond the first ``chunks`` to the operating system."""
         for array in (self._arrays.keys.reshape(-1), self._arrays.slots.reshape(-1)):
             self._space.release(array, chunks * self.width)
 
     def broken_rule(self, stamps: Stamps) -> int:
-        """Return the number of a rule of the index that does not hold, or 0."""
+        """Return the number of an invariant of the index that does not hold, or 0 if all hold."""
         return int(ordered.check(self._arrays, stamps))
 
 
 class FreeSlots:
-    """Slots of rows: those that are free again, and the first that has never been used."""
+    """Allocates row slots: those that have been freed, then those that have never been used."""
 
     def __init__(self, space: Space, name: str, capacity: int) -> None:
         self._space = space
         self._stack: npt.NDArray[Any] = space.array(f"{name}.free", np.int32, capacity)
         self._count = 0
         self.high = 0
-        """Slots that have ever been used, since the last :meth:`reset`."""
+        """Number of slots that have been used since the last :meth:`reset`, freed ones included."""
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def free(self) -> Slots:
-        """The slots that are free again."""
+        """Slots that have been used and are free now."""
         free: Slots = self._stack[: self._count]
         return free
 
     def take(self, count: int) -> Slots:
-        """Take slots, those that are free again first."""
+        """Allocate ``count`` slots, freed ones first."""
         slots = np.empty(count, np.int32)
         reused = min(count, self._count)
         slots[:reused] = self._stack[self._count - reused : self._count]
@@ -205,7 +205,7 @@ class FreeSlots:
         return slots
 
     def give(self, slots: Slots) -> None:
-        """Free slots."""
+        """Free slots, so that they can be allocated again."""
         self._stack[self._count : self._count + len(slots)] = slots
         self._count += len(slots)
 
@@ -214,12 +214,12 @@ class FreeSlots:
         self._count, self.high = 0, high
 
     def release(self, slots: int) -> None:
-        """Give the memory of all further slots back to the system."""
+        """Return the memory for all slots beyond the first ``slots`` to the operating system."""
         self._space.release(self._stack, slots)
 
 
 def _ordered_arrays(space: Space, name: str, chunks: int, width: int) -> Ordered:
-    """Return an empty index with room for so many chunks."""
+    """Return an empty index with room for ``chunks`` chunks."""
     keys: npt.NDArray[Any] = space.array(f"{name}.keys", np.int64, chunks * width)
     slots: npt.NDArray[Any] = space.array(f"{name}.slots", np.int32, chunks * width)
     counts: npt.NDArray[Any] = space.array(f"{name}.counts", np.int32, chunks)

@@ -1,4 +1,4 @@
-"""Rows of an input by number, in a batch or in memory: what output batches are filled from."""
+"""Numbered rows of an input, in a batch or in memory: the sources that output batches are filled from."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from millrace.rows.columns import OutputColumn, bytes_pieces, output_column, sha
 
 
 class RowSource(Protocol):
-    """Rows of one input, wherever they are, by number."""
+    """Rows of one input by row number, wherever they are stored."""
 
     @property
     def bits(self) -> Bits:
-        """Marks by row: whether it has found a partner."""
+        """Bit flags by row, among them whether the row has found a partner."""
         ...
 
     def longest(self, columns: Sequence[int]) -> int:
-        """Return the most bytes that any row holds in strings and binary."""
+        """Return an upper bound on the string and binary bytes of any row in the given columns."""
         ...
 
     def bytes_of(self, columns: Sequence[int], rows: Rows) -> int:
-        """Return the bytes that strings and binary of some rows hold."""
+        """Return the total string and binary bytes of some rows in the given columns."""
         ...
 
     def fill(self, columns: Sequence[int], rows: Rows, outputs: Sequence[OutputColumn]) -> None:
@@ -36,12 +36,12 @@ class RowSource(Protocol):
         ...
 
     def values(self, columns: Sequence[int], rows: Rows) -> list[pa.Array]:
-        """Return columns of some rows."""
+        """Return the values of some rows, one array per column."""
         ...
 
 
 class BatchRows:
-    """Rows of a record batch that was just pushed, or read from disk."""
+    """Rows of a record batch that has just been pushed or read from disk."""
 
     def __init__(self, batch: pa.RecordBatch, bits: Bits) -> None:
         self.batch, self.bits = batch, bits
@@ -66,7 +66,7 @@ class BatchRows:
 
 
 class SlotRows:
-    """Rows in memory, by slot."""
+    """Rows in memory, numbered by slot."""
 
     def __init__(self, rows: KeyOrderedRows) -> None:
         self._rows = rows

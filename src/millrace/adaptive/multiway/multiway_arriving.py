@@ -1,4 +1,4 @@
-"""The arriving phase of several inputs."""
+"""The arriving phase of a join of several inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millrace.rows.arena import Arena
 
 
 class MultiwayArrivingPhase(ArrivingPhase[IndexedRows]):
-    """Takes in rows of several inputs."""
+    """Processes new rows of several inputs: joins them with the rows in memory, then stores them."""
 
     def __init__(self, inputs: MultiwayInputs, flushing: FlushPolicy, split: MemorySplit) -> None:
         super().__init__(inputs, split)
@@ -66,7 +66,7 @@ class MultiwayArrivingPhase(ArrivingPhase[IndexedRows]):
     # room
 
     def _widen_buffers(self, heap: int) -> bool:
-        """Make room for blocks of a row that is longer than a block, in the place of other rows if necessary."""
+        """Grow the buffers for a row larger than a block, flushing rows if needed; return False if that fails."""
         inputs, buffers = self._inputs, self._inputs.buffers
         wanted = (2 + 2 * len(inputs.sides)) * heap
         held = sum(relation.memory.nbytes for relation in inputs.sides)
@@ -81,7 +81,7 @@ class MultiwayArrivingPhase(ArrivingPhase[IndexedRows]):
         return True
 
     def _make_room(self, relation: Relation, codes: Sequence[Codes], heap: int) -> Batches:
-        """Flush until there is room for rows of these codes."""
+        """Free memory until new rows with these codes fit, by flushing rows where necessary."""
         inputs = self._inputs
         needed = len(codes[0]) * relation.memory.slot_bytes + heap
         while not relation.memory.make_rooms(codes, heap):

@@ -47,13 +47,13 @@ MULTIWAY = {
 
 
 def is_multiway(on: Any, algorithm: str | AdaptiveAlgorithm | None) -> bool:
-    """Return whether arguments of a join are for the engine of several inputs, which can join two as well."""
+    """Return whether a join's arguments need the engine for several inputs, which can join two inputs as well."""
     return is_tree(on) or getattr(algorithm, "name", algorithm) in MULTIWAY
 
 
 @dataclass(frozen=True)
 class MultiwayDefinition:
-    """A join of several inputs, and its algorithm."""
+    """What a join of several inputs computes, and its algorithm."""
 
     tree: JoinTree
     pair: PairSpec | None
@@ -65,7 +65,7 @@ class MultiwayDefinition:
     def of(
         on: Any, algorithm: str | AdaptiveAlgorithm, band: Band | None, how: str, suffix: str | None
     ) -> MultiwayDefinition:
-        """Check the arguments of a join.
+        """Create the definition from a join's arguments, after checking them.
 
         >>> MultiwayDefinition.of([("a.x", "b.x"), ("b.y", "c.y", (0, 9))], "miner", None, "inner", None).condition
         'inner join on a.x = b.x and b.y = c.y within (0, 9)'
@@ -81,7 +81,7 @@ class MultiwayDefinition:
         if not chosen.ordered and not tree.simple:
             raise ConfigError(
                 f"{chosen.name}: needs one common attribute, the same columns of an input in all its "
-                "conditions and no band; for any tree of conditions there is miner"
+                "conditions and no band; for any tree of conditions use miner"
             )
         return MultiwayDefinition(tree, pair, suffix, chosen)
 
@@ -92,11 +92,11 @@ class MultiwayDefinition:
 
     @property
     def condition(self) -> str:
-        """The join in words."""
+        """The kind of join and its conditions, as text."""
         return f"inner join on {self.tree}"
 
     def split(self, total: int, block: int | None, outer_blocks: int) -> MemorySplit:
-        """Divide a budget."""
+        """Return how a budget of ``total`` bytes is divided among the parts of the join."""
         inputs, algorithm = len(self.inputs), self.algorithm
         split = MemorySplit.of(
             total, block, outer_blocks, spills=algorithm.spills, partitions=algorithm.partitions, inputs=inputs
@@ -104,22 +104,22 @@ class MultiwayDefinition:
         return split.of_combinations(inputs)
 
     def least_row_bytes(self, number: int, schema: pa.Schema) -> int:
-        """Return the least bytes that rows of one input take in memory."""
+        """Return the minimum bytes to reserve for the rows of one input in memory."""
         return IndexedRows.least_of(schema, len(self.tree.attributes[number]), 2, MemorySplit.LEAST_WIDTH)
 
     def output_schema(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
-        """Return the columns of the result."""
+        """Return the output schema."""
         if self.pair is not None:
-            self.pair.output_schema(*schemas)  # names that both inputs have are an error, as with any join of two
+            self.pair.output_schema(*schemas)  # checks that no name is in both inputs
         return self.tree.output_schema(schemas, self.suffix)
 
     def engine(self, parts: EngineParts) -> MultiwayEngine:
-        """Make the engine of one join."""
+        """Create the engine of one join from its parts."""
         return MultiwayEngine(self, parts)
 
 
 class MultiwayEngine:
-    """Joins several inputs."""
+    """The engine of a join of several inputs."""
 
     def __init__(self, definition: MultiwayDefinition, parts: EngineParts) -> None:
         self._definition, self._parts = definition, parts
@@ -141,7 +141,7 @@ class MultiwayEngine:
 
     @property
     def output(self) -> CombinationOutput | None:
-        """The result; None until its columns are known."""
+        """The builder of output batches; None until the output columns are known."""
         return self.inputs.output
 
     def _new_side(self, number: int, schema: pa.Schema) -> Relation:
@@ -151,7 +151,7 @@ class MultiwayEngine:
         return parts.side(number, name, schema, rows, self._definition.algorithm.partitions)
 
     def bind(self, number: int, schemas: Schemas) -> None:
-        """Set the columns of one input, and make the result once its columns are known."""
+        """Set the schema of one input, and create the output once all schemas are known."""
         schema, tree = schemas[number], self._definition.tree
         assert schema is not None
         tree.check(number, schema)
@@ -174,11 +174,11 @@ class MultiwayEngine:
         self.inputs.set_side(number, self._new_side(number, schema))
 
     def take(self, number: int, batch: pa.RecordBatch) -> Batches:
-        """Take in rows of one input."""
+        """Process new rows of one input, and yield output batches."""
         return self._arriving.take(number, batch)
 
     def check_complete(self, schemas: Schemas) -> None:
-        """Do nothing: where an input has not come there is no result."""
+        """Do nothing: if an input has no rows, there is no result."""
 
     def unmatched(self) -> Batches:
         """Yield nothing: all joins of several inputs are inner."""
@@ -186,6 +186,6 @@ class MultiwayEngine:
 
 
 def _conditions(pair: PairSpec, band: Band | None) -> list[tuple[Any, ...]]:
-    """Return the key of two inputs as conditions."""
+    """Return the key of a join of two inputs as a list of conditions."""
     ends = [(f"left.{left}", f"right.{right}") for left, right in zip(*pair.keys, strict=True)]
     return [*ends] if band is None else [(*ends[0], band)]

@@ -1,4 +1,4 @@
-"""Result rows of several inputs: combinations of a row of each."""
+"""Output of a join of several inputs: combinations of one row of each input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.rows.batch_builder import BATCH_ROWS
 
 
 class CombinationOutput(ResultBatches):
-    """Emits combinations of rows of all inputs."""
+    """Builds output batches from combinations of rows of all inputs."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class CombinationOutput(ResultBatches):
         self._columns = [tree.columns_out(relation, schema) for relation, schema in enumerate(schemas)]
 
     def combinations(self, sources: Sequence[RowSource], rows: Sequence[Rows]) -> Batches:
-        """Emit row i of each input with row i of all others."""
+        """Emit one combination for each position i: the rows ``rows[0][i]``, ``rows[1][i]`` and so on."""
         parts = list(zip(sources, rows, self._columns, strict=True))
         longest = sum(source.longest(columns) for source, _, columns in parts)
         done = 0

@@ -1,4 +1,4 @@
-"""Result rows of two inputs: pairs, and rows without a partner."""
+"""Output of a join of two inputs: pairs of rows, and rows without a partner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millrace.rows.columns import OutputColumn
 
 
 class PairOutput(ResultBatches):
-    """Emits pairs of rows of two inputs, and rows without a partner."""
+    """Builds output batches from pairs of rows of two inputs, and from rows without a partner."""
 
     def __init__(
         self, spec: PairSpec, left: pa.Schema, right: pa.Schema | None, metrics: AdaptiveMetrics, rows: int = BATCH_ROWS
@@ -33,7 +33,7 @@ class PairOutput(ResultBatches):
         self._left = left
 
     def _right_keys(self, left: pa.Schema, right: pa.Schema) -> dict[int, int]:
-        """Map left key columns to the right ones that supply their values where there is no left row."""
+        """Map left key columns to the right key columns that supply their values in rows without a left partner."""
         if self._spec.how not in ("right", "full") or not len(right):
             return {}
         pairs = list(zip(*self._spec.keys, strict=True))
@@ -46,7 +46,7 @@ class PairOutput(ResultBatches):
         return {left.get_field_index(ours): right.get_field_index(theirs) for ours, theirs in pairs}
 
     def pairs(self, left: RowSource, left_rows: Rows, right: RowSource, right_rows: Rows) -> Batches:
-        """Emit row i of the left with row i of the right, and mark both as matched."""
+        """Emit the pairs of ``left_rows[i]`` and ``right_rows[i]`` as the kind of join requires, and mark matches."""
         how = self._spec.how
         if how in ("semi", "anti"):
             fresh = np.empty(len(left_rows), np.int64)
@@ -96,7 +96,7 @@ class PairOutput(ResultBatches):
             done += rows
 
     def _without_left(self, right: RowSource, rows: Rows, outputs: Sequence[OutputColumn]) -> None:
-        """Fill left columns with nulls, and key columns from the right row."""
+        """Fill left columns with nulls, except for key columns, which get the values of the right rows."""
         for i, output in enumerate(outputs):
             if i in self._keys:
                 values = right.values([self._keys[i]], rows)[0]

@@ -1,4 +1,4 @@
-"""From row numbers to record batches: columns are gathered once, late, for rows that really come out."""
+"""Output batches, filled from row numbers: columns are gathered late, and only for rows that are really output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.rows.batch_builder import BatchBuilder
 
 
 class ResultBatches:
-    """Collects rows of the result and yields them in batches of bounded size."""
+    """Collects output rows and yields them in batches of bounded size."""
 
     def __init__(self, schema: pa.Schema, metrics: AdaptiveMetrics, rows: int) -> None:
         self.schema = schema
@@ -23,7 +23,7 @@ class ResultBatches:
     def _fitting(
         self, parts: Sequence[tuple[RowSource, Rows, Sequence[int]]], at: int, longest: int
     ) -> tuple[int, int]:
-        """Return how many of the next rows the batch has room for, at least one, and the bytes their strings hold."""
+        """Return how many of the next rows fit into the batch, at least one, and a bound on their string bytes."""
         builder = self._builder
         rows = min(builder.room, len(parts[0][1]) - at)
         held = rows * longest
@@ -35,7 +35,7 @@ class ResultBatches:
         return rows, held
 
     def _filled(self, rows: int, held: int) -> Batches:
-        """Count rows that have been filled in, and yield the batch once it is full."""
+        """Count rows that have been filled into the batch, and yield the batch once it is full."""
         builder = self._builder
         builder.advance(rows, held)
         builder.settle()
@@ -43,7 +43,7 @@ class ResultBatches:
             yield from self.flush()
 
     def flush(self) -> Batches:
-        """Yield the rows that have been collected, if there are any."""
+        """Yield the collected rows as a batch, if there are any."""
         batch = self._builder.flush()
         if batch is not None:
             self._metrics.count_output(len(batch))

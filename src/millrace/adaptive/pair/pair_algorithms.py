@@ -1,4 +1,4 @@
-"""The algorithms for two inputs: each is the same join with its own policies."""
+"""The algorithms for joins of two inputs, each with its own policies."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ ALGORITHMS = {
 
 
 def pair_algorithm(given: str | AdaptiveAlgorithm) -> AdaptiveAlgorithm:
-    """Return the algorithm of a name, or raise an error that lists the names; the user's own is returned as it is."""
+    """Return an algorithm by name, or raise an error that lists the names; return a user's own algorithm unchanged."""
     return given if isinstance(given, AdaptiveAlgorithm) else ALGORITHMS[one_of("algorithm", given, ALGORITHMS)]
 
 
 def check_band(algorithm: AdaptiveAlgorithm) -> None:
-    """Check that an algorithm can join by a band, or raise an error that lists those that can."""
+    """Check that an algorithm supports band joins, or raise an error that lists those that do."""
     if not algorithm.ordered:
         able = [other.name for other in ALGORITHMS.values() if other.ordered]
         raise ConfigError(f"{algorithm.name}: finds partners by the hash of the key, so band= needs {', '.join(able)}")

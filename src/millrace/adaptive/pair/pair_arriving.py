@@ -1,4 +1,4 @@
-"""The arriving phase of two inputs."""
+"""The arriving phase of a join of two inputs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from millrace.rows.arena import Arena
 
 
 class PairArrivingPhase(ArrivingPhase[KeyOrderedRows]):
-    """Takes in rows of two inputs.
+    """Processes new rows of two inputs: joins them with the rows in memory, then stores them.
 
     Parameters
     ----------
     probes
-        Whether rows are joined with the other side's rows in memory as they come.
+        Whether new rows are joined with the other side's rows in memory before they are stored.
     """
 
     def __init__(self, inputs: PairInputs, flushing: FlushPolicy, split: MemorySplit, probes: bool) -> None:
@@ -49,7 +49,7 @@ class PairArrivingPhase(ArrivingPhase[KeyOrderedRows]):
             arrival = inputs.clock.ticks(len(piece))
             yield from self._probe(side, piece, codes, order, bits)
         yield from self._make_room(side, codes, heap)
-        if not self._probes:  # rows that leave to make room have not been joined with these
+        if not self._probes:  # rows flushed to make room have not been joined with the new ones
             arrival = inputs.clock.ticks(len(piece))
         stamps = np.arange(arrival, arrival + len(piece), dtype=np.int64)
         side.memory.insert(codes, order, piece.columns, stamps, bits)
@@ -58,7 +58,7 @@ class PairArrivingPhase(ArrivingPhase[KeyOrderedRows]):
         self._flushing.stored()
 
     def _null_keys(self, side: PairSide, rows: pa.RecordBatch) -> Batches:
-        """Emit rows whose key is null, or keep them on disk until the columns of the result are known."""
+        """Emit rows with a null key if the join keeps them, or store them on disk until the output is set up."""
         inputs = self._inputs
         inputs.metrics.count_null_keys(len(rows))
         if not len(rows) or not inputs.keeps[side.number]:
@@ -70,7 +70,7 @@ class PairArrivingPhase(ArrivingPhase[KeyOrderedRows]):
             yield from inputs.output.unmatched(side.number, source, np.arange(len(rows), dtype=np.int32))
 
     def _probe(self, side: PairSide, piece: pa.RecordBatch, codes: Codes, order: Order, bits: Bits) -> Batches:
-        """Join rows with the other side's rows in memory."""
+        """Join new rows with the other side's rows in memory."""
         inputs, other = self._inputs, self._inputs.sides[1 - side.number]
         if not len(other.memory):
             return
@@ -92,7 +92,7 @@ class PairArrivingPhase(ArrivingPhase[KeyOrderedRows]):
         return wanted <= buffers.nbytes or buffers.try_resize(wanted)
 
     def _make_room(self, side: PairSide, codes: Codes, heap: int) -> Batches:
-        """Flush until there is room for rows of these codes."""
+        """Free memory until new rows with these codes fit, by flushing rows where necessary."""
         other = self._inputs.sides[1 - side.number]
         needed = len(codes) * side.memory.slot_bytes + heap
         while not side.memory.make_room(codes, heap):

@@ -26,7 +26,7 @@ from millrace.core.errors import SchemaError
 
 @dataclass(frozen=True)
 class PairDefinition:
-    """A join of two inputs, and its algorithm."""
+    """What a join of two inputs computes, and its algorithm."""
 
     spec: PairSpec
     band: Band | None
@@ -37,7 +37,7 @@ class PairDefinition:
     def of(
         on: On, algorithm: str | AdaptiveAlgorithm, band: Band | None, how: str, suffix: str | None
     ) -> PairDefinition:
-        """Check the arguments of a join."""
+        """Create the definition from a join's arguments, after checking them."""
         spec = PairSpec.of(on, how, band is not None, suffix)
         chosen = pair_algorithm(algorithm)
         if band is not None:
@@ -46,26 +46,26 @@ class PairDefinition:
 
     @property
     def condition(self) -> str:
-        """The join in words."""
+        """The kind of join and its conditions, as text."""
         keys = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(*self.spec.keys, strict=True))
         return f"{self.spec.how} join on {keys}" + ("" if self.band is None else f" within {self.band}")
 
     def split(self, total: int, block: int | None, outer_blocks: int) -> MemorySplit:
-        """Divide a budget."""
+        """Return how a budget of ``total`` bytes is divided among the parts of the join."""
         algorithm = self.algorithm
         return MemorySplit.of(total, block, outer_blocks, spills=algorithm.spills, partitions=algorithm.partitions)
 
     def least_row_bytes(self, number: int, schema: pa.Schema) -> int:
-        """Return the least bytes that rows of one input take in memory."""
+        """Return the minimum bytes to reserve for the rows of one input in memory."""
         return KeyOrderedRows.least_bytes(schema, 2, MemorySplit.LEAST_WIDTH)
 
     def engine(self, parts: EngineParts) -> PairEngine:
-        """Make the engine of one join."""
+        """Create the engine of one join from its parts."""
         return PairEngine(self, parts)
 
 
 class PairEngine:
-    """Joins two inputs."""
+    """The engine of a join of two inputs."""
 
     def __init__(self, definition: PairDefinition, parts: EngineParts) -> None:
         self._definition, self._parts = definition, parts
@@ -87,7 +87,7 @@ class PairEngine:
 
     @property
     def output(self) -> PairOutput | None:
-        """The result; None until its columns are known."""
+        """The builder of output batches; None until the output columns are known."""
         return self.inputs.output
 
     def _new_side(self, number: int, schema: pa.Schema) -> PairSide:
@@ -97,7 +97,7 @@ class PairEngine:
         return parts.side(number, name, schema, rows, self._definition.algorithm.partitions, tracks)
 
     def bind(self, number: int, schemas: Schemas) -> None:
-        """Set the columns of one input, and make the result once its columns are known."""
+        """Set the schema of one input, and create the output once the schemas that it needs are known."""
         schema, spec = schemas[number], self._definition.spec
         assert schema is not None
         left, right = schemas
@@ -111,11 +111,11 @@ class PairEngine:
         self.inputs.set_side(number, self._new_side(number, schema))
 
     def take(self, number: int, batch: pa.RecordBatch) -> Batches:
-        """Take in rows of one side."""
+        """Process new rows of one side, and yield output batches."""
         return self._arriving.take(number, batch)
 
     def check_complete(self, schemas: Schemas) -> None:
-        """Check that the columns of the result are known, if there are rows without a partner to put out."""
+        """Check that the output columns are known, if rows without a partner are to be output."""
         spec = self._definition.spec
         for number, schema in enumerate(schemas):
             other = schemas[1 - number]
@@ -126,7 +126,7 @@ class PairEngine:
                 )
 
     def unmatched(self) -> Batches:
-        """Yield rows without a partner, of the sides that keep them."""
+        """Yield rows without a partner, of those sides whose unmatched rows the join outputs."""
         for side in self.inputs.sides:
             if self._definition.spec.keeps(side.number):
                 yield from self._unmatched_of(side)

@@ -11,7 +11,7 @@
             └────────────────────┴──────┘
      JoinedInner
 
-When the outer side has no more blocks the roles change; the counters go with the sides.
+When the outer side has no more blocks, the sides swap roles; each keeps its count of joined blocks.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from millrace.adaptive.reactive.pair_clean_up import clean_up
 from millrace.adaptive.reactive.reactive_policy import Flush, ReactivePolicy
 
 _LOOKS = 16
-"""Inner blocks that one unit looks at if none of them can have partners in the chunk."""
+"""Most inner blocks that one unit of work examines without finding one that can match the chunk."""
 
 
 class ReactiveNL(ReactivePolicy):
-    """DINER: a chunk of outer blocks is joined with one inner block at a time.
+    """DINER's reactive policy: a chunk of outer blocks is joined with one inner block at a time.
 
     Parameters
     ----------
     max_outer_blocks
-        Most blocks of a chunk, before the end.
+        Most blocks in a chunk.
     """
 
     def __init__(self, inputs: PairInputs, *, max_outer_blocks: int) -> None:
@@ -44,7 +44,7 @@ class ReactiveNL(ReactivePolicy):
         self._most = max_outer_blocks
         self._outer: int | None = None
         self.joined = [0, 0]
-        """Blocks of each side that have been joined with each other."""
+        """Number of blocks of each side that have been joined with each other."""
         self._inner_at = 0
         self._outer_mem = 0
         self._chunk: BlockRows | None = None
@@ -58,16 +58,16 @@ class ReactiveNL(ReactivePolicy):
         return min(counts) > 0 and (self._outer is None or counts != self.joined)
 
     def _begin(self) -> None:
-        """Make the side with fewer blocks the outer one, the first time."""
+        """Make the side with fewer blocks the outer side, before the first unit of work."""
         counts = [len(self._blocks(side)) for side in (0, 1)]
         self._outer = 0 if counts[0] <= counts[1] else 1
         self.joined[1 - self._outer] = counts[1 - self._outer]
 
     def unit(self, flush: Flush) -> Batches:
-        """Join one inner block with the outer chunk."""
+        """Join one inner block with the chunk of outer blocks."""
         if self._outer is None:
             self._begin()
-        for _ in range(_LOOKS):  # blocks with other keys take no time
+        for _ in range(_LOOKS):  # blocks whose keys cannot match are skipped
             if not self.has_work:
                 return
             outer, inner = self._roles()
@@ -93,7 +93,7 @@ class ReactiveNL(ReactivePolicy):
                 return
 
     def _roles(self) -> tuple[int, int]:
-        """Return the outer and the inner side. They change when the outer one has no more blocks."""
+        """Return the outer and the inner side, which swap roles when the outer side has no more blocks."""
         assert self._outer is not None
         if self.joined[self._outer] == len(self._blocks(self._outer)):
             self._outer, self._inner_at = 1 - self._outer, 0
@@ -121,19 +121,19 @@ class ReactiveNL(ReactivePolicy):
         self._chunk = None
 
     def _near(self, outer: int, chunk: BlockRows, block: BlockEntry) -> bool:
-        """Return whether a block can have partners in the chunk, by its least and greatest code."""
+        """Return whether a block can have partners in the chunk, judged by its lowest and highest code."""
         low, high = self._inputs.partner_range(1 - outer, block.low, block.high)
         return bool(low <= chunk.codes[-1] and high >= chunk.codes[0])
 
     def clean_up(self) -> Batches:
-        """Write rows from memory to disk, where the other side's may not have been joined with them, and join all."""
+        """Write rows in memory to disk if the other side has rows there, and join all pairs not joined yet."""
         self.pause()
         self._inputs.spill_rest()
         yield from clean_up(self._inputs, 0, self.history)
 
     @property
     def history(self) -> JoinedHistory:
-        """The rows that have been joined on disk so far."""
+        """The history of joins on disk so far."""
         history = JoinedHistory()
         outer = 0 if self._outer is None else self._outer
         self._add_corner(history, outer, self.joined[outer], self.joined[1 - outer])

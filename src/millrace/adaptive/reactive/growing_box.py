@@ -1,12 +1,13 @@
 """Reactive policies for several inputs: MINER's nested loops over blocks, and MJoin's clean-up at the end.
 
-The *box*: of each input, blocks before ``joined`` have been joined with those of all others. It grows by a chunk of one
-input at a time, the outer one, with nested loops over the blocks of the others that are in the box::
+The *box* is what has been joined so far: the first ``joined[i]`` blocks of each input i, each with those of all other
+inputs. It grows by a chunk of blocks of one input at a time, the *outer* input, with nested loops over the blocks of
+the other inputs that are in the box::
 
     chunk of the outer ─► block of the first inner ─► block of the second ─► … ─► join
                           at[0]                       at[1]        the last counter moves fastest
 
-A block of which no row can have a partner in those before it ends its loop at once.
+If no row of a block can have a partner in the blocks of the loops around it, the loops inside it are skipped.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from millrace.adaptive.reactive.multiway_clean_up import PartnerRanges, join_loa
 from millrace.adaptive.reactive.reactive_policy import Flush, ReactivePolicy
 
 _LOADS = 8
-"""Blocks that one unit reads if they have no partners."""
+"""Most attempts of one unit of work to find blocks that have partners."""
 
 
 class GrowingBox(ReactivePolicy):
-    """MINER: nested loops over the blocks of all inputs.
+    """MINER's reactive policy: nested loops over the blocks of all inputs.
 
     Parameters
     ----------
     max_outer_blocks
-        Most blocks of a chunk.
+        Most blocks in a chunk.
     """
 
     def __init__(self, inputs: MultiwayInputs, *, max_outer_blocks: int) -> None:
         self._inputs = inputs
         self._most = max_outer_blocks
         self.joined = [0] * len(inputs.sides)
-        """By input, the blocks that are in the box."""
+        """Number of blocks in the box, per input."""
         self._outer: int | None = None
         self._chunk = 0
         self._steps: list[TreeStep] = []
@@ -60,7 +61,7 @@ class GrowingBox(ReactivePolicy):
         return min(counts) > 0 and (self._outer is None or counts != self.joined)
 
     def unit(self, flush: Flush) -> Batches:
-        """Join one block of the innermost input, or pass over some blocks that have no partners."""
+        """Join one block of the innermost input, or skip some blocks that have no partners."""
         for _ in range(_LOADS):
             if not self.has_work:
                 return
@@ -93,7 +94,7 @@ class GrowingBox(ReactivePolicy):
         self._chunk = max(1, self._chunk)
 
     def _load(self) -> list[LoadedRows] | None:
-        """Read the chunk and the current blocks, without rows that have no partners; None if no rows are left."""
+        """Read the chunk and the current blocks, and drop rows without partners; return None if no rows are left."""
         assert self._outer is not None
         inputs, outer = self._inputs, self._outer
         if outer not in self._loaded:
@@ -114,7 +115,7 @@ class GrowingBox(ReactivePolicy):
         return [self._loaded[relation] for relation in range(len(self.joined))]
 
     def _advance(self, level: int) -> None:
-        """Go on to the next block of a level; those behind it start again."""
+        """Go on to the next block of a loop level; loops inside it start again."""
         while level >= 0:
             for step in self._steps[level:]:
                 self._loaded.pop(step.target.relation, None)
@@ -129,7 +130,7 @@ class GrowingBox(ReactivePolicy):
         self._loaded.clear()
 
     def in_box(self, parts: Sequence[LoadedRows], rows: Combination) -> Mask:
-        """Return which combinations were joined in the box, or in the loops of the chunk that have been run."""
+        """Return a mask of the combinations joined already, in the box or in the loops of the current chunk so far."""
         blocks = [part.blocks[each] for part, each in zip(parts, rows, strict=True)]
         inside: list[Mask] = [each < joined for each, joined in zip(blocks, self.joined, strict=True)]
         result: Mask = np.logical_and.reduce(inside)
@@ -168,7 +169,7 @@ class GrowingBox(ReactivePolicy):
 
 
 class MultiwayCleanUpOnly(ReactivePolicy):
-    """MJoin: nothing is done with rows on disk before all inputs have ended; then they are joined bucket by bucket."""
+    """MJoin's reactive policy: rows on disk are joined only after all inputs have ended, partition by partition."""
 
     has_work = False
 

@@ -1,6 +1,6 @@
-"""The end of a join of several inputs: combinations of rows on disk that have not come out.
+"""The clean-up of a join of several inputs: finds the combinations of rows on disk that have not been output.
 
-Of each input only rows that can have partners among those before it are kept in memory::
+Of each input, only rows that can have partners among the rows read before are kept in memory::
 
     rows of the first ─► rows of the second within their reach ─► rows of the third within theirs … ─► join
 """
@@ -18,11 +18,11 @@ from millrace.adaptive.inputs.coded_rows import LoadedRows
 from millrace.adaptive.inputs.multiway_inputs import Combination, MultiwayInputs
 
 Joined = Callable[[Sequence[LoadedRows], Combination], Mask]
-"""Returns which combinations of rows from disk have been joined before."""
+"""A function that returns a mask of the combinations of rows from disk that have been joined before."""
 
 
 class PartnerRanges:
-    """The ranges of codes in which rows of one input can have partners of the next."""
+    """The ranges of key codes that partners of some rows can have in the next input."""
 
     def __init__(self, inputs: MultiwayInputs, step: TreeStep, rows: LoadedRows) -> None:
         codes = np.unique(rows.codes(step.origin.attribute))
@@ -30,7 +30,7 @@ class PartnerRanges:
         self._attribute = step.target.attribute
 
     def touches(self, block: BlockEntry) -> bool:
-        """Return whether a block can have partners. Its least and greatest code are those of the first attribute."""
+        """Return whether a block can contain partners; it is ruled out only by its codes of the first attribute."""
         if self._attribute:
             return True
         lows, highs = self._ranges
@@ -38,14 +38,14 @@ class PartnerRanges:
         return first < len(lows) and bool(lows[first] <= block.high)
 
     def of(self, rows: LoadedRows) -> LoadedRows:
-        """Return the rows that can be partners."""
+        """Return those of the rows that can be partners."""
         return rows.only(rows.near(self._attribute, *self._ranges))
 
 
 def join_loaded(
     inputs: MultiwayInputs, parts: list[LoadedRows], steps: Sequence[TreeStep], start: int, joined: Joined | None
 ) -> Batches:
-    """Emit combinations of rows from disk that have not come out."""
+    """Emit the combinations of rows from disk that have not been output."""
     rows = np.arange(len(parts[start]), dtype=np.int32)
     for found in inputs.combinations(parts, start, rows, steps):
         old = inputs.together_in_memory(parts, found)
@@ -59,9 +59,9 @@ def join_loaded(
 
 
 def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | None = None) -> Batches:
-    """Join rows of a partition that have not been joined, when all rows are on disk.
+    """Join combinations of rows of a partition that have not been joined, when all rows are on disk.
 
-    An input is read once for every filling of memory with rows of those before it.
+    An input is read once for each memory load of rows of the inputs before it.
     """
     lists = [relation.disk.partitions[partition] for relation in inputs.sides]
     if not all(len(blocks) for blocks in lists):
@@ -69,7 +69,7 @@ def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | N
     sizes = [float(blocks.rows) for blocks in lists]
     start = int(np.argmin(sizes))
     steps = nested_steps(inputs, start, sizes)
-    room = inputs.buffers.nbytes // (len(lists) + 2)  # one for what is read, one while reads are put together
+    room = inputs.buffers.nbytes // (len(lists) + 2)  # one share for reading, one for putting reads together
 
     def level(at: int, parts: list[LoadedRows | None]) -> Batches:
         if at == len(steps):
@@ -94,7 +94,7 @@ def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | N
 def _fillings(
     inputs: MultiwayInputs, relation: int, partition: int, room: int, reach: PartnerRanges | None
 ) -> Iterator[LoadedRows]:
-    """Yield rows within reach, as many at a time as there is room for."""
+    """Yield the rows of one input that can have partners, as many at a time as fit into ``room`` bytes."""
     side = inputs.sides[relation]
     parts: list[LoadedRows] = []
     held = 0
@@ -114,7 +114,7 @@ def _fillings(
 
 
 def _groups(blocks: BlockList, room: int, reach: PartnerRanges | None) -> Iterator[list[int]]:
-    """Yield places of blocks within reach, as many at a time as are read together."""
+    """Yield positions of the blocks that can contain partners, in groups that fit into ``room`` bytes."""
     group: list[int] = []
     left = room
     for at, block in enumerate(blocks):
@@ -130,7 +130,7 @@ def _groups(blocks: BlockList, room: int, reach: PartnerRanges | None) -> Iterat
 
 
 def nested_steps(inputs: MultiwayInputs, start: int, sizes: Sequence[float]) -> list[TreeStep]:
-    """Return the steps from one input to all others, small ones first, so that large ones are read seldom."""
+    """Return the steps from one input to all others, small inputs first, so that large inputs are read less often."""
     costs = [0.0] * len(inputs.tree.edges)
     for step in inputs.tree.order(start, costs):
         costs[step.edge] = sizes[step.target.relation]

@@ -1,4 +1,4 @@
-"""Clean-up: when both inputs have ended, rows on disk are joined as far as they have not been.
+"""The clean-up of a join of two inputs: rows on disk are joined where they have not been joined before.
 
 A small partition is joined chunk by chunk, with nested loops. A larger one is joined one range of keys at a time::
 
@@ -29,11 +29,11 @@ from millrace.adaptive.inputs.pair_inputs import PairInputs, PairSide
 from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST
 
 _FEW = 3
-"""A side of up to so many chunks is joined without ranges."""
+"""If the smaller side has at most this many chunks, it is not divided into ranges of keys."""
 _LEAST_BLOCK = 2048
-"""Bytes of a sorted block where there is little room: with smaller ones sorting takes more time than it saves."""
+"""Least bytes of a sorted block when memory is short: sorting into smaller blocks takes more time than it saves."""
 _REACH = (16, 8, 4, 2)
-"""Most ranges that a block may reach into without being sorted: the first of these for which there is room."""
+"""Candidates for the most ranges that a block may overlap without being sorted; the first that fits is used."""
 
 Places = npt.NDArray[np.int64]
 Ranges = list[tuple[int, int]]
@@ -42,9 +42,9 @@ Ranges = list[tuple[int, int]]
 def clean_up(
     inputs: PairInputs, partition: int, history: JoinedHistory, since: int = 0, until: int = int(LAST)
 ) -> Batches:
-    """Join rows of a partition on disk that have not been joined.
+    """Join rows of a partition on disk that have not been joined before.
 
-    With ``since`` and ``until``, those of blocks that left memory at that time.
+    Only blocks that left memory after ``since`` and no later than ``until`` are joined.
     """
     spans = [side.disk.partitions[partition].spans(since, until) for side in inputs.sides]
     if not all(len(each) for each in spans):
@@ -75,14 +75,14 @@ def clean_up(
 
 
 class BlockWindow:
-    """Blocks of one side in memory while a clean-up goes through the codes: those that reach further stay in memory.
+    """Holds blocks of one side during a clean-up in code order; blocks that reach into later ranges stay in memory.
 
     Parameters
     ----------
     held
-        Most bytes of blocks that are held.
+        Most bytes of blocks to hold.
     room
-        Most bytes of rows that are merged at a time. Merging takes twice that, beside the rows of the other side.
+        Most bytes of rows that are merged at a time. Merging takes twice that, besides the rows of the other side.
     """
 
     def __init__(self, side: PairSide, partition: int, spans: Spans, held: int, room: int) -> None:
@@ -122,7 +122,7 @@ class BlockWindow:
         return self._held[at]
 
     def _make_room(self, nbytes: int, high: int) -> None:
-        """Drop blocks that do not reach beyond a code; if that is not enough, others."""
+        """Drop blocks that have no codes above ``high``, and then others, until there is room for ``nbytes`` bytes."""
         self._drop([at for at in self._held if self._spans[at, 1] <= high])
         for at in [*self._held]:
             if self._nbytes + nbytes > self._most:
@@ -143,7 +143,7 @@ def _sort(inputs: PairInputs, side: PairSide, partition: int, spans: Spans, wide
 
 
 def _wide(spans: Spans, ranges: Ranges, room: int) -> Places:
-    """Return the blocks to sort: without them, those that reach into several ranges leave half of the room."""
+    """Return the blocks to sort, so that unsorted blocks in several ranges take up to half of ``room`` if possible."""
     starts, reached = np.array([low for low, _ in ranges], np.int64), _reached(spans, ranges)
     first = np.searchsorted(starts, spans[:, 0], side="right")
     for most in _REACH:
@@ -156,7 +156,7 @@ def _wide(spans: Spans, ranges: Ranges, room: int) -> Places:
 
 
 def _reached(spans: Spans, ranges: Ranges) -> Places:
-    """Return how many ranges each block reaches into."""
+    """Return how many ranges each block overlaps."""
     ends = np.array([high for _, high in ranges], np.int64)
     return np.searchsorted(ends, spans[:, 1]) - np.searchsorted(ends, spans[:, 0]) + 1
 
@@ -167,7 +167,7 @@ def _overlapping(spans: Spans, low: int, high: int) -> Places:
 
 
 def _groups(spans: Spans, room: int) -> Iterator[list[int]]:
-    """Yield places of blocks, as many at a time as there is room for; at least one."""
+    """Yield positions of blocks in groups that fit into ``room`` bytes, with at least one block each."""
     group: list[int] = []
     left = room
     for nbytes, place in spans[:, [2, 5]].tolist():
@@ -181,7 +181,7 @@ def _groups(spans: Spans, room: int) -> Iterator[list[int]]:
 
 
 def _ranges(spans: Spans, room: int) -> Ranges:
-    """Divide all codes into ranges, such that there is room for the blocks that reach into one, if possible."""
+    """Divide all codes into ranges such that the blocks that overlap a range fit into ``room`` bytes, if possible."""
     spans = spans[np.argsort(spans[:, 0], kind="stable")]
     ranges: Ranges = []
     first, left = int(FIRST), room

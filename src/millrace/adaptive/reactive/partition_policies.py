@@ -20,11 +20,11 @@ from millrace.core.errors import ConfigError
 
 _RUN_BYTES = 16
 FAN_IN = 10
-"""Segments that are merged at a time, as in the paper of DINER."""
+"""Default number of segments that are merged at a time, as in the DINER paper."""
 
 
 class PartitionHistories:
-    """By partition, the rows that have been joined on disk, and the clean-up of the others."""
+    """The history of joins on disk for each partition, and the clean-up of what has not been joined."""
 
     def __init__(self, inputs: PairInputs) -> None:
         self._inputs = inputs
@@ -34,17 +34,17 @@ class PartitionHistories:
         return self._histories[partition]
 
     def clean_up(self) -> Batches:
-        """Join everything that has not been joined."""
+        """Join all rows that have not been joined with each other yet."""
         self._inputs.spill_rest()
         for partition, history in enumerate(self._histories):
             yield from clean_up(self._inputs, partition, history)
 
     def state(self) -> list[Any]:
-        """Return corners and runs, for JSON."""
+        """Return the corners and runs of all partitions, for JSON."""
         return [[history.corners, *history.runs] for history in self._histories]
 
     def restore(self, state: list[Any]) -> None:
-        """Take over the state of a snapshot."""
+        """Restore the histories from the state in a snapshot."""
         self._histories = [
             JoinedHistory([(a, b, c) for a, b, c in corners], ([(a, b) for a, b in left], [(a, b) for a, b in right]))
             for corners, left, right in state
@@ -53,22 +53,22 @@ class PartitionHistories:
 
 @dataclass(frozen=True)
 class PartitionTask:
-    """A unit of work with a partition on disk, and the results it promises."""
+    """A possible unit of work with a partition on disk, and the number of results to expect from it."""
 
     partition: int
     side: int
-    """The side whose rows are read; 0 where it is both."""
+    """The side whose rows are read; 0 if rows of both sides are read."""
     results: float
     blocks: int
     run: Callable[[PartitionTask], Batches]
 
     def rate(self) -> float:
-        """Return the results for a block that is read."""
+        """Return the expected results per block read."""
         return self.results / max(1, self.blocks)
 
 
 class CleanUpOnly(ReactivePolicy):
-    """Nothing is done with rows on disk before both inputs have ended."""
+    """A reactive policy that joins rows on disk only after both inputs have ended."""
 
     stops_at_first_row = True
     has_work = False
@@ -92,7 +92,7 @@ class CleanUpOnly(ReactivePolicy):
 class DiskProbing(ReactivePolicy):
     """XJoin's second stage: a partition on disk is joined with the rows of it that the other side has in memory.
 
-    The partition that promises most is taken, and joined to its end.
+    The partition with the most expected results is chosen, and all of its blocks are joined.
     """
 
     stops_at_first_row = True
@@ -101,7 +101,7 @@ class DiskProbing(ReactivePolicy):
         self._inputs = inputs
         self._histories = histories or PartitionHistories(inputs)
         self._seen = np.zeros((2, inputs.partitions.count, 2), np.int64)
-        """By side and partition, at its last run: its rows on disk, and the rows of the other side that had come."""
+        """Per side and partition, at its last run: its rows on disk, and the other side's rows that had arrived."""
         self._charge = inputs.budget.reserve("history")
         self._runs = 0
 
@@ -110,7 +110,7 @@ class DiskProbing(ReactivePolicy):
         return bool(self.tasks())
 
     def tasks(self) -> list[PartitionTask]:
-        """Return the partitions that can have results, unless there is no memory to keep another run in the history."""
+        """Return a task for each partition that can have results; none if there is no memory to record another run."""
         tasks: list[PartitionTask] = []
         if not self._charge.try_resize((self._runs + 1) * _RUN_BYTES):
             return tasks
@@ -133,7 +133,7 @@ class DiskProbing(ReactivePolicy):
             yield from self._probe(max(tasks, key=lambda task: task.results))
 
     def _probe(self, task: PartitionTask) -> Batches:
-        """Join a partition on disk with the other side's memory."""
+        """Join a partition on disk with the rows that the other side has in memory."""
         inputs, side, other = self._inputs, self._inputs.sides[task.side], self._inputs.sides[1 - task.side]
         self._runs += 1
         blocks, history = side.disk.partitions[task.partition], self._histories[task.partition]
@@ -149,7 +149,7 @@ class DiskProbing(ReactivePolicy):
         self._seen[task.side, task.partition] = blocks.rows, other.arrived_by_partition[task.partition]
 
     def _join(self, task: PartitionTask, rows: BlockRows, history: JoinedHistory) -> Batches:
-        """Join rows from disk with rows in memory that they have not been joined with."""
+        """Join rows from disk with the other side's rows in memory, except pairs that have been joined before."""
         inputs, other = self._inputs, self._inputs.sides[1 - task.side]
         for found in other.memory.matches(*inputs.matching.ranges(task.side, rows.codes), inputs.workspace):
             arrived, left = rows.stamps[:, found.rows]
@@ -173,9 +173,9 @@ class DiskProbing(ReactivePolicy):
 
 
 class SegmentMerging(ReactivePolicy):
-    """HMJ's merging: up to so many segments of a partition are joined with each other, and are one segment then.
+    """HMJ's merging: up to ``fan_in`` segments of a partition are joined with each other and become one segment.
 
-    The paper does not say which segments: those are taken that promise most results for a block that is read.
+    The paper does not say which segments to merge; those with the most expected results per block read are chosen.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class SegmentMerging(ReactivePolicy):
         self._histories = histories or PartitionHistories(inputs)
         self._fan_in = checked_fan_in(fan_in)
         self.segments = [Segments() for _ in range(inputs.partitions.count)]
-        """By partition."""
+        """The segments of each partition."""
         self._charge = inputs.budget.reserve("segments")
 
     @property
@@ -203,7 +203,7 @@ class SegmentMerging(ReactivePolicy):
         return [side.disk.partitions[partition] for side in self._inputs.sides]
 
     def tasks(self) -> list[PartitionTask]:
-        """Return the best merge of each partition, if it can have results."""
+        """Return the best merge of each partition in which a merge can have results."""
         tasks = []
         for partition, segments in enumerate(self.segments):
             segments.update(self._lists(partition), self._most(segments))
@@ -213,7 +213,7 @@ class SegmentMerging(ReactivePolicy):
         return tasks
 
     def _most(self, segments: Segments) -> int:
-        """Return how many segments of a partition may be kept: enough for two merges, if there is memory for that."""
+        """Return how many segments of a partition may be kept: enough for two merges, if there is memory for them."""
         known = len(segments.known)
         others = sum(len(each.known) for each in self.segments) - known
         affordable = (self._charge.nbytes + self._inputs.budget.available) // SEGMENT_BYTES - others
@@ -230,7 +230,7 @@ class SegmentMerging(ReactivePolicy):
             yield from self._merge(max(tasks, key=PartitionTask.rate))
 
     def _merge(self, task: PartitionTask) -> Batches:
-        """Join the best segments of a partition, and make them one."""
+        """Join the best segments of a partition, and replace them by one segment."""
         partition, segments = task.partition, self.segments[task.partition]
         merge = segments.best(self._fan_in)
         assert merge is not None
@@ -256,7 +256,7 @@ class SegmentMerging(ReactivePolicy):
 
 
 class ProbeOrMerge(ReactivePolicy):
-    """RPJ: probes memory from disk, or merges on disk, whichever promises more results for a block that is read.
+    """RPJ's reactive policy: probes memory or merges segments, whichever promises more results per block read.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ class ProbeOrMerge(ReactivePolicy):
 
 
 def checked_fan_in(fan_in: int) -> int:
-    """Check a number of segments, and return it."""
+    """Return ``fan_in`` after checking that it is a whole number of at least 2."""
     if isinstance(fan_in, bool) or not isinstance(fan_in, int) or fan_in < 2:
         raise ConfigError(f"fan_in: expected a whole number of at least 2; got {fan_in!r}")
     return fan_in

@@ -1,4 +1,4 @@
-"""Work with the disk while nothing comes in, and at the end: the interface of reactive policies, and an empty one."""
+"""The interface of reactive policies, which join rows on disk while inputs are silent and at the end."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from millrace.adaptive.array_types import Batches
 from millrace.adaptive.inputs.join_inputs import JoinInputs
 
 Flush = Callable[[], Batches]
-"""Writes some rows to disk, as the join's flush policy does."""
+"""A function that writes some rows to disk, as the join's flush policy does, and yields output batches."""
 
 
 class ReactivePolicy(ABC):
-    """Joins rows of which some are on disk.
+    """Joins rows when at least one of them is on disk.
 
-    A policy is made with the inputs of the join; what it takes by keyword only is an option of the join.
+    A policy is created with the inputs of the join. Its keyword-only arguments are options of the join.
     """
 
     stops_at_first_row = False
-    """Whether it stops as soon as any row has come; else when ``max_new_arrivals`` rows wait."""
+    """Whether the policy stops as soon as any row waits, rather than once over ``max_new_arrivals`` rows wait."""
 
     @property
     @abstractmethod
     def has_work(self) -> bool:
-        """Whether there is something to do while nothing comes in."""
+        """Whether there is disk work to do while no rows arrive."""
 
     @abstractmethod
     def unit(self, flush: Flush) -> Batches:
-        """Do the least work that can be done before arrivals are looked at again.
+        """Do one unit of work, the least that can be done between two checks for new rows, and yield output batches.
 
-        A policy that needs memory of rows for it calls ``flush``.
+        A policy that needs memory occupied by rows calls ``flush``.
         """
 
     def pause(self) -> None:
-        """Give back memory of rows, because rows come in again."""
+        """Give back borrowed memory, because new rows are about to be processed."""
 
     @abstractmethod
     def clean_up(self) -> Batches:
-        """Join everything that has not been joined, when all inputs have ended."""
+        """Join all rows that have not been joined with each other yet, after all inputs have ended."""
 
     def state(self) -> dict[str, Any]:
-        """Return what a snapshot keeps of the policy: plain values, for JSON."""
+        """Return the policy's state for a snapshot, as plain values for JSON."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over the state of a snapshot."""
+        """Restore the policy's state from a snapshot."""
 
     def check_invariants(self) -> None:
-        """Assert that the bookkeeping is sound."""
+        """Assert that the policy's bookkeeping is consistent."""
 
 
 class NoReactivePhase(ReactivePolicy):
-    """No rows are ever on disk."""
+    """The reactive policy of algorithms that never have rows on disk: it does nothing."""
 
     has_work = False
 

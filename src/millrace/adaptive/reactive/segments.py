@@ -6,8 +6,9 @@
     7 8 9 │ 15 16 │ 31 │ 40 41 42 │ …            ►     (6, 9]  (14, 16]  (30, 31]  (39, 42]  …
                                          merged  ►     (6, 31]                     (39, 42]  …
 
-Moments that follow one another have no arrival between them, so rows of a segment have all been in memory together. No
-more segments are kept than a few merges take; later blocks are added when earlier ones have been merged.
+The times are those of the logical clock. No row arrived between consecutive times, so all rows of a segment that has
+not been merged were in memory together. No more segments are kept than a few merges take; later blocks are added when
+earlier segments have been merged.
 """
 
 from __future__ import annotations
@@ -18,41 +19,41 @@ from typing import Any, NamedTuple
 from millrace.adaptive.disk.block_directory import BlockEntry, BlockList
 
 SEGMENT_BYTES = 64
-"""Bytes that a segment takes in memory, with the corner that its merge adds to the history."""
+"""Bytes that a segment takes in memory, including the entry that its merge adds to the history."""
 
 
 class Segment(NamedTuple):
-    """Rows that left memory after ``since`` and until ``until``, and have all been joined with each other."""
+    """Rows that left memory after ``since`` and no later than ``until``, and have all been joined with each other."""
 
     since: int
     until: int
     left: int
-    """Rows of the left side."""
+    """Number of rows of the left side."""
     right: int
-    """Rows of the right side."""
+    """Number of rows of the right side."""
     blocks: int
 
 
 class Merge(NamedTuple):
-    """Segments that follow one another, and the results that joining them promises."""
+    """A possible merge of consecutive segments, and the number of results to expect from it."""
 
     first: int
     segments: int
     results: float
-    """Pairs of rows that may not have been joined."""
+    """Number of pairs of rows that may not have been joined yet."""
     blocks: int
 
 
 class Segments:
-    """Segments of one partition in the order of time."""
+    """The segments of one partition, in order of time."""
 
     def __init__(self, known: Sequence[Segment] = (), seen: Sequence[int] = (0, 0)) -> None:
         self.known = list(known)
         self._seen = list(seen)
-        """Blocks of each side that belong to segments: the first ones of its list."""
+        """Per side, how many blocks from the start of its list belong to segments."""
 
     def update(self, lists: list[BlockList], most: int) -> None:
-        """Add blocks that have been written, until so many segments are kept."""
+        """Add blocks that have been written since the last call, until ``most`` segments are kept."""
         while True:
             heads = [self._head(blocks, seen) for blocks, seen in zip(lists, self._seen, strict=True)]
             side = min((0, 1), key=lambda each: (heads[each] is None, getattr(heads[each], "left", 0)))
@@ -78,7 +79,7 @@ class Segments:
         return True
 
     def best(self, fan_in: int) -> Merge | None:
-        """Return the merge of up to ``fan_in`` segments that promises most results for a block that is read."""
+        """Return the merge of up to ``fan_in`` segments with the most expected results per block read, or None."""
         count = min(fan_in, len(self.known))
         merges = [self._merge(first, count) for first in range(len(self.known) - count + 1)] if count > 1 else []
         return max(merges, key=lambda merge: merge.results / merge.blocks, default=None)
@@ -90,7 +91,7 @@ class Segments:
         return Merge(first, count, float(results), sum(each.blocks for each in some))
 
     def merged(self, merge: Merge, lists: list[BlockList], before: list[int]) -> None:
-        """Replace segments that have been joined by one; the lists had ``before`` blocks before that."""
+        """Replace the segments of a merge by one; ``before`` has the number of blocks in each list before the merge."""
         some = self.known[merge.first : merge.first + merge.segments]
         written = [len(blocks) - old for blocks, old in zip(lists, before, strict=True)]
         left, right = sum(each.left for each in some), sum(each.right for each in some)
@@ -101,12 +102,12 @@ class Segments:
         self._seen = [seen + more for seen, more in zip(self._seen, written, strict=True)]
 
     def state(self) -> list[Any]:
-        """Return segments and blocks, for JSON."""
+        """Return the segments, and the number of blocks in them, for JSON."""
         return [[list(segment) for segment in self.known], self._seen]
 
     @staticmethod
     def from_state(state: list[Any]) -> Segments:
-        """Return the segments of a snapshot."""
+        """Create the segments from the state in a snapshot."""
         known, seen = state
         return Segments([Segment(*segment) for segment in known], seen)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
+
 from millrace.core.errors import StateError
 from millrace.master.read.wheel import Load, Wheel
 from millrace.rows.arena import Slots
@@ -94,6 +97,10 @@ class Access(ABC):
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
         """Yield master rows by key code: shard, places in ``codes``, rows; raise an error unless :attr:`at_once`."""
         raise StateError(f"{type(self).__name__}: finds no rows as tuples come; its tuples wait")
+
+    def row_counts(self, codes: Codes) -> npt.NDArray[np.int64]:
+        """Return how many master rows each code has. Only where :attr:`at_once`."""
+        raise StateError(f"{type(self).__name__}: finds no rows as tuples come; tuples wait")
 
     @abstractmethod
     def explain(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from millrace.kernels import pool
 from millrace.master.read.wheel import Load
@@ -45,6 +46,14 @@ class Direct(Access):
                 for places, rows in index.pairs(codes, most):
                     self._read(shard, rows)
                     yield shard, places, rows
+
+    def row_counts(self, codes: Codes) -> npt.NDArray[np.int64]:
+        """Return how many master rows each code has."""
+        store = self.context.store
+        counts: npt.NDArray[np.int64] = np.sum(
+            [store.index(shard).ranges_of(codes)[1] for shard in range(store.shards)], axis=0
+        )
+        return counts
 
     def _read(self, shard: int, rows: Indices) -> None:
         """Charge the device for these rows, which are read together."""

@@ -165,6 +165,7 @@ class BalancedCache(Cache):
             self._absent.append(codes)
 
     def free_memory(self) -> None:
+        self.context.metrics.evicted_keys += self.rows.keys - self.groups.collecting_keys
         self.groups.discard(self.groups.heads)
         self.rows.clear()
 

@@ -116,6 +116,7 @@ class FrequencyCache(Cache):
             self._loads = self._admitted_since = 0
 
     def free_memory(self) -> None:
+        self.context.metrics.evicted_keys += self.rows.keys
         self.rows.clear()
 
     def save_to(self, path: PathOrBuffer, identity: str) -> bool:
@@ -211,7 +212,7 @@ class FrequencyCache(Cache):
         if fits == len(wanted) or not len(self.rows):
             return np.arange(fits)
         victims = self._check_victims(self.victims(wanted[fits:]))
-        self._remove(victims)
+        self._evict(victims)
         return np.arange(fits + len(victims))
 
     @property
@@ -245,7 +246,7 @@ class FrequencyCache(Cache):
         heads = self.heads()
         return self._random.choice(heads, min(len(wanted), len(heads)), replace=False)
 
-    def _remove(self, heads: Slots) -> None:
+    def _evict(self, heads: Slots) -> None:
         self.rows.remove(self.rows.slots_of(self.rows.map.code[heads]))
         self.context.metrics.evicted_keys += len(heads)
 
@@ -326,5 +327,5 @@ class OccupancyCache(LeastFrequentCache):
         cost = self.rows.counts(self.rows.map.code[heads]) * self.row_bytes
         evicted = self.rows.marks["hits"][heads] * room.tuple_bytes * room.mean_stay < cost
         if cycle > 1:
-            self._remove(heads[evicted])
+            self._evict(heads[evicted])
         super().begin_cycle(cycle)

@@ -75,7 +75,7 @@ class RecentCache(FrequencyCache):
             heads, rows = self.rows.groups()
             oldest = np.argsort(self.rows.marks["hits"][heads], kind="stable")
             evicted = int(np.searchsorted(np.cumsum(rows[oldest]), surplus)) + 1
-            self._remove(heads[oldest[:evicted]])
+            self._evict(heads[oldest[:evicted]])
         return order[:enter]
 
     def check_invariants(self) -> None:

@@ -25,25 +25,6 @@ from millrace.semistream.output.output_columns import Batches
 from millrace.semistream.star.arms import naming
 
 _MAGIC = b"MILLSTAR\x01"
-_SUMMED = (
-    "matched",
-    "unmatched",
-    "waiting",
-    "most_waiting",
-    "shed",
-    "cache_hits",
-    "cached_keys",
-    "cached_rows",
-    "admitted_keys",
-    "evicted_keys",
-    "removals",
-    "removal_shifts",
-    "probes",
-    "budget_bytes",
-    "used_bytes",
-    "peak_bytes",
-    "steps_per_cycle",
-)
 
 
 @dataclass
@@ -141,8 +122,7 @@ class Chain:
             parts={f"{name}: {part}": nbytes for name, m in arms.items() for part, nbytes in m.parts.items()},
             arms=arms,
         )
-        for name in _SUMMED:
-            setattr(total, name, sum(getattr(m, name) for m in every))
+        total.add_up(every)
         for device in {id(join.device): join.device for join in self.joins}.values():
             total.pages_read += device.pages_read
             total.bytes_read += device.bytes_read

@@ -106,22 +106,17 @@ class JoinMeter:
         m = self._join.metrics
         scanned = m.probes - self._scanned_before
         steps = max(1, m.steps_per_cycle)
-        return EnrichMetrics(
-            tuples_in=m.tuples_in,
-            rows_out=m.rows_out,
-            cache_hits=m.cache_hits,
-            unmatched=m.unmatched,
-            waiting=m.waiting,
-            waiting_bytes=m.parts.get("waiting", 0),
-            cache_bytes=m.parts.get("cache", 0),
-            memory_bytes=m.peak_bytes,
-            budget_bytes=m.budget_bytes,
-            cached_keys=m.cached_keys,
-            scanned_rows=scanned,
-            join_ms=1000 * self._seconds,
-            cycle_ms=1000 * self._seconds * self._join.store.rows / scanned if scanned else 0.0,
-            wait_p50_cycles=m.waits.quantile(0.5) / steps,
-            wait_p99_cycles=m.waits.quantile(0.99) / steps,
-            wait_max_cycles=m.waits.most / steps,
-            wheel=m.cycles % 1.0,
-        )
+        derived: dict[str, Any] = {
+            "waiting_bytes": m.parts.get("waiting", 0),
+            "cache_bytes": m.parts.get("cache", 0),
+            "memory_bytes": m.peak_bytes,
+            "scanned_rows": scanned,
+            "join_ms": 1000 * self._seconds,
+            "cycle_ms": 1000 * self._seconds * self._join.store.rows / scanned if scanned else 0.0,
+            "wait_p50_cycles": m.waits.quantile(0.5) / steps,
+            "wait_p99_cycles": m.waits.quantile(0.99) / steps,
+            "wait_max_cycles": m.waits.most / steps,
+            "wheel": m.cycles % 1.0,
+        }
+        names = [each.name for each in ENRICH_METRICS.fields if each.name not in derived]
+        return EnrichMetrics(**derived, **{name: getattr(m, name) for name in names})  # the others, by the same name

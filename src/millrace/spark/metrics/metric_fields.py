@@ -40,17 +40,17 @@ class MetricField(NamedTuple):
 
 def total() -> Any:
     """Declare a metric that is summed over the tasks."""
-    return field(default=0, metadata={"combine": "sum"})
+    return field(metadata={"combine": "sum"})
 
 
 def largest() -> Any:
     """Declare a metric whose value for a micro-batch is the largest of all tasks."""
-    return field(default=0, metadata={"combine": "max"})
+    return field(metadata={"combine": "max"})
 
 
 def mean() -> Any:
     """Declare a metric whose value for a micro-batch is the mean over the tasks."""
-    return field(default=0, metadata={"combine": "mean"})
+    return field(metadata={"combine": "mean"})
 
 
 def metric_fields(declaration: type) -> tuple[MetricField, ...]:
