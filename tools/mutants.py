@@ -54,8 +54,9 @@ from coverage import CoverageData
 from tools.mutation import Mutant, draw, files_of, mutants_of
 from tools.source_tree import Tree, last_name
 
-_LEFT_OUT = (".git", ".venv", ".mutants", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "bench-data",
-             "demo", "build", "dist", "*.egg-info", ".import_linter_cache")  # fmt: skip
+_LEFT_OUT = {".git", ".venv", ".mutants", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "bench-data",
+             "demo", "build", "dist", ".import_linter_cache"}  # fmt: skip
+"""Names at the top of the tree that are not copied."""
 _QUICK_SECONDS = 3.0
 _PATIENCE = 4
 """How many times its limit of processor time a mutant may take by the clock: other processes use the machine too."""
@@ -282,7 +283,11 @@ def _synchronize(source: Path, target: Path) -> None:
         (aside / relative).parent.mkdir(parents=True, exist_ok=True)
         shutil.move(path, aside / relative)
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*_LEFT_OUT), symlinks=True)
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        return _LEFT_OUT.intersection(names) if Path(folder) == source else set()
+
+    shutil.copytree(source, target, ignore=left_out, symlinks=True)
     if kept:
         shutil.copytree(aside, target, dirs_exist_ok=True)
         shutil.rmtree(aside)

@@ -97,7 +97,7 @@ def test_the_highest_keys_leave_where_high_keys_have_met_least() -> None:
 @pytest.mark.parametrize("region", [LOWER, UPPER])
 def test_a_region_gives_up_no_rows_of_another(region: int) -> None:
     memory, held, block = in_regions()
-    engine = memory.join.engine
+    engine: Any = memory.join.engine
     codes, _ = engine.flushing.regions[0].take(engine.inputs.sides[0].memory, region, 3 * block)
     assert sorted(codes.tolist()) == (held[:block] if region == LOWER else held[-block:])
 
