@@ -301,7 +301,7 @@ def test_a_snapshot_is_of_its_own_join() -> None:
     again.restore(state)
     assert isinstance(again.engine, MultiwayEngine)
     assert again.metrics.rows_in == {"a": 2, "b": 0, "c": 0}
-    with pytest.raises(StateError, match=r"the snapshot is of miner, inner join on a\.x = b\.x and b\.y = c\.y"):
+    with pytest.raises(StateError, match=r"was taken from miner, inner join on a\.x = b\.x and b\.y = c\.y"):
         StreamJoin(on=[("a.x", "b.x"), ("b.x", "c.x")], algorithm="mjoin", memory="100kB").restore(state)
 
 
@@ -382,13 +382,13 @@ def test_two_inputs_on_two_columns(algorithm: str, clash: bool, monkeypatch: pyt
     [
         ([("a.x", "b.x"), ("b.y", "c.y"), ("c.z", "a.z")], r"c\.z = a\.z closes a cycle"),
         ([("a.x", "b.x"), ("b.y", "c.y"), ("c.z", "a.z"), ("c.x", "a.x")], r"a\.x closes a cycle: 'c' and 'a'"),
-        ([("a.x", "b.x"), ("b.x", "a.x")], r"b\.x = a\.x is there twice"),
+        ([("a.x", "b.x"), ("b.x", "a.x")], r"b\.x = a\.x is given twice"),
         (
             [("a.x", "b.x"), ("a.y", "b.y", (0, 1))],
             r"a\.x = b\.x and a\.y = b\.y: expected equal columns .* got a band",
         ),
-        ([("a.x", "b.x"), ("c.y", "d.y")], "no condition ties c, d to a"),
-        ([("a.x", "a.y")], "condition of 'a' on itself"),
+        ([("a.x", "b.x"), ("c.y", "d.y")], "no condition connects c, d to a"),
+        ([("a.x", "a.y")], "joins 'a' with itself"),
         ([("x", "b.x")], r'expected \("input.column", "input.column"\)'),
         ([("a.x", "b.x", 3)], r"got \('a.x', 'b.x', 3\)"),
         ([("a.x",)], "expected"),

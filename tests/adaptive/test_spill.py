@@ -174,7 +174,7 @@ def test_files_that_may_not_grow(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SpillError, match=r"file/sub: no spill area could be made there: .*Not a directory"):
+    with pytest.raises(SpillError, match=r"file/sub: cannot create a spill area there: .*Not a directory"):
         SpillArea(tmp_path / "file" / "sub")
 
 

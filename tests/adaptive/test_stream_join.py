@@ -288,7 +288,7 @@ def test_the_life_cycle() -> None:
         join.push("left", left)
     assert [len(batch) for batch in join.push("right", right)] == [1]
     other = mr.StreamJoin(on="k", memory="1MB", algorithm="xjoin")
-    with pytest.raises(StateError, match="the snapshot is of diner"):
+    with pytest.raises(StateError, match="the snapshot was taken from diner"):
         other.restore(join.snapshot())
     with pytest.raises(StateError, match="checksum"):
         mr.StreamJoin(on="k", memory="1MB").restore(join.snapshot()[:-1] + b"?")

@@ -185,5 +185,5 @@ def test_nonsense_is_refused(store: mr.MasterStore) -> None:
         Workload(0, 100, 50, DISK, Frequencies.uniform(1_000))
     join = mr.SemiStreamJoin(store, "key", memory=1_000_000)
     join.bind(STREAM_SCHEMA)
-    with pytest.raises(ConfigError, match="the join's device models none"):
+    with pytest.raises(ConfigError, match="the join's device does not model a disk"):
         uniform(join)

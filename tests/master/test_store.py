@@ -375,9 +375,9 @@ def sealed(target: Path) -> None:
     ("file", "cut", "words"),
     [
         ("codes.i64", 8, "codes.i64: expected 800 bytes of key codes"),
-        ("starts.index", 4, "starts.index: not the index of 100 rows"),
-        ("entries.index", 12, "starts.index: not the index of 100 rows"),
-        ("rows.records", 8, "rows.records: not the records of 100 rows"),
+        ("starts.index", 4, "starts.index: the index has the wrong size for 100 rows"),
+        ("entries.index", 12, "starts.index: the index has the wrong size for 100 rows"),
+        ("rows.records", 8, "rows.records: the file has the wrong size for 100 rows"),
     ],
 )
 def test_files_of_other_lengths_than_the_rows_need_are_not_opened(
@@ -416,7 +416,7 @@ def test_verify_finds_rows_under_another_key_in_the_index(target: Path) -> None:
     built_at(target)
     exchange(target / "shard-0000" / "entries.index", slice(8, 12), slice(20 * 12 + 8, 20 * 12 + 12))
     sealed(target)
-    with pytest.raises(CorruptStoreError, match=r"entries.index: it does not lead to the rows of the shard"):
+    with pytest.raises(CorruptStoreError, match=r"entries.index: the index does not find the rows of the shard"):
         MasterStore.open(target).verify()
 
 

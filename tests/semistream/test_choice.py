@@ -41,7 +41,7 @@ def chosen(store: Any, **given: Any) -> Choice:
         ({"rate": 1e30}, r"rate: .* at most 1e\+12; got 1e\+30"),
         ({"memory": "5%", "frequencies": [1, 2]}, r"frequencies: expected Frequencies.zipf.*; got \[1, 2\]"),
         ({"memory": "5%", "device": "hdd-2013"}, "^device: expected Device.*; got 'hdd-2013'"),
-        ({"memory": "5%", "device": mr.Device()}, "^disk: expected one where the device models none"),
+        ({"memory": "5%", "device": mr.Device()}, "^disk: the device does not model a disk"),
         ({"memory": "5%", "disk": "hdd-2013"}, "disk: expected Disk"),
         ({"memory": "5%", "costs": 1.0}, "costs: expected UnitCosts"),
         ({"memory": "5%", "stream": "key"}, "stream: expected a pyarrow.Schema; got str"),

@@ -56,7 +56,7 @@ def test_a_snapshot_belongs_to_its_keys(store: MasterStore) -> None:
 
 @pytest.mark.parametrize("algorithm", ["hybridjoin", "lookup", "ssbj"])
 def test_a_snapshot_belongs_to_its_algorithm(store: MasterStore, algorithm: str) -> None:
-    with pytest.raises(StateError, match=f"of another kind of join: meshjoin, .*this one is {algorithm}, "):
+    with pytest.raises(StateError, match=f"from another kind of join: meshjoin, .*this one is {algorithm}, "):
         SemiStreamJoin(store, on={"a": "id"}, algorithm=algorithm, memory="64kB").restore(_waiting(store))
 
 

@@ -198,7 +198,7 @@ def test_what_cannot_be_is_said_of_streams_with_names(spark: SparkSession, place
         join_streams(three, on=on, band=(0, 1))
     with pytest.raises(ConfigError, match="expected a list of conditions"):
         join_streams(three, on="k")
-    with pytest.raises(ConfigError, match="no condition ties c to the others"):
+    with pytest.raises(ConfigError, match="no condition connects c to the others"):
         join_streams(three, on=on[:1])
     with pytest.raises(ConfigError, match="there is no input 'd'; there are a, b, c"):
         join_streams(three, on=[*on, ("c.n", "d.n")])
@@ -214,5 +214,5 @@ def test_what_cannot_be_is_said_of_streams_with_names(spark: SparkSession, place
         join_streams(three, on=on, sizes={"a": 1})
     with pytest.raises(ConfigError, match="sizes: expected a number above 0 for b; got 0"):
         join_streams(three, on=on, sizes={"a": 1, "b": 0, "c": 2})
-    with pytest.raises(ConfigError, match="sizes: for inputs with names"):
+    with pytest.raises(ConfigError, match="sizes: expected only with named inputs"):
         join_streams(left, right, "k", sizes={"left": 1, "right": 2})

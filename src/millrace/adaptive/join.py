@@ -400,7 +400,7 @@ class StreamJoin(OneCallAtATime):
             raise StateError("restore: expected a new join; this one has taken in rows")
         kept = from_bytes(state)
         if kept.identity != self.identity:
-            raise StateError(f"restore: the snapshot is of {kept.identity}; this join is {self.identity}")
+            raise StateError(f"restore: the snapshot was taken from {kept.identity}; this join is {self.identity}")
         self.bind(**dict(zip(self.inputs, kept.schemas, strict=True)))
         self.engine.inputs.restore(kept.inputs)
         self._metrics.restore(kept.counts)

@@ -34,7 +34,7 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, load
         return _in_memory(workload, costs, memory, sizes)
 
     def short(log_tuples: float) -> float:
-        """Return the logarithm of assumed tuples in a turn over the tuples that fit with the cache they lead to."""
+        """Return log(assumed tuples per turn / tuples per turn that fit beside the cache that SSBJ then has)."""
         return log_tuples - math.log(turn.balanced(free, memory, math.exp(log_tuples)).tuples)
 
     tuples = math.exp(increasing_root(short, 0.0, 0.0, _MOST_TUPLES, 1e-6, 1e-4))
@@ -120,11 +120,12 @@ class _Turn:
 
 
 def balanced(workload: Workload, tuples: float) -> tuple[Floats, Floats]:
-    """Return the part of each bucket's keys that SSBJ caches, and the chance that a key leaves in a turn.
+    """Return the part of each bucket's keys that SSBJ caches, and the chance that a cached key is evicted in a turn.
 
-    ``tuples`` come in a turn, n of them for a key. The key enters if significantly many of them wait at a time, and
-    leaves if significantly few came over its last turns. In between it is cached for a part of the time, which is
-    enters / (enters + leaves), the two chances in a turn. As many keys enter as leave.
+    In a turn, ``tuples`` tuples arrive, n of them with a given key. The key is cached if significantly more of them
+    wait at a time than take as much memory as its rows, and evicted if significantly fewer arrived over its last turns.
+    In a steady state as many keys are cached as evicted. So if ``enters`` and ``leaves`` are the chances of both in a
+    turn, a key is in the cache for enters / (enters + leaves) of the time.
     """
     n = workload.frequencies.expected(tuples)
     worth = workload.cached_bytes / (workload.tuple_bytes * workload.stay)

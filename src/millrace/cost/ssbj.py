@@ -21,7 +21,7 @@ from millrace.cost.symbols import Disk, Sizes, UnitCosts
 
 @dataclass(frozen=True)
 class Settled:
-    """The cached master tuples, and the tuples of a step, of a join once it has settled."""
+    """Size of the cache and number of tuples per step, once the join has reached a steady state."""
 
     h_R: float
     """Master tuples in the cache."""

@@ -1,6 +1,6 @@
-"""When tuples arrive: seeded arrays of seconds, in ascending order, for inputs that are slow, bursty or stall.
+"""Arrival times of tuples, in seconds and in ascending order, for inputs that are slow, bursty or stalled.
 
-The first time is one gap after 0. All times depend on the arguments alone.
+The first tuple arrives one gap after time 0. The same arguments, with the same seed, always give the same times.
 """
 
 from __future__ import annotations

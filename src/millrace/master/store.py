@@ -145,11 +145,15 @@ class MasterStore:
             for entry in shard.files:
                 entry.check_size(path)
             if shard.index and tuple(e.nbytes for e in shard.index) != ShardIndex.nbytes_of(shard.rows):
-                raise CorruptStoreError(f"{path / shard.index[0].path}: not the index of {shard.rows:,} rows")
+                raise CorruptStoreError(
+                    f"{path / shard.index[0].path}: the index has the wrong size for {shard.rows:,} rows"
+                )
             if shard.records and (
                 shard.layout is None or shard.records.nbytes != Records.nbytes_of(shard.rows, shard.layout)
             ):
-                raise CorruptStoreError(f"{path / shard.records.path}: not the records of {shard.rows:,} rows")
+                raise CorruptStoreError(
+                    f"{path / shard.records.path}: the file has the wrong size for {shard.rows:,} rows"
+                )
             if shard.codes.nbytes != 8 * shard.rows:
                 raise CorruptStoreError(f"{path / shard.codes.path}: expected {8 * shard.rows} bytes of key codes")
         store = MasterStore(path, manifest)
@@ -255,7 +259,9 @@ class MasterStore:
                 entry.check_content(self.path)
             codes, rows = self.codes(number), self.mapped(number)
             if shard.index and not self.index(number).check(codes):
-                raise CorruptStoreError(f"{self.path / shard.index[1].path}: it does not lead to the rows of the shard")
+                raise CorruptStoreError(
+                    f"{self.path / shard.index[1].path}: the index does not find the rows of the shard"
+                )
             for page in range(-(-shard.rows // rows.page_rows)):
                 batch = rows.page(page)
                 try:

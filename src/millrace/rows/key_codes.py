@@ -333,7 +333,7 @@ def _plain_array(array: pa.Array) -> pa.Array:
 
 
 def _values(array: pa.Array, dtype: Any, *, per_row: int = 1, extra: int = 0) -> npt.NDArray[Any]:
-    """Return the array's second buffer (values, or offsets with one ``extra``), from its offset on, uncopied."""
+    """Return a view of an array's values, ``per_row`` for each row; with ``extra=1``, of its string offsets."""
     count = len(array) * per_row + extra
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:

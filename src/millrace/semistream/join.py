@@ -362,7 +362,7 @@ class SemiStreamJoin(StreamOperator):
         return saved_state.tally_at(self.loop, slots)
 
     def queue(self) -> list[tuple[int, int, Slots]]:
-        """Return the chunks of waiting tuples, oldest first: scan position and step of their entry, and their slots."""
+        """Return the chunks of waiting tuples, oldest first, with the scan position and step at which each entered."""
         return self.loop.room.queue()
 
     @property
@@ -376,17 +376,17 @@ class SemiStreamJoin(StreamOperator):
 
     def _check_same_join(self, progress: Progress) -> None:
         if progress.store != self.store.manifest.snapshot:
-            raise StateError("restore: the snapshot is of a join with another master")
+            raise StateError("restore: the snapshot was taken from a join with another master")
         algorithm, _, rest = progress.join.partition(", ")
         same = self.auto is not None and algorithm in ALGORITHMS and rest == self._kind_without_algorithm
         if progress.join != self._kind and not same:
             raise StateError(
-                f"restore: the snapshot is of another kind of join: {progress.join}; this one is {self._kind}"
+                f"restore: the snapshot was taken from another kind of join: {progress.join}; this one is {self._kind}"
             )
         if self.auto is not None and algorithm != self.algorithm.name:
             if ALGORITHMS[algorithm].at_once and self.shedding is not None and self.shedding.spare_hits:
                 raise StateError(
-                    f"restore: the snapshot is of {algorithm}, which answers every tuple at once; "
+                    f"restore: the snapshot was taken from {algorithm}, which answers every tuple at once; "
                     "spare_hits needs an algorithm in which tuples wait"
                 )
             self.auto.explain_choice("the snapshot was taken of it")

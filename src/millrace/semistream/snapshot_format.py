@@ -35,7 +35,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class WaitingChunk:
-    """Waiting tuples that entered together: scan position and step of their entry, the tuples, and their tallies."""
+    """Waiting tuples that entered together, with the scan position and step at which they did, and their tallies."""
 
     start: int
     step: int
@@ -80,7 +80,7 @@ def to_bytes(schema: pa.Schema, progress: Progress, chunks: Sequence[WaitingChun
 def from_bytes(state: bytes) -> tuple[pa.Schema, Progress, Iterator[WaitingChunk]]:
     """Return the schema of the waiting tuples, the progress of the join, and the chunks of a snapshot."""
     if isinstance(state, bytes) and state[: len(_ORDERED)] == _ORDERED:
-        raise StateError("restore: the snapshot is of a join with ordered output; make this one with ordered=True")
+        raise StateError("restore: the snapshot was taken from a join with ordered output; set ordered=True here too")
     if not isinstance(state, bytes) or state[: len(_MAGIC)] != _MAGIC:
         raise StateError("restore: not a snapshot of a join, or one of another version")
     crc, body = state[len(_MAGIC) : len(_MAGIC) + 4], state[len(_MAGIC) + 4 :]
@@ -118,7 +118,9 @@ def ordered_to_bytes(waiting: bytes, held: pa.RecordBatch, head: int) -> bytes:
 def ordered_from_bytes(state: bytes) -> tuple[bytes, pa.RecordBatch, int]:
     """Return the waiting room's snapshot, the tuples of the order buffer, and the sequence number of the first."""
     if isinstance(state, bytes) and state[: len(_MAGIC)] == _MAGIC:
-        raise StateError("restore: the snapshot is of a join without ordered output; make this one with ordered=False")
+        raise StateError(
+            "restore: the snapshot was taken from a join without ordered output; set ordered=False here too"
+        )
     if not isinstance(state, bytes) or state[: len(_ORDERED)] != _ORDERED:
         raise StateError("restore: not a snapshot of a join, or one of another version")
     crc, body = state[len(_ORDERED) : len(_ORDERED) + 4], state[len(_ORDERED) + 4 :]

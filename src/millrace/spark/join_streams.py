@@ -83,7 +83,7 @@ def join_streams(
             )
         return join_hypercube(left, on, sizes, shards=shards, memory=memory, suffix=suffix, name=name)
     if sizes is not None:
-        raise ConfigError("sizes: for inputs with names (a mapping from names to DataFrames); got other inputs")
+        raise ConfigError("sizes: expected only with named inputs, as a mapping from names to DataFrames")
     if not isinstance(left, DataFrame):
         return _one_after_the_other(
             left, right, on, band, shards=shards, memory=memory, columns=columns, suffix=suffix, name=name
@@ -96,9 +96,9 @@ def _one_after_the_other(frames: Any, right: Any, on: Any, band: Any, *, name: s
     if not isinstance(frames, Sequence) or len(frames) < 2 or not all(isinstance(df, DataFrame) for df in frames):
         raise SchemaError(f"join_streams: expected DataFrames, or a list of two or more; got {frames!r}")
     if right is not None:
-        raise ConfigError("right: a list of DataFrames has all inputs; leave right out and give the keys as on=…")
+        raise ConfigError("right: expected None, as the list of DataFrames has all inputs; give the keys as on=…")
     if band is not None:
-        raise ConfigError("band: for two inputs; join them first, and the result with the next")
+        raise ConfigError("band: expected only with two inputs; join those two first, and the result with the others")
     if isinstance(on, str):
         on = [on] * (len(frames) - 1)
     if not isinstance(on, Sequence) or len(on) != len(frames) - 1:

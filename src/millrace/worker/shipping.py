@@ -52,7 +52,10 @@ def in_worker(task: Callable[[*Arguments, Batches], Batches], *arguments: *Argum
 
 
 _FREEZE_BEFORE = (2, 3, 5, 9)
-"""Numbers of the tasks before which a worker has just loaded something that stays."""
+"""A worker's tasks, counted from 1, before which all objects in memory are excluded from garbage collection.
+
+The tasks just before them import modules and compile kernels, which stay in memory.
+"""
 
 _tasks = 0
 

@@ -29,7 +29,7 @@ OWN = ("spark", "spark-sort-merge")
 
 ENGINES = ("spark", "identity", "lookup", "carry")
 STEPS = ("source", "narrow", "shuffle", "identity", "drain", "lookup", "carry")
-"""Engines in an order in which each does a little more than the one before; ``drain`` scans the master by ``ssbj``."""
+"""Engines, each of which does a little more work than the one before; ``drain`` scans the master with ``ssbj``."""
 
 _LARGE = 20_000_000
 """Number of master rows above which only one engine runs at a time."""
@@ -43,7 +43,7 @@ Figures = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """Engines that take turns with one master and one stream."""
+    """A master and a stream, described by their sizes, and the engines that are measured on them in turn."""
 
     engines: tuple[str, ...]
     rows: int

@@ -378,7 +378,8 @@ class Warehouse:
     def compare(self, spark: SparkSession, check_interrupt: Callable[[], None] = lambda: None) -> None:
         """Time some micro-batches of Spark's own join, then of Millrace, and call ``check_interrupt`` in between.
 
-        Spark's own join answers every order in the micro-batch that brings it, so here Millrace does so too.
+        Spark's own join outputs each order in the micro-batch in which it arrives, so Millrace runs with
+        ``pending="drain"`` here, which does the same.
         """
         own, plan = self._timed(self._joined(spark, self._arriving(spark)), check_interrupt)
         ours, _ = self._timed(self._enriched(spark, "drain"), check_interrupt)

@@ -20,7 +20,7 @@ def master_path(directory: Path, rows: int) -> Path:
 
 
 def store_path(directory: Path, rows: int, shards: int) -> Path:
-    """Return the path of the master's store; other benchmarks use the store of a single shard too."""
+    """Return the path of the master's store. The store with one shard is shared with other benchmarks."""
     return directory / (f"master-{rows}" if shards == 1 else f"spark-master-{rows}-{shards}.store")
 
 

@@ -337,7 +337,7 @@ def semi_stream(experiment: Experiment, size: Size, series: Series, given: dict[
     if megabytes is not None:
         memory = int(megabytes * 1e6 * factor)
     if (share is None) == (megabytes is None) and series.by != "memory for a rate":
-        raise ConfigError(f"{experiment.name}: expected either share or megabytes")
+        raise ConfigError(f"{experiment.name}: expected one of share and megabytes")
     page, load = given.pop("page", None), given.pop("load", None)
     algorithm = ALGORITHMS.get(series.algorithm)
     if algorithm is not None and algorithm.paged:

@@ -81,7 +81,7 @@ class ExperimentInputs:
 
 
 def own_name(name: str, directory: Path) -> str:
-    """Return the name with ``-own`` if the directory has the user's own file of this data, else the name itself."""
+    """Return the name with ``-own`` added if the directory has the user's own file for it, else the name itself."""
     return f"{name}{_OWN}" if own_orders(directory, f"{name}{_OWN}") else name
 
 

@@ -80,7 +80,7 @@ def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, 
     scaled = rows / paper_rows
     share, tuples = given.pop("share", None), given.pop("tuples", None)
     if (share is None) == (tuples is None):
-        raise ConfigError(f"{experiment.name}: expected either share or tuples")
+        raise ConfigError(f"{experiment.name}: expected one of share and tuples")
     if "smaller" in given:
         given["smaller"] = round(given["smaller"] * scaled)
     return OnlinePoint(

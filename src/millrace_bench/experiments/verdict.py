@@ -20,7 +20,7 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.2
 
 
 _PART = 1 / 3
-"""Least share of the paper's effect, in logarithms, that counts as partly reproduced; the inverse is the most."""
+"""A measured ratio is partly reproduced if its logarithm is from 1/3 to 3 times that of the paper's ratio."""
 
 
 _UNKNOWN = "why is not known"
@@ -142,7 +142,7 @@ def _ratio(claim: Ratio, values: Values) -> Judgement | None:
 
 
 def _shown(ratios: Sequence[tuple[float, Interval]]) -> str:
-    """Return a text of the ratios with their places; if there are many, of the least and the greatest ratio."""
+    """Return the ratios and their parameter values as text; if there are many, only the least and the greatest."""
     if len(ratios) == 1:
         return str(ratios[0][1])
     by_mean = sorted(ratios, key=lambda one: one[1].mean)

@@ -26,7 +26,7 @@ class Matrix:
 
     @classmethod
     def of(cls, found: Iterable[tuple[Cell, CellResult]], mine: Iterable[str]) -> Matrix:
-        """Return the matrix of some results: those with the most frequent budget, and the setting that has others."""
+        """Return the results with the most frequent budget, and all of the setting that has other budgets too."""
         every = list(found)
         if not every:
             raise ConfigError("rivals: expected results of at least one cell; there are none")
@@ -74,7 +74,11 @@ class Summary:
 
 
 def by_setting(found: Iterable[tuple[Cell, CellResult]], memory: str | None = None) -> Rates:
-    """Return every engine's result by setting, settings sorted; of several rounds, the one with the median rate."""
+    """Return the results by setting, in ascending order, and by engine.
+
+    Of several rounds of an engine in a setting, the one with the median rate is kept. If ``memory`` is given, results
+    with another budget are left out.
+    """
     rounds: dict[CellSetting, dict[str, list[CellResult]]] = {}
     for cell, one in found:
         if memory is None or cell.memory == memory:

@@ -100,7 +100,7 @@ class JoinTree:
         names = tuple(attributes)
         if len(set(groups.values())) > 1:
             apart = [name for name in names if groups[name] != groups[names[0]]]
-            raise ConfigError(f"on: no condition ties {', '.join(apart)} to {names[0]}")
+            raise ConfigError(f"on: no condition connects {', '.join(apart)} to {names[0]}")
         return JoinTree(names, tuple(tuple(each) for each in attributes.values()), tuple(edges))
 
     def __str__(self) -> str:
@@ -220,11 +220,11 @@ def _input_pairs(on: Sequence[Any]) -> list[_InputPair]:
         (one, column), (other, match), band = _parts(condition)
         text = f"{one}.{column} = {other}.{match}"
         if one == other:
-            raise ConfigError(f"on: {text} is a condition of {one!r} on itself; expected two inputs")
+            raise ConfigError(f"on: {text} joins {one!r} with itself; expected two different inputs")
         tie = ties.setdefault(frozenset((one, other)), _InputPair((one, other), [], [], []))
         pair = (column, match) if tie.names[0] == one else (match, column)
         if pair in tie.pairs:
-            raise ConfigError(f"on: {text} is there twice")
+            raise ConfigError(f"on: {text} is given twice")
         tie.pairs.append(pair)
         tie.bands.append(band)
         tie.texts.append(text)

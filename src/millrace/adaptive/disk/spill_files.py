@@ -109,7 +109,7 @@ class SpillArea:
             remove_leftovers(parent, _PREFIX)
             work = WorkDirectory(parent, _PREFIX, 0o700)
         except OSError as error:
-            raise SpillError(f"{parent}: no spill area could be made there: {_reason(error)}") from error
+            raise SpillError(f"{parent}: cannot create a spill area there: {_reason(error)}") from error
         self.directory = work.path
         self._remove = weakref.finalize(self, _remove_area, work, self._files)
 
@@ -260,7 +260,7 @@ class SpillArea:
             try:
                 self._files[kind] = SpillFile(self.directory / f"{len(self._files)}-{name}.spill")
             except OSError as error:
-                raise SpillError(f"{self.directory}: no file for {kind!r} could be made: {_reason(error)}") from error
+                raise SpillError(f"{self.directory}: cannot create a file for {kind!r}: {_reason(error)}") from error
         return self._files[kind]
 
     def _moved(self, kind: str, offset: int, nbytes: int) -> None:

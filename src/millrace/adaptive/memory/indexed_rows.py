@@ -128,7 +128,7 @@ class IndexedRows(KeyOrderedRows):
         return self.views[0].take_out(low, high, limit, skip, latest)
 
     def drop_from_others(self, number: int, slots: Slots) -> None:
-        """Remove rows that have been removed from the index ``number`` from all other indexes."""
+        """Remove rows from all indexes except number ``number``, from which they have been removed already."""
         if len(self.views) == 1 or not len(slots):
             return
         self.bits[slots] |= _LEAVING

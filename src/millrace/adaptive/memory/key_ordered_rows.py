@@ -24,9 +24,9 @@ from millrace.rows.columns import output_columns
 __all__ = ["FIRST", "JOINED", "LAST", "MATCHED", "KeyOrderedRows"]
 
 JOINED = np.uint8(1)
-"""Join bit of a row: set by a match, cleared by the clock algorithm."""
+"""Flag of a row, set by every match and cleared by the clock algorithm."""
 MATCHED = np.uint8(2)
-"""Bit of a row that has found a partner."""
+"""Flag of a row that has matched at least one row of the other input."""
 
 _MARKS = 8 + 1 + 4  # arrival stamp, bits, place on the stack of free slots
 

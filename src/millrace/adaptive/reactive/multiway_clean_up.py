@@ -30,7 +30,7 @@ class PartnerRanges:
         self._attribute = step.target.attribute
 
     def touches(self, block: BlockEntry) -> bool:
-        """Return whether a block can contain partners; it is ruled out only by its codes of the first attribute."""
+        """Return whether a block can contain partners; only its codes of the first attribute can rule it out."""
         if self._attribute:
             return True
         lows, highs = self._ranges
@@ -38,7 +38,7 @@ class PartnerRanges:
         return first < len(lows) and bool(lows[first] <= block.high)
 
     def of(self, rows: LoadedRows) -> LoadedRows:
-        """Return those of the rows that can be partners."""
+        """Return the rows whose key codes are in the ranges."""
         return rows.only(rows.near(self._attribute, *self._ranges))
 
 

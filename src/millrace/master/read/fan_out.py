@@ -93,7 +93,8 @@ def matches(store: ReadableStore, codes: Codes, shares: Floats | None = None, *,
             f"codes: expected at most {_MOST_CODES:,}, no two the same; got {len(codes):,}, {different:,} different"
         )
     if shares is not None and (len(shares) != len(codes) or (shares < 0).any()):
-        raise ConfigError(f"shares: expected {len(codes):,}, none below 0; got {len(shares):,}")
+        below = int(np.less(shares, 0).sum())
+        raise ConfigError(f"shares: expected {len(codes):,}, none below 0; got {len(shares):,}, {below:,} below 0")
     if sample < 1:
         raise ConfigError(f"sample: expected at least one row; got {sample}")
     weights = np.ones(len(codes)) if shares is None else shares

@@ -34,7 +34,7 @@ class Fullest(Oldest):
     Parameters
     ----------
     max_wait
-        Steps after which a tuple's page is loaded however few tuples wait for it; without limit by default.
+        Number of steps after which a tuple's page is loaded, even if few other tuples need it; no limit by default.
     """
 
     def __init__(self, context: JoinContext, *, loads: int | None = None, max_wait: int | None = None) -> None:

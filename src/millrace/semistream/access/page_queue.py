@@ -1,8 +1,10 @@
-"""HYBRIDJOIN-PQ's access: frequent pages are loaded when enough tuples should be waiting for them.
+"""HYBRIDJOIN-PQ's access policy: frequent pages are loaded when enough tuples should be waiting for them.
 
-A page with which many tuples left is due again after ``threshold · room / frequency`` arrivals. Its frequency is a
-moving average of the tuples that leave with it, not corrected for the time between two loads. At equilibrium the period
-grows with the square root of how rare the page is, which takes the fewest loads for a given room.
+A page is frequent if many tuples leave when it is loaded. It is due again after ``threshold · room / frequency`` more
+tuples have arrived. ``room`` is the number of waiting tuples; ``frequency`` is a moving average of the number of tuples
+that leave at a load of the page, whatever the time between its loads. In a steady state the time between two loads is
+inversely proportional to the square root of the share of tuples that need the page. For a given number of waiting
+tuples, this takes the fewest loads.
 
 References
 ----------

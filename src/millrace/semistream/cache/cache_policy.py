@@ -101,11 +101,11 @@ def note_rows(context: JoinContext, rows: KeyedRows, slots: Slots, shard: int, n
 
 
 ROW_MARK: Mapping[str, npt.DTypeLike] = {"row": np.int64}
-"""Name and type of the mark that :func:`note_rows` writes."""
+"""The extra field of a cached row that holds its row number in the master; :func:`note_rows` fills it in."""
 
 
 def row_mark(context: JoinContext) -> Mapping[str, npt.DTypeLike]:
-    """Return the mark that :func:`note_rows` writes if output is ordered, else no mark."""
+    """Return :data:`ROW_MARK` if output is ordered, as only then cached rows need their numbers; else an empty map."""
     return {} if context.numbered is None else ROW_MARK
 
 

@@ -53,7 +53,7 @@ _LEAST_ROUNDS = 3
 _SETTLED = 1.2  # turns of the wheel, or rooms full of tuples
 _LONGEST = 40  # a join gets at most 1/40 of the whole time to reach a steady state
 QUICKER = 0.75
-"""Share of a join's measurements that is used: the quickest."""
+"""Share of a join's measurements that is used; the slowest are ignored."""
 
 _FOR_ALL = ("c_step", "c_I", "c_B", "page")
 _BY_BUDGET = ("c_H", "waiting", "c_R", "c_C", "c_J", "c_Q", "c_F")
@@ -168,7 +168,7 @@ class _Run:
 
     @property
     def quicker(self) -> _Measurement:
-        """Sum of the quickest measurements, a share of :data:`QUICKER`."""
+        """Sum of the quickest measurements; :data:`QUICKER` says how large a share of them is used."""
         measurements = sorted(self.measurements, key=lambda measurement: measurement.pace)
         return _Measurement.all_of(measurements[: max(1, round(QUICKER * len(measurements)))])
 

@@ -30,7 +30,7 @@ def workload_of(
     if disk is None:
         model = device.disk
         if model is None:
-            raise ConfigError("disk: the join's device models none; pass one, such as calibrate(master).disk")
+            raise ConfigError("disk: the join's device does not model a disk; pass one, such as calibrate(master).disk")
         disk = Disk(model.seek, model.bandwidth)
     rows_per_key = 1.0 if store.unique else store.rows / max(1, store.manifest.keys)
     return Workload(

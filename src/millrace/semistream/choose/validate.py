@@ -48,7 +48,7 @@ def check_given(frequencies: Any, device: Any, disk: Any, costs: Any, stream: An
         if not isinstance(value, kind):
             raise ConfigError(f"{name}: expected {such_as}; got {value!r}")
     if device.disk is None and disk is None:
-        raise ConfigError("disk: expected one where the device models none, such as calibrate(master).disk; got None")
+        raise ConfigError("disk: the device does not model a disk; pass one, such as calibrate(master).disk")
     if stream is not None and not isinstance(stream, pa.Schema):
         raise SchemaError(f"stream: expected a pyarrow.Schema; got {type(stream).__name__}")
 

@@ -147,7 +147,7 @@ class StarJoin(StreamOperator):
         if not isinstance(batch, pa.RecordBatch):
             raise SchemaError(f"push: expected a pyarrow.RecordBatch; got {type(batch).__name__}")
         if self._finished:
-            raise StateError("push after finish: make a new star for a new stream")
+            raise StateError("push after finish: make a new StarJoin for a new stream")
         self.bind(batch.schema)
         return self._guarded(self._bound_chain.push(batch))
 
@@ -227,7 +227,7 @@ class StarJoin(StreamOperator):
         names, steps, parts = split_snapshot(state)
         if sorted(names) != sorted(str(arm.name) for arm in self.arms):
             own = ", ".join(str(arm.name) for arm in self.arms)
-            raise StateError(f"restore: the snapshot is of other arms: {', '.join(names)}; this star has {own}")
+            raise StateError(f"restore: expected a snapshot of a star with arms {own}; got {', '.join(names)}")
         self._fix_algorithms(dict(zip(names, map(snapshots.algorithm_of, parts), strict=True)))
         self.bind(snapshots.stream_schema(parts[0]))
         self._bound_chain.restore(names, steps, parts)

@@ -278,7 +278,7 @@ class WaitingRoom:
     # the rest
 
     def queue(self) -> list[tuple[int, int, Slots]]:
-        """Return the chunks, oldest first: scan position and step of their entry, and the tuples that still wait."""
+        """Return for each chunk, oldest first, scan position and step at which it entered, and its waiting tuples."""
         return [(chunk.start, chunk.step, self._present(chunk)) for chunk in self.chunks]
 
     def groups(self) -> tuple[Codes, Positions]:

@@ -169,7 +169,7 @@ def _check_names(df: DataFrame) -> None:
         other = seen.setdefault(name.lower(), name)
         if other != name:
             raise SchemaError(
-                f"stream: the columns {other!r} and {name!r} differ in case only, which Spark does not see; rename one"
+                f"stream: the columns {other!r} and {name!r} differ in case only, which Spark ignores; rename one"
             )
 
 
@@ -178,7 +178,7 @@ def _is_case_sensitive(df: DataFrame) -> bool:
 
 
 def _check_case(df: DataFrame, output: StructType) -> None:
-    """Check that no two output names differ in case only: Spark takes them for the same unless set otherwise."""
+    """Check that no two output names differ in case only: Spark treats them as equal unless it is set otherwise."""
     if _is_case_sensitive(df):
         return
     ours = {name.lower(): name for name in df.columns}
@@ -186,7 +186,7 @@ def _check_case(df: DataFrame, output: StructType) -> None:
         if field.name.lower() in ours:
             raise SchemaError(
                 f"output: the stream's column {ours[field.name.lower()]!r} and the master's {field.name!r} differ in "
-                "case only, which Spark does not see; choose master columns with columns=[…] or rename the stream's"
+                "case only, which Spark ignores; choose master columns with columns=[…] or rename the stream's"
             )
 
 

@@ -78,7 +78,9 @@ def plan_arms(
         planned.append(_planned_arm(frame, arm, before, pending, scratch, total))
         if is_observed(df, planned[-1].label):
             label = planned[-1].label
-            raise ConfigError(f"arm {arm.name!r}: the DataFrame has metrics called {label!r} already; use name=")
+            raise ConfigError(
+                f"arm {arm.name!r}: the DataFrame has metrics called {label!r} already; give the arm another name="
+            )
         frame = df.sparkSession.createDataFrame([], planned[-1].fields)
     shares = split(total, [each.need for each in planned])
     return [replace(each, memory=memory) for each, memory in zip(planned, shares, strict=True)]

@@ -157,7 +157,7 @@ def label(name: Name) -> str:
 
 
 def listed(value: str | list[str]) -> list[str]:
-    """Return a text, or a list of texts, as a list.
+    """Return a string as a list with one item, and a list unchanged.
 
     >>> listed("a"), listed(["a", "b"])
     (['a'], ['a', 'b'])

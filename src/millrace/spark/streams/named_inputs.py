@@ -135,7 +135,7 @@ def _tree(frames: Mapping[str, DataFrame], on: Any) -> JoinTree:
         raise ConfigError(f"on: there is no input {unknown[0]!r}; there are {', '.join(frames)}")
     apart = [each for each in frames if each not in tree.names]
     if apart:
-        raise ConfigError(f"on: no condition ties {', '.join(apart)} to the others")
+        raise ConfigError(f"on: no condition connects {', '.join(apart)} to the others")
     return tree
 
 
