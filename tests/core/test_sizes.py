@@ -32,7 +32,7 @@ def test_sizes_are_read(text: str | int, nbytes: int) -> None:
 def test_shares_need_something_to_be_a_share_of() -> None:
     assert parse_size("0.5%", of=2000) == 10
     assert parse_size("150%", of=2000) == 3000
-    with pytest.raises(ConfigError, match="'1%' is a share"):
+    with pytest.raises(ConfigError, match="'1%' is not a number of bytes"):
         parse_size("1%")
 
 
@@ -45,7 +45,7 @@ def test_other_text_is_refused_with_what_came(bad: str | int) -> None:
 
 @pytest.mark.parametrize("bad", [1.5, True, None, b"1MB", [1]])
 def test_other_types_are_refused(bad: Any) -> None:
-    with pytest.raises(ConfigError, match="memory: expected bytes or text"):
+    with pytest.raises(ConfigError, match="memory: expected bytes, or text"):
         parse_size(bad)
 
 

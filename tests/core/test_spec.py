@@ -24,7 +24,7 @@ def test_on_may_be_a_name_several_or_a_mapping() -> None:
 
 @pytest.mark.parametrize("bad", [3, None, [], {}, [1], {"a": 2}, [["a"]]])
 def test_other_keys_are_refused(bad: Any) -> None:
-    with pytest.raises(SchemaError, match="on: expected a column name, several, or a mapping; got"):
+    with pytest.raises(SchemaError, match="on: expected a column name, a list of names, or a mapping; got"):
         JoinSpec.of(bad)
 
 

@@ -33,7 +33,7 @@ def chosen(store: Any, **given: Any) -> Choice:
     [
         ({}, "memory, rate: expected one of them; got none"),
         ({"memory": 1, "rate": 2}, "expected one of them; got memory=1 and rate=2"),
-        ({"memory": 2.5}, "memory: expected bytes or text .*; got 2.5"),
+        ({"memory": 2.5}, "memory: expected bytes, or text .*; got 2.5"),
         ({"rate": "fast"}, "rate: expected tuples per second, above 0 .*; got 'fast'"),
         ({"rate": True}, "rate: .* got True"),
         ({"rate": 0}, "rate: .* got 0"),

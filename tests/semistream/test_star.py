@@ -451,7 +451,7 @@ def test_calls_at_the_wrong_moment(stores: dict[str, mr.MasterStore]) -> None:
     unread = left.finish()
     next(unread)
     unread.close()  # type: ignore[attr-defined]
-    with pytest.raises(StateError, match="cannot go on: its output was not read to the end"):
+    with pytest.raises(StateError, match="cannot go on: the output of a call was not read to its end"):
         left.step()
 
 

@@ -138,7 +138,7 @@ def test_a_join_that_was_left_in_the_middle_says_so(store: MasterStore) -> None:
     join = _join(store)
     for _ in join.run([BATCH]):
         break
-    with pytest.raises(StateError, match="its output was not read to the end"):
+    with pytest.raises(StateError, match="the output of a call was not read to its end"):
         list(join.finish())
 
 

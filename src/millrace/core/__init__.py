@@ -1,1 +1,1 @@
-"""What every layer shares: errors, sizes, the budget, the join's specification, the operator's life cycle, files."""
+"""Code that all layers use: errors, sizes, the budget, a join's specification, an operator's life cycle, files."""

@@ -11,7 +11,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 def lowest(f: Callable[[float], float], low: float, high: float, steps: int) -> float:
     """Return the x from ``low`` to ``high`` at which a function with a single minimum is lowest.
 
-    By golden-section search: each of the ``steps`` steps leaves 62 % of the interval.
+    Golden-section search: each of the ``steps`` steps shortens the interval to 62 % of its length.
 
     >>> round(lowest(lambda x: (x - 0.3) ** 2, 0, 1, 30), 5)
     0.3
@@ -33,11 +33,11 @@ def lowest(f: Callable[[float], float], low: float, high: float, steps: int) -> 
 def increasing_root(
     function: Callable[[float], float], value: float, low: float, high: float, within: float = 1e-9, close: float = 0.0
 ) -> float:
-    """Return the x from ``low`` to ``high`` where an increasing function equals ``value``; the nearer end if nowhere.
+    """Return the x from ``low`` to ``high`` where an increasing function equals ``value``.
 
-    The search ends when the relative error of x is at most ``within``, or when the function is within ``close`` of
-    ``value``. It uses the secant method with the Illinois rule, and bisects at every fourth step, since the function
-    may have jumps.
+    If there is none, return the nearer end. The search ends when the relative error of x is at most ``within``, or when
+    the function is within ``close`` of ``value``. It uses the secant method with the Illinois rule, and bisects at every
+    fourth step, since the function may have jumps.
 
     >>> round(increasing_root(lambda x: x * x, 2.0, 0.0, 10.0), 6)
     1.414214

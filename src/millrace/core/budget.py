@@ -12,7 +12,7 @@ class MemoryBudget:
     Parameters
     ----------
     peak
-        The most bytes ever reserved at a time in the budget that this one replaces.
+        The most bytes that were reserved at the same time in the budget that this one replaces.
 
     Examples
     --------
@@ -61,13 +61,13 @@ class MemoryBudget:
         return split
 
     def check_invariants(self) -> None:
-        assert self.used == sum(r.nbytes for r in self._parts), "ledger does not add up"
+        assert self.used == sum(r.nbytes for r in self._parts), "the reservations do not add up to the used bytes"
         assert 0 <= self.used <= self.total, f"{self.used} bytes reserved of {self.total}"
         assert self.used <= self.peak <= self.total
 
 
 class Reservation:
-    """Bytes held by one part of an operator."""
+    """The bytes that one part of an operator has reserved in a budget."""
 
     def __init__(self, budget: MemoryBudget, part: str) -> None:
         self._budget = budget

@@ -1,4 +1,4 @@
-"""Clocks are passed in, never read globally, so that waits and device time can be virtual."""
+"""A real clock and a virtual one. Clocks are passed in, so that tests and modelled disks can use virtual time."""
 
 from __future__ import annotations
 

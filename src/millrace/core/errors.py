@@ -1,4 +1,4 @@
-"""Every error Millrace raises on purpose.
+"""The errors that Millrace raises.
 
 All inherit from :class:`MillraceError` and from the builtin error that a caller would catch. A message names the
 subject, where it was found, what was expected and what was found.
@@ -18,7 +18,7 @@ class ConfigError(MillraceError, ValueError):
 
 
 class BudgetTooSmallError(ConfigError):
-    """The memory budget is below the least the operator needs; ``minimum`` says how much that is."""
+    """The memory budget is smaller than the least with which the operator works, ``minimum`` bytes."""
 
     def __init__(self, message: str, minimum: int) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class OutOfReachError(ConfigError):
 
 
 class BudgetExceededError(MillraceError, MemoryError):
-    """A reservation is larger than what is left of the budget. Nothing was allocated."""
+    """A part asked for more bytes than the budget has left. Nothing was allocated."""
 
 
 class SchemaError(MillraceError, TypeError):
@@ -48,7 +48,7 @@ class SchemaError(MillraceError, TypeError):
 
 
 class StateError(MillraceError, RuntimeError):
-    """An operator's method was called at a moment its life cycle does not allow."""
+    """A method was called at a time when the life cycle of the operator does not allow it."""
 
 
 class StoreError(MillraceError, OSError):
@@ -64,7 +64,7 @@ class StoreExistsError(StoreError, FileExistsError):
 
 
 class CorruptStoreError(StoreError):
-    """A file of the store is missing, torn, truncated or not what the manifest says."""
+    """A file of the store is missing, damaged or truncated, or does not agree with the manifest."""
 
 
 class StoreVersionError(StoreError):
@@ -72,11 +72,11 @@ class StoreVersionError(StoreError):
 
 
 class SpillError(MillraceError, OSError):
-    """Data of a join could not be written to disk, or is not read back as it was written."""
+    """Data of a join could not be written to disk, or had changed when it was read back."""
 
 
 class SourceError(MillraceError, OSError):
-    """An input of a join failed; ``source`` is its name, ``tuples`` and ``batches`` count what it had delivered."""
+    """An input of a join failed; ``source`` is its name, ``tuples`` and ``batches`` say how many it had delivered."""
 
     def __init__(self, message: str, source: str = "", tuples: int = 0, batches: int = 0) -> None:
         super().__init__(message)

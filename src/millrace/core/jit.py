@@ -1,4 +1,4 @@
-"""How all kernels are compiled with numba: without Python objects, without the GIL, cached on disk."""
+"""Decorators that compile kernels with numba: without Python objects, without the GIL, cached on disk."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def _prefetch(_: Any, array: Any, at: Any) -> Any:
         address = builder.gep(builder.bitcast(held.data, byte), [offset])
         kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        builder.call(fetch, [address, number(0), number(3), number(1)])  # to read, to be kept near, data
+        builder.call(fetch, [address, number(0), number(3), number(1)])  # for reading, keep in all caches, data
         return context.get_dummy_value()
 
     return numba.void(array, numba.uint64), generate
 
 
 prefetch: Any = intrinsic(_prefetch)
-"""In a kernel, ``prefetch(array, at)`` loads item ``at`` of a contiguous array into the processor's cache.
+"""A function for kernels: ``prefetch(array, at)`` loads item ``at`` of a contiguous array into the processor's cache.
 
-``at`` counts through all dimensions. Nothing waits for the item or uses it, so ``at`` may be out of bounds.
+``at`` is the position in the flattened array. It may be out of bounds, because nothing is read or written.
 """

@@ -13,7 +13,7 @@ Task = Callable[[], object]
 class Lanes:
     """One or two threads for the tasks of a join.
 
-    :meth:`run` shares tasks between both threads and waits for them; :meth:`submit` leaves one to the second thread.
+    :meth:`run` shares tasks between both threads and waits for them; :meth:`submit` hands a task to the second thread.
 
     >>> done = []
     >>> Lanes(2).run([lambda: done.append(1), lambda: done.append(2)]); sorted(done)
@@ -32,7 +32,7 @@ class Lanes:
             for task in tasks:
                 task()
             return
-        left = deque(tasks)  # both threads take the next one when they are done with the last
+        left = deque(tasks)  # a thread that has finished a task takes the next one
         other = self._second_thread().submit(_work_off, left)
         try:
             _work_off(left)

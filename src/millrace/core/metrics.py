@@ -45,7 +45,7 @@ class WaitHistogram:
 
 
 def _count(*, lasting: bool = False, summed: bool = False) -> Any:
-    """Declare a count that snapshots keep (``lasting``), or whose sum over its arms a star shows (``summed``)."""
+    """Declare a count. If ``lasting``, snapshots keep it; if ``summed``, a star join shows the sum over its joins."""
     return field(default=0, metadata={"lasting": lasting, "summed": summed})
 
 
@@ -64,16 +64,16 @@ class JoinMetrics:
     unmatched: int = _count(lasting=True, summed=True)
     waiting: int = _count(summed=True)
     held_back: int = _count(summed=True)
-    """Waiting tuples whose rows are found, held back only to keep the output in order."""
+    """Waiting tuples whose master rows are found, and that wait only because the output is ordered."""
     most_waiting: int = _count(lasting=True, summed=True)
-    """Largest number of tuples waiting at a time."""
+    """Largest number of tuples that waited at the same time."""
     shed: int = _count(lasting=True, summed=True)
     """Tuples dropped without being joined."""
     cache_hits: int = _count(lasting=True, summed=True)
     cached_keys: int = _count(summed=True)
     cached_rows: int = _count(summed=True)
     admitted_keys: int = _count(summed=True)
-    """Keys that entered the cache. A cache of whole pages counts their rows here and in ``evicted_keys``."""
+    """Keys that entered the cache. A cache of whole pages counts rows instead, here and in ``evicted_keys``."""
     evicted_keys: int = _count(summed=True)
     """Keys that left the cache, for other keys or because tuples needed the memory."""
     steps: int = 0
@@ -83,7 +83,7 @@ class JoinMetrics:
     seeks: int = 0
     removals: int = _count(lasting=True, summed=True)
     removal_shifts: int = _count(summed=True)
-    """Entries that removal by value from a list per key would have gone through, in all removals."""
+    """Entries that all removals would have searched through, if the tuples of each key were in a plain list."""
     probes: int = _count(lasting=True, summed=True)
     budget_bytes: int = _count(summed=True)
     used_bytes: int = _count(summed=True)
@@ -107,13 +107,13 @@ class JoinMetrics:
         return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("lasting")}
 
     def go_on_from(self, counts: Mapping[str, int]) -> None:
-        """Set the counts that :meth:`lasting` returned, to continue them after a restore."""
+        """Set counts to the values that :meth:`lasting` returned, so that counting continues after a restore."""
         for name in self.lasting():
             if name in counts:
                 setattr(self, name, counts[name])
 
     def add_up(self, joins: Iterable[JoinMetrics]) -> None:
-        """Set each count that several joins have together to the sum of theirs."""
+        """Set each ``summed`` count to the sum of this count over several joins."""
         every = list(joins)
         for each in fields(self):
             if each.metadata.get("summed"):

@@ -1,4 +1,4 @@
-"""Tests for numbers in arguments: Python's and NumPy's numbers pass, True and False do not."""
+"""Type checks for numeric arguments: numbers of Python and NumPy pass, True and False do not."""
 
 from __future__ import annotations
 

@@ -12,20 +12,20 @@ from millrace.core.metrics import JoinMetrics
 
 
 class OneCallAtATime:
-    """A base class that allows one call at a time: the output of a call must be read to its end before the next."""
+    """A base class that allows one call at a time: each call's output must be read to its end before the next call."""
 
     _called = "join"
-    """What error messages call the object."""
+    """The name of the object in error messages."""
     _busy = False
     _broken = ""
-    """Why the object cannot go on; empty if it can."""
+    """The reason why the object cannot continue; empty if it can."""
 
     def _guarded(self, work: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Begin a call and return its batches, which must be read to their end before the next call."""
         self._check_sound()
         if self._busy:
             raise StateError(
-                "the batches of the last call have not been read to their end: a call does its work while they are read"
+                "the batches of the last call have not been read to their end; read them before the next call"
             )
         self._busy = True
         return self._given_out(work)
@@ -37,10 +37,10 @@ class OneCallAtATime:
             self._busy = False  # what was taken in so far is intact
             raise
         except GeneratorExit:
-            self._broken = "its output was not read to the end of a call"
+            self._broken = "the output of a call was not read to its end"
             raise
         except BaseException as error:
-            self._broken = f"a call of it failed with {type(error).__name__}"
+            self._broken = f"a call failed with {type(error).__name__}"
             raise
         self._busy = False
 
@@ -56,7 +56,7 @@ class OneCallAtATime:
         """Raise an error that names ``doing`` if the batches of a call have not been read to their end."""
         self._check_sound()
         if self._busy:
-            raise StateError(f"{doing} in the middle of a call: read its batches to the end first")
+            raise StateError(f"{doing} in the middle of a call: read the batches of that call to their end first")
 
 
 class StreamOperator(OneCallAtATime, ABC):
@@ -67,13 +67,13 @@ class StreamOperator(OneCallAtATime, ABC):
         push(batch)*  step()*  idle()*  …  finish()
 
     Each returns an iterator of output batches of bounded size, which must be read to its end before the next call.
-    Between calls ``snapshot`` returns all state that has to survive; ``restore`` on a fresh operator with the same
-    arguments continues from it as if nothing had happened.
+    Between calls ``snapshot`` returns the state of the operator. After ``restore`` with this state, a new operator with
+    the same arguments continues where the first one was.
     """
 
     @abstractmethod
     def push(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take in stream tuples and yield output."""
+        """Take in a batch of stream tuples and yield output batches."""
 
     @abstractmethod
     def step(self) -> Iterator[pa.RecordBatch]:
@@ -89,7 +89,7 @@ class StreamOperator(OneCallAtATime, ABC):
 
     @abstractmethod
     def snapshot(self) -> bytes:
-        """Return all state that has to survive, as bytes."""
+        """Return the state from which another operator can continue, as bytes."""
 
     @abstractmethod
     def restore(self, state: bytes) -> None:
@@ -107,7 +107,7 @@ class StreamOperator(OneCallAtATime, ABC):
 
     @abstractmethod
     def check_invariants(self) -> None:
-        """Assert that every structure is sound; for tests."""
+        """Assert that the invariants of all data structures hold; for tests."""
 
     def run(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join a whole stream: push every batch, then finish."""

@@ -1,4 +1,4 @@
-"""Options of policies: a policy's keyword-only parameters are options of every join that uses the policy."""
+"""Options of policies: the keyword-only parameters of a policy are options of every join that uses the policy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Bounds of an expected number, given a count: a count n differs from what was expected by about √n.
+"""Statistical bounds of an expected number, given the count that was observed.
 
-A decision based on the count alone is left to chance: of many rare keys some always come often, and a decision that is
-repeated goes back and forth. A *margin* is the number of standard deviations that a bound is away from the count.
+A count n differs from the expected number by about √n, so a decision based on the count alone depends on chance: among
+many rare keys some always come often, and a repeated decision changes back and forth. A *margin* is the number of
+standard deviations between a bound and the count.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def at_most(counts: npt.NDArray[np.generic], margin: float) -> Floats:
 
 
 def count_for(expected: float, margin: float) -> float:
-    """Return the count whose lower bound (:func:`surely`) is ``expected``; with a negative margin, whose upper bound.
+    """Return the count whose lower bound (:func:`surely`) is ``expected``.
+
+    With a negative margin, return the count whose upper bound (:func:`at_most`) is ``expected``.
 
     >>> count_for(85, 1.5), count_for(7, -1.5)
     (100.0, 4.0)

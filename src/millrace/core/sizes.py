@@ -30,7 +30,7 @@ def parse_size(size: str | int, *, of: int | None = None) -> int:
     12000000
     """
     if isinstance(size, bool) or not isinstance(size, str | int):
-        raise ConfigError(f"memory: expected bytes or text such as '64MB' or '1%'; got {size!r}")
+        raise ConfigError(f"memory: expected bytes, or text such as '64MB' or '1%'; got {size!r}")
     if isinstance(size, int):
         nbytes = float(min(size, 2**60))
     else:
@@ -41,7 +41,7 @@ def parse_size(size: str | int, *, of: int | None = None) -> int:
         number = float(found.group(1))
         if unit == "%":
             if of is None:
-                raise ConfigError(f"memory: {size!r} is a share, but there is nothing here to take a share of")
+                raise ConfigError(f"memory: {size!r} is not a number of bytes, and a percentage has no meaning here")
             nbytes = number / 100 * of
         else:
             nbytes = number * _UNITS[unit]

@@ -1,7 +1,7 @@
-"""Where arrays live: anonymous memory of this process, or files that other processes can map too.
+"""Places where arrays are allocated: anonymous memory of this process, or files that other processes can map too.
 
-An array is made at the largest length it may ever need. Memory is only taken for the part that is written to, so the
-owner keeps its own high-water mark, charges that to the budget, and gives the tail back with :meth:`Space.release`.
+An array is made at the largest length it may ever need, but only the part that is written to takes memory. The owner
+keeps a high-water mark, charges the items below it to the budget, and gives others back with :meth:`Space.release`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Space(Protocol):
         ...
 
     def release(self, array: AnyArray, start: int) -> None:
-        """Give back the memory of the items from ``start`` on, which may be zero afterwards.
+        """Give the memory of the items from ``start`` on back to the system. Their values may be zero afterwards.
 
-        The array is one that was made here, or a contiguous part of one.
+        The array was returned by :meth:`array`, or is a contiguous part of such an array.
         """
         ...
 
@@ -68,7 +68,7 @@ class HeapSpace:
 
 
 class FileSpace:
-    """Sparse files in a directory, mapped and shared by every process that opens the same directory."""
+    """Sparse files in a directory, which all processes that use the directory map and share."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -16,7 +16,7 @@ On = str | Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True)
 class JoinSpec:
-    """A join of a stream with a master, as far as it is known before either is read.
+    """What a join of a stream with a master has to compute, before its columns are checked against either.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ class JoinSpec:
         elif isinstance(on, Sequence):
             pairs = [(name, name) for name in on]
         else:
-            raise SchemaError(f"on: expected a column name, several, or a mapping; got {on!r}")
+            raise SchemaError(f"on: expected a column name, a list of names, or a mapping; got {on!r}")
         if not pairs or not all(isinstance(name, str) for pair in pairs for name in pair):
-            raise SchemaError(f"on: expected a column name, several, or a mapping; got {on!r}")
+            raise SchemaError(f"on: expected a column name, a list of names, or a mapping; got {on!r}")
         return JoinSpec._made(pairs, how, columns, suffix)
 
     @staticmethod
@@ -85,7 +85,7 @@ class JoinSpec:
         )
 
     def in_order_of(self, key: Sequence[str]) -> JoinSpec:
-        """Return the specification with its key columns in the order of the store's key; unchanged if they differ."""
+        """Return the specification with its key columns in the order of ``key``; unchanged if the columns differ."""
         if sorted(key) != sorted(self.master_key):
             return self
         order = [self.master_key.index(name) for name in key]
@@ -110,7 +110,7 @@ class JoinSpec:
         return [master.get_field_index(name) for name in wanted]
 
     def check_keys(self, stream: pa.Schema, master: pa.Schema, store_key: Sequence[str]) -> None:
-        """Raise an error unless both sides have the key columns, of comparable types, and the store has this key."""
+        """Raise an error unless the stream has the key columns, with fitting types, and the store is keyed by them."""
         if self.master_key and tuple(self.master_key) != tuple(store_key):
             raise SchemaError(
                 f"on: the master store is keyed by {', '.join(store_key)}; got {', '.join(self.master_key)}"
@@ -138,7 +138,7 @@ class JoinSpec:
             if name in taken and self.suffix is not None:
                 name += self.suffix
             if name in taken and field.name in self.master_key:
-                raise SchemaError(f"columns: the key {field.name!r} comes out with the stream; leave it out of columns")
+                raise SchemaError(f"columns: the output has the key {field.name!r} from the stream; leave it out")
             if name in taken:
                 advice = "choose another suffix" if self.suffix else "tell them apart with suffix='_master'"
                 raise SchemaError(
@@ -151,7 +151,11 @@ class JoinSpec:
 
 
 def _fits(stream: pa.DataType, master: pa.DataType) -> bool:
-    """Return whether key types compare: the same, both text, both bytes, or signed integers, the master's wider."""
+    """Return whether values of two key types can be compared.
+
+    They can if the types are equal, both are strings, both are binary, or both are signed integers and the stream's
+    is not wider than the master's.
+    """
     plain = stream.value_type if pa.types.is_dictionary(stream) else stream
     if plain == master or _family(plain) == _family(master) != "":
         return True

@@ -4,7 +4,7 @@ Each step is on the disk before the next begins::
 
     write under a temporary name ─► fsync the file ─► rename ─► fsync the directory that has the name
 
-A reader sees either the old content or the complete new content; what a failed writer has begun is removed.
+A reader sees either the old content or the complete new content. If a writer fails, its temporary file is removed.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ def swap_names(one: Path, other: Path) -> None:
 
 
 def _rename(source: Path, target: Path, flag: int) -> None:
-    """Swap two names, or rename without replacing anything, as ``flag`` says; in one system call where there is one."""
+    """Swap two names, or rename without replacing anything, as ``flag`` says; on Linux in one system call."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:  # not Linux: two steps have to do
+    if renameat2 is None:  # not Linux: several calls, not atomic
         if flag == _EXCHANGE:
             aside = source.with_name(source.name + "-old")
             target.rename(aside)

@@ -1,4 +1,4 @@
-"""Directories and files of a process that remain when it is killed, and how the next process removes them.
+"""Temporary directories and files: how they are made, and how those of killed processes are removed.
 
 A work directory has a lock file beside it, held as long as the directory is in use::
 
@@ -34,7 +34,7 @@ class WorkDirectory:
     prefix
         The beginning of its name; a leading dot hides it.
     mode
-        Permissions of the directory, before the process's mask.
+        Permissions of the directory, before the process's umask is applied.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class WorkDirectory:
 
 
 def remove_leftovers(parent: Path, prefix: str) -> None:
-    """Remove work directories with this prefix whose process was killed."""
+    """Remove the work directories in ``parent`` that have this prefix and whose process was killed."""
     lock_name = re.compile(re.escape(prefix) + "[0-9a-f]{12}" + re.escape(_LOCK))
     for path in parent.glob(f"*{_LOCK}"):
         if not lock_name.fullmatch(path.name):
