@@ -1,1 +1,1 @@
-"""Measure the engine, beside other engines and beside the papers, with one command each."""
+"""Measure Millrace, compare it with other engines, repeat the experiments of the papers, and show demos."""

@@ -72,7 +72,7 @@ def main() -> None:
         print(*make_docs.write(Path(*sys.argv[2:3] or ["docs"])), "written")
         return
     parser = argparse.ArgumentParser(prog="python -m millrace_bench", description="Measure the engine.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_SMALL)}; all by default; or rivals")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(_SMALL)}; all by default; or rivals")
     parser.add_argument("--directory", type=Path, default=Path("bench-data"), help="folder of inputs, reused later")
     parser.add_argument("--results", type=Path, help="write the figures to this JSON file")
     parser.add_argument("--small", action="store_true", help="seconds instead of minutes, figures mean nothing")

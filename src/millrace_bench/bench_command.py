@@ -26,7 +26,7 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Experim
 
 @app.command("list")
 def list_() -> None:
-    """List the figures, with the data and the algorithms of each."""
+    """List the papers' figures that can be measured, with the data and the algorithms of each."""
     from rich.table import Table
 
     from millrace_bench.experiments.catalogue import EXPERIMENTS
@@ -76,12 +76,12 @@ def run(
     if machine:
         wanted, every = ([here for e in some if (here := without_disk_model(e))] for some in (wanted, every))
         if not wanted:
-            raise ConfigError("machine: expected experiments on rates or hits; the chosen ones need the disk model")
+            raise ConfigError("machine: expected experiments that measure rates or hits; these need the disk model")
     wanted, too_large = runner.fitting(wanted, chosen_size, directory)
     for name, nbytes in too_large.items():
-        say(f"left out: {name}: its data takes about {format_size(nbytes)}, more than the disk of {directory} has")
+        say(f"left out: {name}: its data takes about {format_size(nbytes)}, more than its disk has free")
     if not wanted:
-        raise ConfigError(f"directory: none of the experiments has room for its data in {directory}")
+        raise ConfigError(f"directory: the disk of {directory} has no room for the data of any of the experiments")
     for name, folder in (("directory", directory), ("to", to)):
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{name}: expected a directory; {folder} is a file")
@@ -92,7 +92,7 @@ def run(
     if fresh:
         journal.forget(points)
     elif old := journal.of_other_code(points):
-        say(f"{old} of {len(points)} points come from other code; --fresh runs them again")
+        say(f"{old} of {len(points)} points were measured with other code; --fresh runs them again")
     try:
         at_a_time = 1 if machine else processes or os.cpu_count() or 1
         done = runner.run(wanted, chosen_size, directory, journal, seeds=numbers, processes=at_a_time, console=err())
@@ -154,7 +154,7 @@ def compare(
     after: Annotated[Path, typer.Argument(metavar="B.json", help="Results to compare with them.")],
     tolerance: Annotated[float, typer.Option(help="Changes below this share do not count.")] = 0.03,
 ) -> None:
-    """Show what got better or worse by more than seeds can explain; exit with 1 if a point or a claim got worse."""
+    """Show points that got better or worse by more than seeds differ; exit with 1 if a point or a claim got worse."""
     from rich.table import Table
 
     from millrace_bench.experiments import results

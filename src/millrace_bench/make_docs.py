@@ -1,7 +1,7 @@
 """Make parts of the documentation from committed results: ``python -m millrace_bench docs``.
 
-A page marks such a part with ``<!-- made: NAME -->`` and ``<!-- end -->``. A test compares the text of pages with the
-results, so that neither changes without the other.
+A page marks such a part with ``<!-- made: NAME -->`` and ``<!-- end -->``. A test checks that the marked parts of all
+pages agree with the results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _rivals(docs: Path, name: str) -> str:
 
 
 def _peers(docs: Path) -> str:
-    """Return the embedded engines' rates for one skew and one batch size as a table."""
+    """Return a Markdown table of the rates, at skew 1 and with batches of 100,000, of the engines without Spark."""
     found = read_matrix(docs / "results" / "rivals.jsonl")
     some = {s: here for s, here in found.rates.items() if (s.skew, s.batch_rows) == (1.0, 100_000)}
     names = page.engines(some)

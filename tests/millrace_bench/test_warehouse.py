@@ -263,7 +263,7 @@ def test_the_check_finds_a_row_that_is_missing_or_strange(spark: SparkSession, t
         tiny.check(spark)
     changed = right.selectExpr("*", "if(o_orderkey = 7, 'nobody', c_name) as name").drop("c_name")
     changed.withColumnRenamed("name", "c_name").write.mode("overwrite").parquet(target)
-    with pytest.raises(WarehouseRowsError, match=r"a row is there that should not be: \{.*'nobody'"):
+    with pytest.raises(WarehouseRowsError, match=r"there is an unexpected row: \{.*'nobody'"):
         tiny.check(spark)
 
 

@@ -166,12 +166,12 @@ def _give_back_memory() -> None:
 
     gc.collect()
     pa.default_memory_pool().release_unused()
-    with suppress(AttributeError, OSError):  # not every C library has it
+    with suppress(AttributeError, OSError):  # not every C library has malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def anonymous_bytes() -> int:
-    """Return the bytes of this process's memory that no file backs; 0 where the system does not report them."""
+    """Return the bytes of this process's memory that are not backed by a file; 0 if the system does not report them."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -239,7 +239,7 @@ class Oracle:
             batch = result.get_batch(number)
             sid = batch.column("sid").to_numpy()
             if len(sid) and (sid.min() < 0 or sid.max() >= len(times) or (self._row_of[sid] < 0).any()):
-                raise WrongResultError(f"{name}: a row came out that is not in the join")
+                raise WrongResultError(f"{name}: the output has a row that is not in the join by pyarrow")
             np.add.at(times, sid, 1)
             stream = self._stream.take(pa.array(sid))
             master = self._master.take(pa.array(self._row_of[sid]))
@@ -253,8 +253,8 @@ class Oracle:
         if len(wrong):
             sid = wrong[0]
             raise WrongResultError(
-                f"{name}: {len(wrong):,} tuples came out the wrong number of times; the first, sid {sid}, came "
-                f"{times[sid]} times; expected {int(self._row_of[sid] >= 0)}"
+                f"{name}: {len(wrong):,} tuples are in the output the wrong number of times; the first, sid {sid}, "
+                f"is there {times[sid]} times; expected {int(self._row_of[sid] >= 0)}"
             )
 
 

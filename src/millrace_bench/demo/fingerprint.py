@@ -1,4 +1,4 @@
-"""Compare the rows of two DataFrames as multisets, without bringing them together."""
+"""Compare the rows of two DataFrames as multisets by sums of hashes, without a join."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def difference(found: DataFrame, expected: DataFrame) -> str:
     """Return a text with one example each of a row missing from ``found`` and of a row that should not be there."""
     missing, unexpected = expected.exceptAll(found).take(1), found.exceptAll(expected).take(1)
     parts = [f"a row is missing: {missing[0].asDict()}"] if missing else []
-    parts += [f"a row is there that should not be: {unexpected[0].asDict()}"] if unexpected else []
-    return "; ".join(parts) or "its fingerprint differs from that of the batch join"
+    parts += [f"there is an unexpected row: {unexpected[0].asDict()}"] if unexpected else []
+    return "; ".join(parts) or "the hashes of its rows differ from those of the batch join"

@@ -99,16 +99,16 @@ class WarehouseFolder:
 
     @property
     def ours(self) -> list[Path]:
-        """Files and folders that a demo has made."""
+        """Files and folders in the directory that were made by a demo."""
         return [path for path in self.root.iterdir() if path.name in _NAMES] if self.root.exists() else []
 
     @property
     def foreign(self) -> list[Path]:
-        """Files and folders in the directory that no demo has made."""
+        """Files and folders in the directory that were not made by a demo."""
         return [path for path in self.root.iterdir() if path.name not in _NAMES] if self.root.exists() else []
 
     def clear(self) -> None:
-        """Remove what a demo has made, and nothing else."""
+        """Remove the files and folders that a demo has made, and nothing else."""
         for path in self.ours:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -171,13 +171,13 @@ class Moment:
 
 @dataclass(frozen=True)
 class SparkComparison:
-    """Seconds per micro-batch, by Millrace and by Spark, for the same orders and a sink that throws rows away."""
+    """Seconds per micro-batch with Millrace and with Spark's own join, for the same orders and a no-op sink."""
 
     rows: int
     millrace: list[float]
     spark: list[float]
     plan: str
-    """The join that Spark chose."""
+    """The join that Spark chose, in words, such as "BroadcastHashJoin that holds the orders"."""
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -218,9 +218,9 @@ class Warehouse:
         self.result = Result.read(self.place / "result.json")
 
     def claim(self, fresh: bool = False) -> None:
-        """Take the directory; raise ConfigError if it has other files, or a demo with another setting.
+        """Reserve the directory for this demo; raise ConfigError if it has other files, or a demo with another setting.
 
-        With ``fresh``, the files of an earlier demo are removed first.
+        With ``fresh``, the files of an earlier demo are removed first, whatever its setting.
         """
         root, known = self.place.root, self.place / "setting.json"
         if known.exists() and fresh:
@@ -232,19 +232,19 @@ class Warehouse:
                 if found.get(name) != value:
                     raise ConfigError(
                         f"{root}: holds a demo with --{name} {found.get(name)}; got --{name} {value}. "
-                        "--fresh starts over, and --directory takes another place"
+                        "--fresh starts over, and --directory chooses another directory"
                     )
             return
         elif self.place.foreign:
             raise ConfigError(
-                f"{root}: expected an empty directory or that of an earlier demo; it holds {self.place.foreign[0].name}"
+                f"{root}: expected an empty directory or one of an earlier demo; it holds {self.place.foreign[0].name}"
             )
         root.mkdir(parents=True, exist_ok=True)
         _write(known, json.dumps(asdict(self.setting)))
 
     @property
     def finished(self) -> bool:
-        """Whether every step is over."""
+        """Whether every step of the demo has been run."""
         return self.result.comparison is not None
 
     @contextmanager
@@ -360,7 +360,7 @@ class Warehouse:
             try:
                 moment = Moment(**json.loads(line))
             except ValueError:
-                continue  # the file ends within a line
+                continue  # the last line is incomplete
             found[moment.batch] = moment
         return [found[batch] for batch in sorted(found)]
 
@@ -422,13 +422,13 @@ def _micro_batches(query: StreamingQuery) -> Iterator[Any]:
                 last = progress.batchId
                 yield progress
         if not active:
-            raise MillraceError("the query was stopped before it was done")
+            raise MillraceError("the query stopped before all orders were answered")
         yield None
         time.sleep(_LOOK_SECONDS)
 
 
 def _in_pieces(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Yield tables of ``rows`` rows, the last with what remains, without the column ``LEFT_OUT``."""
+    """Yield tables of ``rows`` rows, or fewer in the last one, without the column ``LEFT_OUT``."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:

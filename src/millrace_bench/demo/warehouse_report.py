@@ -1,4 +1,4 @@
-"""Describe a warehouse in words and numbers, and write a page with plots that needs no other file."""
+"""Describe the demo's warehouse in words and numbers, and write an HTML page with plots that needs no other file."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from millrace_bench.shared import data
 
 @dataclass(frozen=True)
 class MasterFiles:
-    """A master, its files, and the memory budget of an engine that has one."""
+    """The size of a master, the folder of its files, and the memory budget for engines that have one."""
 
     directory: Path
     rows: int
@@ -27,7 +27,7 @@ class MasterFiles:
     unique: bool = True
 
     def file(self, name: str) -> Path:
-        """Return a file of this master: ``file("sqlite.db")`` is ``rival-10000-sqlite.db``."""
+        """Return the path of a file of this master: ``file("sqlite.db")`` is ``rival-10000-sqlite.db``."""
         return self.directory / f"rival-{self.rows}{'' if self.unique else '-repeats'}-{name}"
 
     def store(self) -> MasterStore:
@@ -43,7 +43,7 @@ class MasterFiles:
 class BatchEngine(ABC):
     """An engine that joins batches with a master.
 
-    Call ``prepare`` once for all processes; then, in a process, ``load``, ``open``, and ``join`` for each batch.
+    Call ``prepare`` once for all processes; then, in each process, ``load``, ``open``, and ``join`` for each batch.
     """
 
     name: str
@@ -68,11 +68,11 @@ class BatchEngine(ABC):
     def join(self, batch: pa.RecordBatch) -> Iterable[Any]:
         """Return the joined rows of a batch: the batch's columns, then the master's without its key.
 
-        The rows come in pieces of the type that costs the engine least; ``len`` of a piece is its number of rows.
+        The rows come in pieces, of the type that the engine returns fastest; ``len`` of a piece is its number of rows.
         """
 
     def whole(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Yield all joined rows of one batch, and no others, as Arrow data, to compare them with other engines'."""
+        """Yield all joined rows of one batch, and no others, as Arrow data, to compare them between engines."""
         for out in self.join(batch):
             yield from as_batches(out)
 
@@ -107,7 +107,10 @@ def made_once(path: Path, make: Callable[[Path], None]) -> Path:
 
 
 def arrow_file(files: MasterFiles) -> Path:
-    """Return the master's Arrow file, written if missing; it is one record batch, to map columns without a copy."""
+    """Return the path of the master's Arrow file, written if missing.
+
+    The file is one record batch, so that each column can be mapped into memory as one array, without a copy.
+    """
 
     def make(path: Path) -> None:
         table = files.store().to_table()
@@ -119,5 +122,5 @@ def arrow_file(files: MasterFiles) -> Path:
 
 
 def map_rows(files: MasterFiles) -> pa.Table:
-    """Return the master's rows as a table over its mapped Arrow file."""
+    """Return the master's rows as a table whose columns are parts of its Arrow file, mapped into memory."""
     return pa.ipc.open_file(pa.memory_map(str(arrow_file(files)))).read_all()

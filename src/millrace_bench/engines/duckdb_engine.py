@@ -14,7 +14,7 @@ _QUERY = "SELECT batch.*, master.* EXCLUDE (key) FROM batch JOIN master USING (k
 
 
 class DuckDB(BatchEngine):
-    """Join with DuckDB: results are Arrow tables, rows in any order; ``limit`` is DuckDB's memory limit."""
+    """Join with DuckDB: results are Arrow tables with rows in any order; ``limit`` is DuckDB's memory limit."""
 
     def __init__(self, files: MasterFiles, limit: str | None = None) -> None:
         super().__init__(files)

@@ -59,9 +59,9 @@ class Millrace(BatchEngine):
         return True
 
     def latency(self, durations: Sequence[float], share: float) -> float:
-        """Return the quantile ``share`` of a call's seconds, plus that of a tuple's wait where tuples wait.
+        """Return the quantile ``share`` of the seconds per call plus, if tuples wait, the same quantile of their waits.
 
-        A wait is counted in steps, which are multiplied by the mean seconds of a step.
+        Waits are counted in steps; their number is multiplied by the mean number of seconds per step.
         """
         metrics = self._running.metrics
         steps = metrics.steps - self._steps

@@ -1,4 +1,7 @@
-"""pandas: the master as a frame, looked up through an index that is built once, or merged, which is most common."""
+"""pandas: the master is a frame, either looked up through an index that is built once, or merged with each batch.
+
+Merging is the most common way.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class Pandas(BatchEngine):
     Notes
     -----
     Numbers are arrays over the mapped file and text stays in Arrow's format, so opening the master copies nothing.
-    Results are frames.
+    The joined rows are frames.
     """
 
     def __init__(self, files: MasterFiles, merge: bool = False) -> None:

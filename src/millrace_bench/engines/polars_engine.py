@@ -23,9 +23,10 @@ class Polars(BatchEngine):
     Notes
     -----
     In one test with 4 M master rows, on a busy machine, a join with the master as its left input took two thirds of the
-    time of one with the master on the right for batches of 10,000 and 100,000 rows, and as long for 1 M. A lazy scan of
-    the file was slower than the faster of the two engines for all three sizes. Filtering the master by the batch's keys
-    before the join was a little faster for batches of 100,000 rows and slower for the other sizes.
+    time of a join with the master on the right for batches of 10,000 and 100,000 rows, and the same time for batches of
+    1 M rows. A lazy scan of the file was slower than the faster of the two engines for all three sizes. Filtering the
+    master by the batch's keys before the join was a little faster for batches of 100,000 rows and slower for the other
+    sizes.
     """
 
     def __init__(self, files: MasterFiles) -> None:

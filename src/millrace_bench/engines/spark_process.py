@@ -18,7 +18,7 @@ class SparkProcess:
     """An engine on Spark in a process of its own: settings go to its standard input, figures come from its output."""
 
     def __init__(self) -> None:
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- open for as long as the process
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- stays open as long as the process runs
         command = [sys.executable, "-m", "millrace_bench.engines.spark_worker"]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
@@ -33,7 +33,7 @@ class SparkProcess:
         self.close()
 
     def measure(self, setting: SparkSetting) -> dict[str, Any]:
-        """Return the figures of a setting; raise RuntimeError with the end of the error output if the process ends."""
+        """Return the figures of a setting; if the process ends, raise RuntimeError with the end of its error output."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

@@ -27,7 +27,7 @@ from millrace_bench.engines.spark_inputs import master_path, store_path, stream_
 from millrace_bench.shared.memory import PeakMemory, tree_anonymous_bytes
 
 WARM = 3
-"""Micro-batches that are never counted."""
+"""Number of micro-batches that are never measured, at the start of a query."""
 
 _LOOK_SECONDS = 0.25
 _BROADCAST = 256 << 20
@@ -36,7 +36,7 @@ _JAVA = f"-XX:+UseParallelGC {JAVA}"
 
 @dataclass
 class SparkSetting:
-    """One measurement: the engine, its master and stream, and how many micro-batches count."""
+    """One measurement: the engine, its master and stream, and how many micro-batches to measure."""
 
     engine: str
     directory: str
@@ -47,10 +47,10 @@ class SparkSetting:
     skew: float = 1.0
     hot: float = 0.0
     warm_seconds: float = 30.0
-    """Seconds before the first micro-batch that counts, in which Java is still compiling."""
+    """Least number of seconds before the first measured micro-batch; Java is still compiling in this time."""
     warm_batches: int = WARM
     most_seconds: float = math.inf
-    """Seconds after which the measurement ends; if the engine is not warm by then, only the last micro-batch counts."""
+    """Seconds after which the measurement ends; if the engine is not warm then, only the last micro-batch is used."""
     check: bool = True
     heap: str = "6g"
     partitions: int = 2
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 class SparkEngine:
-    """A Spark session with one engine; its queries write their checkpoints to ``place``."""
+    """A Spark session with one engine; ``place`` is the folder for the checkpoints of its queries."""
 
     def __init__(self, setting: SparkSetting, place: Path) -> None:
         from millrace.spark import session
@@ -209,7 +209,7 @@ def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
         return enrich(stream, whole, "key", memory=setting.memory, algorithm="lookup")
     if name == "carry":
         return enrich(stream, sharded, "key", memory=setting.memory, algorithm="ssbj", pending="carry")
-    raise ValueError(name)
+    raise ValueError(f"engine: there is no engine on Spark with the name {name!r}")
 
 
 def _master(setting: SparkSetting, spark: Any) -> Any:
@@ -238,7 +238,10 @@ def _widened(store: str) -> Any:
 
 
 def _endless_folder(folder: Path, place: Path) -> Path:
-    """Fill the folder ``place`` with links to the same files over and over, more than any run reads, and return it."""
+    """Fill the folder ``place`` with links to the files of ``folder``, over and over, and return it.
+
+    There are more links than any run reads.
+    """
     if not place.exists():
         place.mkdir(parents=True)
         files = sorted(folder.resolve().glob("*.parquet"))
@@ -248,14 +251,14 @@ def _endless_folder(folder: Path, place: Path) -> Path:
 
 
 def _settled_batches(writer: Any, setting: SparkSetting, checkpoint: Path) -> list[Any]:
-    """Run a query until it is warm and enough micro-batches are over; return the progress of those that count."""
+    """Run a query until it is warm, and measure micro-batches; return the progress of the measured ones."""
     query = writer.option("checkpointLocation", str(checkpoint)).start()
     began, first = time.perf_counter(), -1
-    warm: int | None = None  # number of micro-batches before the first that counts
+    warm: int | None = None  # number of micro-batches before the first measured one
     try:
         while True:
             if query.awaitTermination(_LOOK_SECONDS):
-                raise query.exception() or RuntimeError("the query has ended")
+                raise query.exception() or RuntimeError("the query ended before it was measured")
             last, spent = query.lastProgress, time.perf_counter() - began
             if last is not None and first < 0:
                 first = query.recentProgress[0]["batchId"]
@@ -271,12 +274,12 @@ def _settled_batches(writer: Any, setting: SparkSetting, checkpoint: Path) -> li
 
 
 def _all_batches(out: Any, checkpoint: str) -> list[Any]:
-    """Run a query until it has had a micro-batch with input and no tuple waits; return all its progress so far."""
+    """Run a query until it has taken in its input and no tuple waits; return the progress of all micro-batches."""
     query = out.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
     try:
         while True:
             if query.awaitTermination(_LOOK_SECONDS):
-                raise query.exception() or RuntimeError("the query has ended")
+                raise query.exception() or RuntimeError("the query ended before it was measured")
             progress = query.recentProgress
             if any(p["numInputRows"] for p in progress) and not _waiting(progress):
                 return list(progress)

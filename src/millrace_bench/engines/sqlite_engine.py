@@ -18,7 +18,7 @@ from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles, arrow_
 
 _CHUNK = 500_000
 _LOOK_UP = "SELECT master.key, row FROM json_each(?) CROSS JOIN master ON master.key = json_each.value"
-_NODE_BYTES = 160  # per entry of an OrderedDict: a node, a share of two tables, an int
+_NODE_BYTES = 160  # an entry of an OrderedDict besides its value: a node, its share of two hash tables, and an int
 _MOST_MAPPED = 1 << 40
 
 
@@ -29,9 +29,9 @@ class SQLite(BatchEngine):
     -----
     The cache is read and written once per distinct key of a batch, by functions that loop in C. Keys that are not in
     the cache are sorted and go to SQLite in one statement. In one test on 4 M rows, on a busy machine, ``json_each``
-    took 2.9, 3.6 and 2.3 µs a key for 2,000, 50,000 and 400,000 keys (reading one column, where the other ways read
-    two), ``IN`` with parameters took 5.0, 3.0 and 3.0, and one statement for each key took 5 to 8. All strings of a
-    column must have the same length.
+    took 2.9, 3.6 and 2.3 µs a key for 2,000, 50,000 and 400,000 keys (reading one column; the other ways read two).
+    ``IN`` with parameters took 5.0, 3.0 and 3.0 µs, and one statement for each key took 5 to 8. All strings of a column
+    must have the same length.
     """
 
     def __init__(self, files: MasterFiles) -> None:

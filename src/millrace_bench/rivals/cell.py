@@ -28,13 +28,13 @@ class Cell:
 
     @property
     def setting(self) -> CellSetting:
-        """The cell's setting, which cells of other engines and rounds have too."""
+        """The cell's setting, which is the same for all engines and rounds that are compared with each other."""
         return CellSetting(self.rows, self.skew, self.batch_rows, self.memory)
 
 
 @dataclass(frozen=True, order=True)
 class CellSetting:
-    """The master, stream and memory of a cell; cells of other engines with the same setting are compared with it."""
+    """The master, stream and memory of a cell. Engines are compared with each other in the same setting."""
 
     rows: int
     skew: float
@@ -60,7 +60,10 @@ class CellResult:
 
 
 class CellJournal:
-    """A file of results, one JSON line per cell, written at once; ``every_version`` reads other versions' lines too."""
+    """A file of results, one JSON line per cell, written as soon as the cell is measured.
+
+    With ``every_version``, results of other versions of Millrace are read too; by default they are ignored.
+    """
 
     def __init__(self, path: Path | None, *, every_version: bool = False) -> None:
         self._lines = None if path is None else JsonLinesFile(path, "a cell of `millrace bench rivals`")

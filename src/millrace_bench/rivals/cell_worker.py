@@ -24,7 +24,7 @@ MOST_MEMORY = 18_000_000_000
 """Bytes that a process may allocate: more than any of the engines needs, and less than the machine has."""
 
 _STREAM_BATCH = 1_000_000
-_PATIENCE = 4  # times the warm-up, for engines that settle late
+_PATIENCE = 4  # an engine that has not settled gets up to this many times the usual warm-up
 _READ = 1 << 24
 
 
@@ -33,12 +33,12 @@ class Limits:
     """Limits on the time of a measurement and on the length of its stream."""
 
     warm: float = 1.5
-    """Seconds of warm-up; up to four times as long for an engine that has not settled, as when it fills a cache."""
+    """Seconds of warm-up; up to four times as long for an engine that is still filling its cache, for example."""
     seconds: float = 2.0
     batches: int = 1_000
     """A measurement ends after ``seconds`` or ``batches``, whichever comes first."""
     longest: float = 60.0
-    """Seconds; a batch that takes longer ends the measurement."""
+    """A batch that takes longer than this many seconds ends the measurement."""
     tuples: int = 6_000_000
     """Number of tuples in the stream; an engine that has read all of them starts over."""
 

@@ -23,7 +23,7 @@ _MOST_SECONDS = 600.0  # for one process
 _CACHED = 10_000_000  # master rows up to which the files of all engines together stay in the page cache
 
 _COSTS = {
-    # seconds per million master rows to open, and per batch; microseconds per tuple
+    # seconds to open the master, per million rows; seconds per batch, per million rows; microseconds per tuple
     "ssbj": (0.02, 0.0, 0.8),
     "meshjoin": (0.02, 0.0, 1.0),
     "lookup": (0.02, 0.0, 0.6),
@@ -35,7 +35,7 @@ _COSTS = {
     "pandas-merge": (0.05, 0.4, 1.0),
 }
 _USUAL = Limits()
-_START = 3.0  # seconds until a process has imported everything, and to end it
+_START = 3.0  # seconds to start a process, import everything, and end the process
 _READ = 0.1  # seconds per million rows to read a file from the page cache
 
 
@@ -50,7 +50,7 @@ def cells(
     rounds: int = 1,
     limits: Limits = _USUAL,
 ) -> list[Cell]:
-    """Return the cells of the matrix; for each of ``memories``, measure one setting of the budgeted engines again.
+    """Return the cells of the matrix, and one setting with each of ``memories`` for the engines with a budget.
 
     Engines take turns in each setting, so that changes of the machine's speed affect all engines alike. Where the page
     cache cannot hold the files of all engines, an engine's cells for one master follow each other.
@@ -113,7 +113,7 @@ def run(
 
 
 def prepare(wanted: Iterable[Cell], directory: Path, limits: Limits, console: Console) -> None:
-    """Write all inputs, those of each master in a process of its own, so that no measurement has to."""
+    """Write all inputs in advance, with one process for each master, so that no measurement has to write them."""
     kinds: dict[int, dict[tuple[str, float], Cell]] = {}
     for cell in wanted:
         kinds.setdefault(cell.rows, {})[cell.engine, cell.skew] = cell

@@ -26,7 +26,7 @@ class Matrix:
 
     @classmethod
     def of(cls, found: Iterable[tuple[Cell, CellResult]], mine: Iterable[str]) -> Matrix:
-        """Return the results with the most frequent budget, and all of the setting that has other budgets too."""
+        """Return the results with the most frequent budget, and all results of the setting that has several budgets."""
         every = list(found)
         if not every:
             raise ConfigError("rivals: expected results of at least one cell; there are none")
@@ -142,7 +142,10 @@ def differing(rates: Rates) -> list[str]:
 def table(
     rates: Rates, engines: Sequence[str], mine: Collection[str], rows: int
 ) -> Iterator[tuple[float, int, list[str]]]:
-    """Yield skew, batch size and each engine's rate as text; a peer's rate comes with Millrace's ratio to it."""
+    """Yield the skew, the batch size and the engines' rates as texts, for each setting with ``rows`` master rows.
+
+    A peer's rate is followed by the rate of Millrace's fastest engine divided by it.
+    """
     for setting, here in rates.items():
         if setting.rows == rows:
             yield setting.skew, setting.batch_rows, [_text(here, engine, mine) for engine in engines]

@@ -18,7 +18,7 @@ def read_matrix(path: Path) -> Matrix:
     """Return the results in a file, whichever version of Millrace measured them."""
     found = list(CellJournal(path, every_version=True)) if path.is_file() else []
     if not found:
-        raise ConfigError(f"peers: expected a file of cells that `millrace bench rivals` wrote; got {path}")
+        raise ConfigError(f"peers: expected a file of results that `millrace bench rivals` wrote; got {path}")
     return Matrix.of(found, MILLRACE)
 
 
@@ -27,7 +27,7 @@ def show_and_write(wanted: Sequence[Cell], journal: CellJournal, console: Consol
     cells = set(wanted)
     found = Matrix.of(((cell, one) for cell, one in journal if cell in cells), MILLRACE)
     if not any(one.rate for cell, one in journal if cell in cells):
-        raise MillraceError("rivals: no engine has a rate: " + next(iter({one.failed for _, one in journal})))
+        raise MillraceError("rivals: all measurements failed: " + next(iter({one.failed for _, one in journal})))
     page.show(console, found)
     picture = results.with_suffix(".png")
     picture.write_bytes(page.png(found.rates))

@@ -40,7 +40,7 @@ ENGINES: dict[str, dict[str, str]] = {
 USUAL = ("drain", "lookup", "spark", "spark-cached", "spark-sort-merge", "pandas")
 
 _COSTS = {
-    # seconds of a micro-batch, and per million master rows; microseconds per tuple
+    # time of a micro-batch: seconds, plus seconds per million master rows, plus microseconds per tuple
     "drain": (0.5, 0.03, 1.0),
     "lookup": (0.4, 0.0, 1.0),
     "spark": (0.6, 0.4, 1.0),
@@ -53,7 +53,7 @@ _OPENING = {"spark-cached": 2.5, "pandas": 0.3}  # seconds per million master ro
 _START, _QUERY = 12.0, 1.0
 _WARM = 5.0
 _MOST = 60.0
-_LARGE = 5_000_000  # rows of a master above which micro-batches of Spark's own joins are few
+_LARGE = 5_000_000  # master rows above which only one or two micro-batches of Spark's own joins are measured
 _HUGE = 20_000_000
 
 
@@ -145,7 +145,7 @@ def run(wanted: Sequence[Cell], directory: Path, journal: CellJournal, console: 
                         cell = left.popleft()
                         journal.record(cell, _found(one, cell))
                         progress.advance(task)
-                except RuntimeError as error:  # the remaining cells get another process
+                except RuntimeError as error:  # the remaining cells are measured in another process
                     cell = left.popleft()
                     journal.record(cell, CellResult(failed=_short(error), settings=_settings(cell)))
                     progress.advance(task)

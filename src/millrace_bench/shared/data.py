@@ -20,14 +20,14 @@ from millrace.master.store import MasterStore
 def master(
     directory: Path, rows: int, *, unique: bool = True, ordered: bool = False, index: bool = True
 ) -> MasterStore:
-    """Return a store of the papers' synthetic master, its keys shuffled or sorted; build it if it is missing."""
+    """Return a store of the papers' synthetic master with shuffled or sorted keys; build it if it is missing."""
     facts = (("-repeats", not unique), ("-sorted", ordered), ("-unindexed", not index))
     path = directory / f"master-{rows}{''.join(word for word, holds in facts if holds)}"
     directory.mkdir(parents=True, exist_ok=True)
     order: Order = "sorted" if ordered else "shuffled"
     store = open_or_build(path, lambda: synthetic_master(rows, unique=unique, order=order), "key", index=index)
     if store.rows != rows:
-        raise ConfigError(f"{path}: expected a store of {rows:,} rows; it has {store.rows:,}; remove it")
+        raise ConfigError(f"{path}: expected a store of {rows:,} rows; it has {store.rows:,}; remove the store")
     return store
 
 
@@ -40,7 +40,10 @@ def open_or_build(path: Path, source: Callable[[], Any], key: str, **options: An
 
 
 def stream(directory: Path, domain: int, skew: float, tuples: int, batch_rows: int) -> Path:
-    """Return an Arrow file with a Zipf stream, written if it is missing; mapping it takes no anonymous memory."""
+    """Return the path of an Arrow file with a Zipf stream; write the file if it is missing.
+
+    Mapping the file into memory takes no anonymous memory.
+    """
     path = directory / f"stream-{domain}-{skew:g}-{tuples}-{batch_rows}.arrow"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)

@@ -15,19 +15,19 @@ _BEGIN = b'{"version"'
 
 
 class JsonLinesFile:
-    """A file of results, one JSON object per line; its first key is the version that wrote it.
+    """A file of results, one JSON object per line; the first key of each is the version of Millrace that wrote it.
 
-    An unfinished last line, left by a run that was stopped, does not count. The next ``append`` removes it; reading
-    does not change the file.
+    An unfinished last line, left by a run that was stopped, is ignored. The next ``append`` removes it; reading does
+    not change the file.
     """
 
     def __init__(self, path: Path, what: str) -> None:
         self.path = path
         self._what = what
-        self._torn: tuple[int, int] | None = None  # begin and end of the unfinished line
+        self._torn: tuple[int, int] | None = None  # offsets in the file at which the unfinished line begins and ends
 
     def read(self, take: Callable[[Any], None]) -> None:
-        """Pass every value to ``take``; if ``take`` rejects one, raise CorruptStoreError with the line's number."""
+        """Pass every value to ``take``; if ``take`` fails on one, raise CorruptStoreError with the line's number."""
         for number, line in enumerate(self._whole(), 1):
             try:
                 take(json.loads(line))

@@ -24,7 +24,7 @@ def tree_anonymous_bytes() -> int:
     for pid in _below(os.getpid()):
         try:
             total += anonymous_bytes(pid)
-        except (OSError, RuntimeError):  # it has ended meanwhile
+        except (OSError, RuntimeError):  # the process has ended meanwhile
             continue
     return total
 
@@ -32,7 +32,8 @@ def tree_anonymous_bytes() -> int:
 def anonymous_below(pid: int, command: str) -> int:
     """Return the bytes of anonymous memory of all descendants with ``command`` in their command line.
 
-    Shared pages count once. Other descendants are left out: to run a ``chmod``, Java forks with all of its memory.
+    Shared pages count once. Other descendants are left out: to run a ``chmod``, for example, Java forks, and the
+    new process seems to have all of Java's memory for a moment.
     """
     return sum(_share_of_anonymous(child) for child in _below(pid) if command in _command(child))
 
@@ -48,7 +49,7 @@ def _below(pid: int) -> Iterator[int]:
                 for task in Path(f"/proc/{parent}/task").iterdir()
                 for child in (task / "children").read_text().split()
             ]
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended meanwhile
             continue
         yield from children
         waiting += children
@@ -62,7 +63,7 @@ def _command(pid: int) -> str:
 
 
 def _share_of_anonymous(pid: int) -> int:
-    """Return ``Pss_Anon`` of a process in bytes, with its part of shared pages; 0 if the process has ended."""
+    """Return ``Pss_Anon`` of a process in bytes, which divides shared pages among their users; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as rollup:
             return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss_Anon:")), 0)

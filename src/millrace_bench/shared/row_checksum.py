@@ -24,7 +24,7 @@ class RowChecksum:
         hashes = np.full(len(batch), SEED, np.int64)
         for column in batch.columns:
             if column.null_count:
-                raise ValueError("a column of the benchmark has nulls")
+                raise ValueError("row checksum: expected columns without nulls; one has nulls")
             if pa.types.is_string(column.type):
                 data, starts, lengths = bytes_pieces(column)
                 ends = np.append(starts, starts[-1:] + lengths[-1:]) if len(starts) else np.zeros(1, np.int64)
