@@ -36,8 +36,8 @@ def increasing_root(
     """Return the x from ``low`` to ``high`` where an increasing function equals ``value``.
 
     If there is none, return the nearer end. The search ends when the relative error of x is at most ``within``, or when
-    the function is within ``close`` of ``value``. It uses the secant method with the Illinois rule, and bisects at every
-    fourth step, since the function may have jumps.
+    the function is within ``close`` of ``value``. It uses the secant method with the Illinois rule. Every fourth step
+    bisects, since the function may have jumps.
 
     >>> round(increasing_root(lambda x: x * x, 2.0, 0.0, 10.0), 6)
     1.414214

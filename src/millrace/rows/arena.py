@@ -1,7 +1,7 @@
-"""Rows kept in memory by slot: fixed columns as arrays, bytes in one heap, the rest as Arrow segments.
+"""Rows in memory by slot: columns of fixed width as arrays, strings in one heap, nested values as Arrow arrays.
 
 The owner of an arena decides which slots are in use. The arena stores and moves rows, and knows how many bytes a slot
-costs (``slot_bytes``) and how many its heap holds.
+costs (``slot_bytes``) and how many bytes its heap holds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Slots = npt.NDArray[np.int32]
 
 
 def run_of(slots: Slots) -> Slots | slice:
-    """Return consecutive slots as a slice, which NumPy copies to as a whole; other slots as they are.
+    """Return consecutive ascending slots as a slice, which NumPy copies faster, and other slots unchanged.
 
     >>> run_of(np.array([4, 5, 6], np.int32)), run_of(np.array([4, 6], np.int32)).tolist()
     (slice(4, 7, None), [4, 6])
@@ -58,7 +58,7 @@ class Arena:
     heap_capacity
         The most bytes of strings and binary values.
     space, name
-        Where the arrays live and what they are called there.
+        Where the arrays are allocated, and the beginning of their names there.
     """
 
     def __init__(self, schema: pa.Schema, capacity: int, heap_capacity: int, space: Space, name: str) -> None:
@@ -71,7 +71,7 @@ class Arena:
         self._block_rows = {column: row for row, column in enumerate(wide)}
         self._block: npt.NDArray[Any] = space.array(f"{name}.wide", np.uint64, len(wide) * capacity)
         self._block = self._block.reshape(len(wide), capacity)
-        self._has_nulls = False  # until the first null comes, the masks need not be read
+        self._has_nulls = False  # before the first null comes, the masks need not be read
         self._columns: list[_Fixed | _Bytes | _Opaque] = []
         heap = _Heap(space, f"{name}.heap", heap_capacity)
         for i, field in enumerate(schema):
@@ -90,7 +90,7 @@ class Arena:
 
     @staticmethod
     def bytes_per_slot(schema: pa.Schema) -> int:
-        """Return the bytes that a slot costs for rows of this schema, without those in the heap."""
+        """Return the bytes that a row of this schema takes in its slot, not counting those in the heap."""
         cost = max(1, -(-len(schema) // 8))
         for field in schema:
             shape = shape_of(field.type)
@@ -104,7 +104,7 @@ class Arena:
 
     @staticmethod
     def heap_bytes_of(columns: Sequence[pa.Array]) -> int:
-        """Return the bytes that these columns would take in an arena outside its slots."""
+        """Return the bytes that these columns would take in an arena outside its slots: in its heap and segments."""
         nbytes = 0
         for array in columns:
             shape = shape_of(array.type)
@@ -116,7 +116,7 @@ class Arena:
 
     @property
     def heap_bytes(self) -> int:
-        """Bytes held outside the slots: the heap up to its end, and the segments."""
+        """Bytes held outside the slots: the heap up to its end, and the Arrow arrays of nested columns."""
         return self.heap.end + sum(c.segment_bytes for c in self._columns if isinstance(c, _Opaque))
 
     def store(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
@@ -138,7 +138,7 @@ class Arena:
             column.blank(slots)
 
     def gather(self, columns: Sequence[int], slots: Slots, outputs: Sequence[OutputColumn]) -> list[Task]:
-        """Return tasks, one per column, that append the given columns of the rows at ``slots`` to output columns."""
+        """Return tasks that append the given columns of the rows at ``slots`` to outputs. Any thread may run them."""
         tasks: list[Task] = []
         masks = self._nulls[slots] if self._has_nulls else None
         wide = FixedColumn.side_by_side(outputs) if masks is None else []
@@ -168,7 +168,7 @@ class Arena:
             output.filled(len(slots))
 
     def drop(self, slots: Slots) -> None:
-        """Drop the rows at ``slots``, so that their bytes can be used again."""
+        """Remove the rows at ``slots``, so that their bytes can be used again."""
         for column in self._columns:
             column.drop(slots)
 
@@ -185,7 +185,7 @@ class Arena:
             column.clear()
 
     def longest(self, columns: Sequence[int]) -> int:
-        """Return an upper bound of the bytes that a row stored so far has in the string and binary columns given."""
+        """Return an upper bound, over all rows so far, of the bytes that a row has in the given string columns."""
         return sum(c.longest for c in (self._columns[i] for i in columns) if isinstance(c, _Bytes))
 
     def bytes_of(self, columns: Sequence[int], slots: Slots) -> int:
@@ -199,7 +199,7 @@ class Arena:
 
     @property
     def keepable(self) -> bool:
-        """Whether all rows are in arrays that can be saved; nested values are Arrow objects of this process."""
+        """Whether the rows can be saved: they cannot if they have nested values, which are kept as Arrow arrays."""
         return not any(isinstance(column, _Opaque) for column in self._columns)
 
     def arrays(self, slots: int, heap: int) -> list[npt.NDArray[Any]]:
@@ -218,7 +218,7 @@ class Arena:
         return {"end": self.heap.end, "dead": self.heap.dead, "has_nulls": self._has_nulls, "longest": longest}
 
     def accept(self, facts: dict[str, Any]) -> None:
-        """Take over the rows in arrays that were filled from outside, with the ``facts`` saved with them."""
+        """Accept the rows that the caller has put into :meth:`arrays`, with the ``facts`` that were saved with them."""
         self.heap.end, self.heap.dead, self._has_nulls = facts["end"], facts["dead"], facts["has_nulls"]
         columns = [column for column in self._columns if isinstance(column, _Bytes)]
         for column, longest in zip(columns, facts["longest"], strict=True):
@@ -233,7 +233,7 @@ class Arena:
 
 
 class _Heap:
-    """A byte buffer filled from the beginning; ``dead`` of its bytes belong to rows that are gone."""
+    """A byte buffer that is filled from the beginning; ``dead`` is how many of its bytes belong to removed rows."""
 
     def __init__(self, space: Space, name: str, capacity: int) -> None:
         self.data: npt.NDArray[Any] = space.array(name, np.uint8, capacity)
@@ -266,7 +266,7 @@ class _Fixed:
             output.take(self.values, slots, valid)
 
     def blank(self, slots: Slots) -> None:
-        """Do nothing: nothing is held outside the slots."""
+        """Do nothing: a slot without a row needs no value."""
 
     def clear(self) -> None:
         """Do nothing: there is nothing outside the slots to clear."""
@@ -322,7 +322,7 @@ class _Bytes:
 
 
 class _Opaque:
-    """Arrow arrays as they came ("segments"), each freed when its last row is dropped."""
+    """A column kept as the Arrow arrays that came in ("segments"); each is freed when its last row is dropped."""
 
     slot_bytes = 8
 

@@ -8,19 +8,19 @@ from millrace.rows.columns import OutputColumn, item_of, output_columns, shape_o
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8_000_000
-_OPAQUE_PIECE = 16  # rows appended at first if their lengths are not known beforehand
+_OPAQUE_PIECE = 16  # rows that are appended at first if their sizes are not known beforehand
 
 
 def fixed_width(schema: pa.Schema) -> int:
-    """Return the bytes of a row of this schema, without the contents of strings and nested values."""
+    """Return the bytes of a row of this schema, not counting the contents of strings and nested values."""
     return sum(item_of(f.type).itemsize if shape_of(f.type) == "fixed" else 4 for f in schema)
 
 
 class BatchBuilder:
     """Collects output rows and hands them out as record batches of at most about ``BATCH_BYTES``.
 
-    To use it, append at most :attr:`room` rows to every column, with strings of at most :attr:`bytes_left` (one row may
-    have more), call :meth:`advance`, and :meth:`flush` if :attr:`full`.
+    To use it, append at most :attr:`room` rows to every column, whose strings have at most :attr:`bytes_left` bytes (a
+    single row may have more). Then call :meth:`advance`, and :meth:`flush` if the batch is :attr:`full`.
     """
 
     def __init__(self, schema: pa.Schema, rows: int = BATCH_ROWS) -> None:
@@ -46,7 +46,7 @@ class BatchBuilder:
 
     @property
     def room(self) -> int:
-        """Rows that may be appended next, at most."""
+        """The most rows that may be appended next."""
         return min(self._limit - self.rows, self._piece)
 
     @property
@@ -59,12 +59,12 @@ class BatchBuilder:
         return self.rows >= self._limit or self.bytes_left <= self._fixed
 
     def advance(self, rows: int, held: int) -> None:
-        """Count ``rows`` more rows, appended already or soon, whose strings hold at most ``held`` bytes."""
+        """Count ``rows`` more rows with at most ``held`` bytes of strings, before or after they are appended."""
         self.rows += rows
         self._held += held
 
     def settle(self) -> None:
-        """Replace estimates by the bytes that strings and nested values hold, once all columns have their rows."""
+        """Replace estimates by the true size of strings and nested values. Call it once all columns have their rows."""
         self._held = sum(column.heap_bytes for column in self._columns)
         if self.opaque and self.rows:
             mean = max(1, self._held // self.rows)

@@ -1,4 +1,4 @@
-"""A Bloom filter in front of keyed rows, to find the codes of a load that the rows have."""
+"""A search for the key codes of a load (master rows read together) among rows in memory, with a Bloom filter."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LEAST_MATCHES = multimap.LEAST_MATCHES
 
 
 class FoundCodes(NamedTuple):
-    """Codes of a load that the rows have: their positions in the load, and the newest slot of each code."""
+    """Codes of a load that were found among the rows: their positions in the load, and the newest slot of each."""
 
     positions: npt.NDArray[np.int32]
     newest: Slots
 
 
 class CodeFilter:
-    """Finds the codes of a load among the watched codes of keyed rows.
+    """Finds the codes of a load among the codes of keyed rows, with a filter in front of their index.
 
-    A code passes the filter once :meth:`watch` has added it. Codes cannot be removed one by one; :meth:`refresh`
-    rebuilds the filter from time to time.
+    A code passes the filter once :meth:`watch` has added it. Codes cannot be removed one by one. The owner calls
+    :meth:`refresh` to rebuild the filter when it is :meth:`stale`.
     """
 
     def __init__(self, name: str, rows: KeyedRows, budget: MemoryBudget, lanes: Lanes, matches: int) -> None:
@@ -66,7 +66,7 @@ class CodeFilter:
         self._set_since = 0
 
     def search(self, codes: Codes) -> Iterator[FoundCodes]:
-        """Yield the codes of a load that the rows have, in pieces of bounded size."""
+        """Yield the codes of a load that are found among the rows, a bounded number at a time."""
         finders = self._finders if len(codes) >= _WORTH_A_THREAD else self._finders[:1]
         share = -(-len(codes) // len(finders))
         for number, finder in enumerate(finders):

@@ -1,6 +1,6 @@
 """Arrow columns seen as NumPy arrays, and output columns that are filled by position.
 
-Three shapes cover almost every column a join meets:
+Almost every column has one of three shapes:
 
 =========  =============================================  =========================================
 shape      Arrow types                                    values
@@ -38,7 +38,7 @@ _ITEMS: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.
 
 @lru_cache(maxsize=1024)
 def shape_of(type_: pa.DataType) -> Shape:
-    """Return the shape that columns of a type have.
+    """Return the shape of columns of a type.
 
     >>> [shape_of(t) for t in (pa.int32(), pa.bool_(), pa.string(), pa.list_(pa.int8()))]
     ['fixed', 'bits', 'bytes', 'opaque']
@@ -76,10 +76,10 @@ def offset_item(type_: pa.DataType) -> np.dtype[Any]:
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type in which a column of this type is stored and returned.
+    """Return the type in which columns of a type are stored and put out.
 
-    View types, which Arrow cannot take rows from, become plain ones; dictionaries, which differ from batch to batch,
-    are decoded.
+    View types become plain ones, because Arrow cannot select rows of them. Dictionaries are decoded, because they
+    differ from batch to batch.
 
     >>> plain_type(pa.string_view()), plain_type(pa.list_(pa.binary_view()))
     (DataType(string), ListType(list<item: binary>))
@@ -122,7 +122,7 @@ def fixed_values(array: pa.Array) -> Values:
 
 
 def bytes_pieces(array: pa.Array) -> tuple[Bytes, Indices, npt.NDArray[np.int32]]:
-    """Return the byte buffer of a bytes column, where each row's piece starts, and how long it is."""
+    """Return the byte buffer of a bytes column, and the start and the length of each row's value in it."""
     offsets_buffer, data_buffer = array.buffers()[1:3]
     if offsets_buffer is None or len(array) == 0:
         return np.empty(0, np.uint8), np.zeros(len(array), np.int64), np.zeros(len(array), np.int32)
@@ -177,7 +177,7 @@ class OutputColumn(ABC):
         self._valid: Bytes | None = None
 
     def _advance(self, count: int, valid: Bytes | None) -> None:
-        """Account for ``count`` more rows whose validity is ``valid`` (None: no nulls)."""
+        """Count ``count`` more rows and set their validity flags to ``valid`` (None: no nulls)."""
         if valid is not None and self._valid is None:
             self._valid = np.ones(self.capacity, np.uint8)
         if self._valid is not None:
@@ -186,7 +186,7 @@ class OutputColumn(ABC):
 
     @property
     def heap_bytes(self) -> int:
-        """Bytes held beyond the fixed width of the rows."""
+        """Bytes of strings or nested values, beyond the fixed width of the rows."""
         return 0
 
     def _validity(self) -> pa.Buffer | None:
@@ -206,7 +206,7 @@ class OutputColumn(ABC):
 
 
 class FixedColumn(OutputColumn):
-    """An output column of numbers, dates, decimals … of one width."""
+    """An output column of values of a fixed width: numbers, dates, decimals …"""
 
     def __init__(self, type_: pa.DataType, capacity: int, block: Values | None = None, row: int = 0) -> None:
         super().__init__(type_, capacity)
@@ -215,19 +215,22 @@ class FixedColumn(OutputColumn):
 
     @staticmethod
     def side_by_side(outputs: Sequence[OutputColumn]) -> list[int]:
-        """Return which columns are neighbours in one block of 8-byte columns and can be filled together; else none."""
+        """Return the positions of the output columns that lie side by side in one block and can be filled together.
+
+        These are columns of 8 bytes. Without at least two of them, the list is empty.
+        """
         wide = [i for i, o in enumerate(outputs) if isinstance(o, FixedColumn) and o._block is not None]
         rows = [o._row for o in outputs if isinstance(o, FixedColumn) and o._block is not None]
         return wide if len(wide) > 1 and rows == list(range(rows[0], rows[0] + len(rows))) else []
 
     def block_of(self, columns: int, count: int) -> Values:
-        """Return a view of the next ``count`` rows of this and the following columns, ``columns`` in all."""
+        """Return a view of the next ``count`` rows of ``columns`` columns of the block, starting with this one."""
         assert self._block is not None
         block: Values = self._block[self._row : self._row + columns, self.rows : self.rows + count]
         return block
 
     def filled(self, count: int) -> None:
-        """Count the next ``count`` rows, which were written to the block; none is null."""
+        """Count ``count`` more rows without nulls, which the caller has written to the block."""
         self._advance(count, None)
 
     def take(self, values: Values, positions: npt.NDArray[Any], valid: Bytes | None) -> None:
@@ -246,7 +249,7 @@ class FixedColumn(OutputColumn):
         self._advance(count, valid)
 
     def pieces(self, data: Bytes, starts: Indices, valid: Bytes | None) -> None:
-        """Append values of a width that NumPy has no number type for, given by where their bytes start in ``data``."""
+        """Append values of a width for which NumPy has no number type; each begins at its start in ``data``."""
         width = self._values.dtype.itemsize
         lengths = np.full(len(starts), width, np.int32)
         gather.copy_bytes(data, starts, lengths, self._values.view(np.uint8), self.rows * width)
@@ -307,7 +310,7 @@ class BytesColumn(OutputColumn):
         return self._end
 
     def pieces(self, data: Bytes, starts: Indices, lengths: npt.NDArray[np.int32], valid: Bytes | None) -> None:
-        """Append values given as pieces of a byte buffer."""
+        """Append strings or binary values, given by their starts and lengths in a byte buffer."""
         count = len(starts)
         ends = self._offsets[self.rows + 1 : self.rows + 1 + count]
         np.cumsum(lengths, out=ends)
@@ -339,7 +342,7 @@ class BytesColumn(OutputColumn):
 
 
 class OpaqueColumn(OutputColumn):
-    """An output column of any other Arrow type; its pieces are concatenated at the end."""
+    """An output column of any other Arrow type; it collects Arrow arrays and concatenates them at the end."""
 
     def __init__(self, type_: pa.DataType, capacity: int) -> None:
         super().__init__(type_, capacity)

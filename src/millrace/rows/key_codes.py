@@ -29,7 +29,7 @@ SUPPORTED = (
     "large_string, string_view, binary, large_binary, binary_view, fixed_size_binary, "
     "or a dictionary of one of these"
 )
-"""The types a key column may have, for error messages."""
+"""The types that a key column may have, as listed in error messages."""
 
 _MAX_LONG_DIGITS = 18
 _LONG = np.iinfo(np.int64)
@@ -42,15 +42,15 @@ class KeyCoder:
     ----------
     types
         The key columns' types. Encodings do not matter: a column declared ``string`` may come as
-        ``large_string``, ``string_view`` or a dictionary, and a timestamp with a time zone in any other.
-        Everything else must be the same.
+        ``large_string``, ``string_view`` or a dictionary, and a timestamp with a time zone may come with
+        another time zone. Apart from that, types must be equal.
     names
         The columns' names, for error messages.
 
     Notes
     -----
-    Every method is vectorised and takes one array per key column, sliced or not. Codes and validity are
-    read-only and contiguous: codes may be the Arrow buffer itself.
+    Every method is vectorised and takes one array per key column, sliced or not. The arrays of codes and of
+    validity flags are read-only and contiguous; the codes may be a view of the Arrow buffer.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class KeyCoder:
     def codes(self, columns: Sequence[pa.Array]) -> tuple[Int64s, Bools | None]:
         """Return the code of every row, and which rows have one (``None``: all).
 
-        A row with a null in any key column has no code: the value in its place has no meaning. A plain int64
+        A row with a null in any key column has no code; the number in its place has no meaning. A plain int64
         column is not copied.
 
         >>> KeyCoder([pa.date32()]).codes([pa.array([1, 2], pa.date32())])
@@ -102,7 +102,7 @@ class KeyCoder:
         return _frozen(codes), valid
 
     def hashes(self, columns: Sequence[pa.Array]) -> Int64s:
-        """Return Spark SQL's ``xxhash64(columns…)`` of every row; nulls are skipped.
+        """Return Spark SQL's ``xxhash64(columns…)`` of every row, which skips nulls.
 
         >>> KeyCoder([pa.string()]).hashes([pa.array(["Spark", None])])
         array([-4294468057691064905,                   42])
@@ -110,7 +110,7 @@ class KeyCoder:
         return self._hash(self._read(columns))
 
     def shards(self, columns: Sequence[pa.Array], n: int) -> Int32s:
-        """Return Spark SQL's ``pmod(xxhash64(columns…), n)``.
+        """Return the shard of every row: Spark SQL's ``pmod(xxhash64(columns…), n)``.
 
         >>> KeyCoder([pa.int64()]).shards([pa.array([1, 2, 3])], 8)
         array([2, 5, 3], dtype=int32)
@@ -167,11 +167,11 @@ class _Column(NamedTuple):
 
 
 class _KeyEncoding(Protocol):
-    """How the values of one key column are laid out, and how Spark hashes them."""
+    """The layout of the values of one key column, and the way in which Spark hashes them."""
 
     @property
     def exact(self) -> bool:
-        """Whether a value fits in an int64; ``codes`` is only called if so."""
+        """Whether every value fits in an int64, so that it is its own code. If not, ``codes`` is never called."""
 
     def codes(self, array: pa.Array) -> Int64s: ...
 
@@ -179,7 +179,7 @@ class _KeyEncoding(Protocol):
 
 
 class _Ints:
-    """Integers that Spark hashes in 32 bits; booleans and dates are among them."""
+    """Values that Spark hashes as 32-bit integers, among them booleans and dates."""
 
     exact = True
 
@@ -197,7 +197,7 @@ class _Ints:
 
 
 class _Longs:
-    """Integers that Spark hashes in 64 bits."""
+    """Values that Spark hashes as 64-bit integers."""
 
     exact = True
 
@@ -209,7 +209,10 @@ class _Longs:
 
 
 class _Timestamps:
-    """Microseconds, or nanoseconds where the type has them; Spark only ever sees microseconds."""
+    """Timestamps. Codes are in microseconds, or in nanoseconds if the type is.
+
+    Hashes are always of microseconds, the only unit that Spark has.
+    """
 
     exact = True
 
@@ -232,18 +235,18 @@ class _Timestamps:
         hash_longs(_frozen(values), valid, hashes)
 
     def _check_range(self, array: pa.Array) -> None:
-        """Raise an error if a value overflows in microseconds, as two times would then have one code."""
+        """Raise an error if a value in microseconds overflows, because two times could then have the same code."""
         span = pc.min_max(array.view(pa.int64())).as_py()
         for value in (span["min"], span["max"]):
             if value is not None and not _LONG.min <= value * self._micros <= _LONG.max:
                 raise SchemaError(
-                    f"key column {self._name!r} of type {array.type}: expected moments that fit in 64 "
-                    f"bits of microseconds; got {value} {self._unit}"
+                    f"key column {self._name!r} of type {array.type}: expected times that fit in 64 "
+                    f"bits as microseconds; got {value} {self._unit}"
                 )
 
 
 class _SmallDecimals:
-    """Decimals of at most 18 digits: the unscaled value fits in the low word."""
+    """Decimals of at most 18 digits, whose unscaled value fits in 64 bits."""
 
     exact = True
 
@@ -255,7 +258,7 @@ class _SmallDecimals:
 
 
 class _Hashed:
-    """Values that do not fit in a code, so that their code is a hash."""
+    """Values that do not fit in 64 bits, so that their code is a hash."""
 
     exact = False
 
@@ -307,7 +310,7 @@ _LONG_TYPES = (pa.int64(), pa.uint32())
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type without its encoding: columns of one plain type have comparable keys."""
+    """Return the type without its encoding. Columns with the same plain type have comparable keys."""
     if pa.types.is_dictionary(type_):
         return _plain_type(type_.value_type)
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
@@ -322,7 +325,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
 def _plain_array(array: pa.Array) -> pa.Array:
     """Return the column as an array whose buffers can be read; strings and binaries may be large."""
     if pa.types.is_dictionary(array.type):
-        # Arrow decodes no dictionary of views, so the values are made plain first.
+        # Arrow cannot decode a dictionary of views, so the values are made plain first.
         values = _plain_array(array.dictionary)
         return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
     if pa.types.is_string_view(array.type):
@@ -333,7 +336,7 @@ def _plain_array(array: pa.Array) -> pa.Array:
 
 
 def _values(array: pa.Array, dtype: Any, *, per_row: int = 1, extra: int = 0) -> npt.NDArray[Any]:
-    """Return a view of an array's values, ``per_row`` for each row; with ``extra=1``, of its string offsets."""
+    """Return a view of an array's values, ``per_row`` of them for each row; with ``extra=1``, of its string offsets."""
     count = len(array) * per_row + extra
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
@@ -352,7 +355,7 @@ def _validity(array: pa.Array) -> Bools | None:
 
 
 def _frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """Return a read-only view. Arrow has read-only and writable buffers, and numba would compile a kernel for each."""
+    """Return a read-only view. Arrow buffers may be writable or not, and numba would compile a kernel for each case."""
     view = array.view()
     view.flags.writeable = False
     return view

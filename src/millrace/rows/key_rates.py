@@ -1,8 +1,8 @@
 """Estimates of the rates of all keys, including keys never seen, from the counts of a sample of keys.
 
-A key with a rate of 1 comes 0, 1, 2 … times (Poisson), so the count of one rare key says little about its rate. But how
-many keys came once, twice, thrice (the frequencies of frequencies, here ``keys_by_count``) says how many keys have
-which rate. Two models are fitted to it:
+The *rate* of a key is the number of tuples that are expected to have it. A key with a rate of 1 comes 0, 1, 2 … times
+(Poisson), so the count of one rare key says little about its rate. But the numbers of keys that came once, twice, three
+times … (``keys_by_count``) say how many keys have which rate. Two models are fitted to them:
 
 - a Zipf tail: rates fall with the rank as ``rank**-s``; its two parameters are the exponent and the number of keys;
 - a free mixture of rates, which fits anything but is noisier.
@@ -28,12 +28,12 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 EXACT = 64
-"""In the free mixture, counts of at least this many are taken as rates: chance changes them by an eighth or less."""
+"""The least count that the free mixture takes as the key's rate: it differs by chance by an eighth or less."""
 
 UNSEEN = 64
-"""The most keys that are assumed to exist for every key that came."""
+"""The most keys that are assumed to exist, for every key that came."""
 
-_CELLS = 24  # beyond EXACT, each twice as wide as the last
+_CELLS = 24  # ranges of counts from EXACT on, each twice as wide as the last
 _BUCKETS = 64
 _SKEWS = np.arange(0, 4.01, 0.5)
 _RATES = np.geomspace(1 / 16, EXACT, 41)
@@ -47,7 +47,7 @@ _EDGES = EXACT * 2.0 ** np.arange(1, _CELLS)
 
 
 def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[Floats, Floats]:
-    """Return the keys in buckets: the number of keys in each, and the rate (expected tuples) of one key.
+    """Return all keys in buckets: the number of keys in each bucket, and the rate of one key.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[F
     above
         Number of more frequent keys, which are not part of the sample.
     tuples
-        Tuples of all the keys that the sample was drawn from; the rates add up to them.
+        Number of tuples of all keys that the sample was drawn from; the rates of these keys add up to it.
 
     Examples
     --------
-    Of a thousand keys with a rate of 1, some 630 came; the others are estimated:
+    Of a thousand keys with a rate of 1, some 630 came; the number of the others is estimated:
 
     >>> counts = np.random.default_rng(1).poisson(1.0, 1000)
     >>> keys, rates = rates_of(counts[counts > 0], 1.0, 0, counts.sum())
@@ -81,25 +81,25 @@ def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[F
 
 
 def _keys_by_count(counts: Counts) -> Floats:
-    """Return how many keys came once, twice, …, then how many have counts in cells that double in width."""
+    """Return how many keys came once, twice, … and, from :data:`EXACT` on, in each range of counts."""
     low = np.bincount(counts[counts < EXACT], minlength=EXACT)[1:]
     cells = np.searchsorted(_EDGES, counts[counts >= EXACT], side="right")
     return np.concatenate([low, np.bincount(cells, minlength=_CELLS)]).astype(np.float64)
 
 
 def _expected(keys: Floats, rates: Floats) -> Floats:
-    """Return the keys by count that are expected of buckets of keys with these rates."""
+    """Return the expected ``keys_by_count``, given the number and the rate of the keys in each bucket."""
     chances = np.exp(np.outer(_COUNTS, np.log(rates)) - rates - _LOG_FACTORIALS[:, None])
     beyond = np.maximum(1 - chances.sum(axis=0), 0)
     away = (rates - _EDGES[:, None] + 0.5) / np.sqrt(rates)
-    reach = (1 + np.tanh(0.7978846 * away * (1 + 0.044715 * away**2))) / 2  # the normal distribution, nearly
+    reach = (1 + np.tanh(0.7978846 * away * (1 + 0.044715 * away**2))) / 2  # approximates the normal distribution
     reach = np.concatenate([[beyond], np.minimum(reach, beyond), [np.zeros(len(rates))]])
     keys_by_count: Floats = np.concatenate([chances[1:], reach[:-1] - reach[1:]]) @ keys
     return keys_by_count
 
 
 def _likelihood(keys_by_count: Floats, expected: Floats) -> float:
-    """Return the log-likelihood of the keys by count, given the expected ones; up to a constant."""
+    """Return the log-likelihood of ``keys_by_count``, given the expected numbers; up to a constant."""
     return float(keys_by_count @ np.log(np.maximum(expected, 1e-30)) - expected.sum())
 
 
@@ -124,7 +124,7 @@ class _ZipfTail:
         return _likelihood(self._keys_by_count, self._share * _expected(keys, rates))
 
     def rates(self, skew: float) -> tuple[Floats, Floats]:
-        """Return the tail with this exponent and the most likely number of keys."""
+        """Return the keys and rates of the tail with this exponent and the most likely number of keys."""
         sampled = float(self._keys_by_count.sum())
         least, most = max(sampled, 0.9 * sampled / self._share), UNSEEN * sampled / self._share
         keys = lowest(

@@ -1,7 +1,7 @@
 """Rows in memory by key: a multimap and an arena over the same slots, inside one reservation.
 
-The waiting room keeps stream rows in one, a cache keeps master rows in another. Every byte that can be touched is
-reserved first: slots up to the high-water mark, the directory, the heap.
+The waiting room keeps stream rows in one :class:`KeyedRows`, a cache keeps master rows in another. All memory is
+reserved before it is used: slots up to the high-water mark, the directory of the multimap, the heap of the arena.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millrace.rows.columns import FixedColumn, OutputColumn, output_column
 Codes = npt.NDArray[np.int64]
 
 _DIRECTORY_BYTES = 4
-_LOAD = 2.0  # directory places per slot: removal walks to the next empty one
+_LOAD = 2.0  # directory places per slot; removal searches for the next empty place
 
 
 def _places(slots: int) -> int:
@@ -40,13 +40,13 @@ class KeyedRows:
     name
         The part's name in the budget, and of its arrays in the space.
     schema
-        Columns kept per row.
+        Columns of the rows.
     marks
         Further values that the owner keeps per slot, name to dtype; they become the arrays in :attr:`marks`.
     code_column
         A column of ``schema`` whose 64-bit values are the key codes themselves; it is not stored twice.
     beside
-        Bytes per slot that the owner keeps elsewhere and that are charged here.
+        Bytes per slot that the owner keeps elsewhere and that are charged to this reservation.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class KeyedRows:
         self._schema = schema
         kept = pa.schema([schema.field(i) for i in self._stored])
         self.slot_bytes = self.bytes_per_slot(schema, marks, code_column, beside)
-        """Bytes of one more row, without those in the heap and its share of the directory."""
+        """Bytes that a row takes, not counting its bytes in the heap and its share of the directory."""
         self.capacity = max(1, min(budget.total // self.slot_bytes, 2**31 - 2))
         self.arena = Arena(kept, self.capacity, budget.total, space, name)
         self.marks: dict[str, npt.NDArray[Any]] = {
@@ -90,7 +90,7 @@ class KeyedRows:
     def bytes_per_slot(
         schema: pa.Schema, marks: Mapping[str, npt.DTypeLike], code_column: int | None = None, beside: int = 0
     ) -> int:
-        """Return the bytes that a row of this schema costs, without its heap bytes and its share of the directory."""
+        """Return the bytes that a row of this schema takes, without its heap bytes and its share of the directory."""
         kept = pa.schema([field for i, field in enumerate(schema) if i != code_column])
         extra = sum(np.dtype(dtype).itemsize for dtype in marks.values())
         return SLOT.itemsize + beside + extra + Arena.bytes_per_slot(kept)
@@ -99,11 +99,11 @@ class KeyedRows:
     def fixed_bytes_per_row(
         schema: pa.Schema, marks: Mapping[str, npt.DTypeLike], code_column: int | None = None, beside: int = 0
     ) -> float:
-        """Return the bytes that a row of this schema costs, without those in the heap."""
+        """Return the bytes that a row of this schema takes, not counting those in the heap."""
         return KeyedRows.bytes_per_slot(schema, marks, code_column, beside) + _LOAD * _DIRECTORY_BYTES
 
     def _aim(self, places: int) -> None:
-        """Use this many directory places from now on."""
+        """Use the first ``places`` places of the directory from now on."""
         self.map = Multimap(self._directory[:places], *self._arrays)
 
     def _cost(self, slots: int, heap: int) -> int:
@@ -116,7 +116,7 @@ class KeyedRows:
 
     @property
     def keys(self) -> int:
-        """Distinct key codes."""
+        """Number of distinct key codes."""
         return int(self.map.state[RINGS])
 
     @property
@@ -126,21 +126,21 @@ class KeyedRows:
 
     @property
     def row_bytes(self) -> float:
-        """Bytes of a row on average, everything included."""
+        """Bytes that a row takes on average, including heap and directory."""
         rows = len(self)
         heap = (self.arena.heap_bytes - self.arena.heap.dead) / rows if rows else 0.0
         return self.fixed_row_bytes + heap
 
     @property
     def fixed_row_bytes(self) -> float:
-        """Bytes of a row without those in the heap."""
+        """Bytes that a row takes, not counting those in the heap."""
         return self.slot_bytes + _LOAD * _DIRECTORY_BYTES
 
     def make_room(self, rows: int, heap_bytes: int = 0, *, exact: bool = False, slack: int = 0) -> bool:
         """Reserve memory for ``rows`` more rows; return False if the budget has too little left.
 
-        Unless ``exact``, some more is reserved for later rows. If the budget allows, bytes of removed rows are left in
-        the heap while there are fewer than ``slack`` of them.
+        Unless ``exact``, memory for some later rows is reserved too. The heap is not compacted while removed rows have
+        fewer than ``slack`` bytes in it, unless the budget has too little left.
         """
         arena = self.arena
         slots = max(self._charged_slots, len(self) + rows)
@@ -158,7 +158,7 @@ class KeyedRows:
         return False
 
     def _reserve(self, slots: int, heap: int) -> bool:
-        """Charge this many slots and heap bytes from now on; return False if the budget has too little left."""
+        """Set the reservation to this many slots and heap bytes; return False if the budget has too little left."""
         if slots == self._charged_slots and heap == self._heap_limit:
             return True
         if not self._reservation.try_resize(self._cost(slots, heap)):
@@ -173,7 +173,7 @@ class KeyedRows:
             multimap.rebuild(self.map)
 
     def trim(self) -> None:
-        """Give back memory that no row uses; new rows go to low slots. O(slots)."""
+        """Give back memory that no row uses; later rows take the lowest free slots first. O(slots)."""
         if self.arena.heap.dead:
             self.arena.compact_heap(self.live())
         high = multimap.trim(self.map)
@@ -196,7 +196,7 @@ class KeyedRows:
         self.trim()
 
     def longest(self, columns: Sequence[int]) -> int:
-        """Return an upper bound of the bytes that a row stored so far has in the string and binary columns given."""
+        """Return an upper bound, over all rows so far, of the bytes that a row has in the given string columns."""
         return self.arena.longest([self._place[i] for i in columns if i != self._code_column])
 
     def bytes_of(self, columns: Sequence[int], slots: Slots) -> int:
@@ -233,15 +233,15 @@ class KeyedRows:
         return out
 
     def insert(self, codes: Codes, columns: Sequence[pa.Array]) -> tuple[Slots, npt.NDArray[np.int32]]:
-        """Store rows; return the slot of each, and how many rows its key has then. Call :meth:`make_room` first."""
-        assert len(self) + len(codes) <= self._charged_slots, "insert without room"
+        """Store rows; return the slot of each, and how many rows its code has now. Call :meth:`make_room` first."""
+        assert len(self) + len(codes) <= self._charged_slots, "insert: call make_room for these rows first"
         slots, counts = self._take_slots(codes)
         self.arena.store(slots, [columns[i] for i in self._stored])
-        assert self.arena.heap_bytes <= self._heap_limit, "bytes without room"
+        assert self.arena.heap_bytes <= self._heap_limit, "insert: call make_room for these heap bytes first"
         return slots, counts
 
     def insert_codes(self, codes: Codes) -> tuple[Slots, npt.NDArray[np.int32]]:
-        """Take slots for codes whose rows come later (:meth:`fill`) or never."""
+        """Take slots for codes; their rows are written later by :meth:`fill`, or never."""
         slots, counts = self._take_slots(codes)
         self.arena.blank(slots)
         return slots, counts
@@ -253,11 +253,11 @@ class KeyedRows:
         return slots, counts
 
     def fill(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
-        """Write the rows of slots taken by :meth:`insert_codes`."""
+        """Write rows to slots that :meth:`insert_codes` has taken."""
         self.arena.store(slots, [columns[i] for i in self._stored])
 
     def remove(self, slots: Slots) -> int:
-        """Remove the rows at ``slots``. O(1) each for the oldest of a key; see :func:`multimap.remove`."""
+        """Remove the rows at ``slots`` and return what :func:`multimap.remove` does. O(1) for the oldest of a code."""
         self.arena.drop(slots)
         return multimap.remove(self.map, slots)
 
@@ -281,13 +281,13 @@ class KeyedRows:
         return slots
 
     def groups(self) -> tuple[Slots, npt.NDArray[np.int32]]:
-        """Return the oldest slot of every code, and how many rows it has."""
+        """Return the oldest slot of every code, and how many rows the code has."""
         heads, sizes = np.empty(self.keys, np.int32), np.empty(self.keys, np.int32)
         groups.all_groups(self.map, heads, sizes)
         return heads, sizes
 
     def counts(self, codes: Codes) -> npt.NDArray[np.int32]:
-        """Return how many rows each code has."""
+        """Return how many rows each of the given codes has."""
         out = np.empty(len(codes), np.int32)
         multimap.ring_sizes(self.map, codes, out)
         return out
@@ -317,11 +317,11 @@ class KeyedRows:
 
     @property
     def keepable(self) -> bool:
-        """Whether :meth:`arrays` returns all that has to be saved."""
+        """Whether the rows can be saved with :meth:`arrays` and :meth:`facts`; not if they have nested values."""
         return self.arena.keepable
 
     def facts(self) -> dict[str, Any]:
-        """Return what is needed besides :meth:`arrays` to restore the rows."""
+        """Return the numbers that are needed besides :meth:`arrays` to restore the rows."""
         state = [int(number) for number in self.map.state]
         return {"state": state, "places": len(self.map.directory), "arena": self.arena.facts()}
 
@@ -340,12 +340,12 @@ class KeyedRows:
         return self._reserve(high, heap)
 
     def accept(self, facts: dict[str, Any]) -> None:
-        """Take over the rows in arrays that were filled from outside, with the ``facts`` saved with them."""
+        """Accept the rows that the caller has put into :meth:`arrays`, with the ``facts`` that were saved with them."""
         self.map.state[:] = facts["state"]
         self.arena.accept(facts["arena"])
 
     def close(self) -> None:
-        """Give the reservation back."""
+        """Give all reserved bytes back to the budget."""
         self._reservation.release()
 
     def check_invariants(self) -> None:
@@ -357,5 +357,5 @@ class KeyedRows:
 
 
 def holds_its_code(type_: pa.DataType, exact: bool) -> bool:
-    """Return whether the key codes of a column of this type are its values, bit by bit."""
+    """Return whether the key codes of a column of this type have the same bits as its values."""
     return exact and (pa.types.is_int64(type_) or type_ == pa.timestamp("us", getattr(type_, "tz", None)))

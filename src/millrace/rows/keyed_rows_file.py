@@ -3,7 +3,10 @@
 The file is written under a temporary name and renamed when it is complete. A reader copies it into memory and checks
 the copy, so later changes of the file do no harm::
 
-    "MILLSOFT" | checksum of what follows | length of the head | head (JSON: identity, facts) | arrays
+    "MILLSOFT" | checksum of head and arrays | length of the head | head (JSON: identity, facts, more) | arrays
+
+The *identity* is a string that says what the rows belong to; a reader only accepts the identity that it expects. The
+*facts* are the numbers that are needed besides the arrays, see :meth:`KeyedRows.facts`.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ PathOrBuffer = Path | io.BytesIO
 
 
 def write_rows(path: PathOrBuffer, rows: KeyedRows, identity: str, more: dict[str, Any]) -> None:
-    """Write rows to a file, replacing what is there; :func:`read_rows` returns ``more`` again."""
+    """Write rows to a file, replacing it if it exists, together with ``more``, which :func:`read_rows` returns."""
     if isinstance(path, io.BytesIO):
         _dump(path, rows, identity, more)
         return
@@ -40,7 +43,7 @@ def write_rows(path: PathOrBuffer, rows: KeyedRows, identity: str, more: dict[st
 def read_rows(path: PathOrBuffer, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
     """Fill ``rows`` from a file and return the ``more`` that was written with them.
 
-    Returns None, and leaves no rows, if the file is missing, damaged, of another identity or too large.
+    Returns None and leaves ``rows`` empty if the file is missing, damaged, too large, or of another identity.
     """
     if isinstance(path, io.BytesIO):
         return _load(path, rows, identity)

@@ -18,13 +18,14 @@ _COMPARED = 128
 
 
 class RankCurve(NamedTuple):
-    """A rank-frequency curve in buckets: the number of keys in each, and the probability of one key; descending.
+    """A rank-frequency curve in buckets of keys, with the most frequent keys first.
 
-    ``keys`` may be fractions: they are estimates. ``keys @ probability`` is 1, unless there are no keys at all.
+    ``keys`` has the number of keys in each bucket, an estimate that may be a fraction; ``probability`` has the
+    probability of one of these keys. ``keys @ probability`` is 1, unless there are no keys at all.
 
     Examples
     --------
-    One key has half of the stream, a thousand share the rest:
+    One key has half of the stream, and a thousand keys share the rest:
 
     >>> curve = RankCurve(np.array([1.0, 1000.0]), np.array([0.5, 0.0005]))
     >>> curve.top_share(1), curve.top_share(101), curve.top_share(5000)
@@ -57,9 +58,9 @@ class RankCurve(NamedTuple):
         return float(np.interp(h, ends, shares / shares[-1]))
 
     def skew(self) -> float:
-        """Return the exponent of the Zipf distribution, over as many keys, that fits the curve with maximum likelihood.
+        """Return the exponent of the Zipf distribution that fits the curve best, by maximum likelihood.
 
-        That is the exponent under which the mean of ``log(rank)`` is that of the curve.
+        The distribution has as many keys as the curve. The mean of ``log(rank)`` is then the same in both.
         """
         if self.ranks[-1:].sum() < 1.5:
             return 0.0
@@ -80,7 +81,7 @@ class RankCurve(NamedTuple):
         return max(abs(self.top_share(rank) - other.top_share(rank)) for rank in _some(ranks))
 
     def misfit(self, skew: float) -> float:
-        """Return the largest difference between :meth:`top_share` and a Zipf distribution, from 0 to 1."""
+        """Return the largest difference in :meth:`top_share` from a Zipf distribution with this skew, from 0 to 1."""
         if len(self.keys) == 0:
             return 0.0
         keys = max(1, round(float(self.ranks[-1])))

@@ -1,4 +1,4 @@
-"""What a stream of keys is like, from one look at every tuple: how many keys, how skewed, which are hot.
+"""Statistics of the keys of a stream, in one pass: the number of keys, their skew, and the hot keys.
 
 Two sketches see every tuple (:mod:`millrace.kernels.sketches`); the rank-frequency curve is put together from both::
 
@@ -7,9 +7,9 @@ Two sketches see every tuple (:mod:`millrace.kernels.sketches`); the rank-freque
     key sample  ──► keys by count  ──► fitted tail ───┘
         └─────────► distinct keys
 
-Figures are about the stream, not only about the tuples that came: :meth:`StreamStatistics.top_share` is what can be
-expected of the tuples to come if the stream stays as it is. For keys that came often there is no difference; of rare
-keys, some came twice by chance, and others, just as frequent, have not come yet.
+The figures describe the stream, not only the tuples that came: :meth:`StreamStatistics.top_share` is what can be
+expected of the tuples to come if the stream does not change. For keys that came often there is no difference. But some
+rare keys came twice by chance, while others, which are just as frequent, have not come yet.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class StreamStatistics:
     Parameters
     ----------
     memory
-        Bytes for both sketches, all taken at once. The distinct count is off by about ``1 / sqrt(memory / 32)``, 1.1 %
-        for the default (one standard deviation).
+        Bytes for both sketches, all allocated at the beginning. The error of the distinct count is about
+        ``1 / sqrt(memory / 32)``, 1.1 % for the default (one standard deviation).
     budget
         Where the bytes are reserved, as ``"statistics"``; :meth:`close` gives them back.
 
@@ -81,30 +81,30 @@ class StreamStatistics:
             )
         hot = nbytes // 64
         self.nbytes = nbytes
-        """Bytes of both sketches and of what :meth:`observe` works in. Everything else takes about as much again while
-        it runs."""
+        """Bytes of both sketches and of the working memory of :meth:`observe`. Other methods take about as much again
+        while they run."""
         self._reservation = None if budget is None else budget.reserve("statistics", nbytes)
-        # The hot table is emptied into an array of its own size at most, and half of its numbers are sorted.
+        # When hot keys are dropped, the entries (at most half of the places) are copied, and their counts sorted.
         left = nbytes - hot * HOT.itemsize - hot // 2 * (HOT.itemsize + 8)
         self._sample = KeySample(np.zeros(left // SAMPLED.itemsize, SAMPLED), np.array([ALL]), np.zeros(1, np.int64))
         self._hot = HotKeys(np.zeros(hot, HOT), np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
         self.tuples = 0
-        """Tuples observed."""
+        """Number of tuples observed."""
         self.weight = 0
-        """Tuples remembered; after :meth:`decay`, fewer than were observed."""
+        """Number of tuples that the statistics are about: all that were observed, or fewer after :meth:`decay`."""
         self._decays = 0
         self._curve: RankCurve | None = None
 
     def observe(self, codes: Codes) -> None:
-        """Take in the key codes of some tuples. Tuples without a key have no code and are left out."""
+        """Count the key codes of some tuples. Leave out tuples without a key, as they have no code."""
         if not isinstance(codes, np.ndarray):
             raise SchemaError(
                 f"codes: expected a NumPy array with one int64 for each tuple; got {type(codes).__name__}"
             )
         if codes.dtype != np.int64 or codes.ndim != 1:
-            raise SchemaError(f"codes: expected one int64 for each tuple; got {codes.ndim} dimensions of {codes.dtype}")
+            raise SchemaError(f"codes: expected one int64 for each tuple; got {codes.dtype} in {codes.ndim} dimensions")
         given = np.ascontiguousarray(codes).view()
-        given.flags.writeable = False  # else numba would compile a kernel for writable arrays too
+        given.flags.writeable = False  # otherwise numba would compile a kernel for writable arrays too
         while len(given):
             part = given[: _MOST_WEIGHT // 2]
             if self.weight + len(part) > _MOST_WEIGHT:
@@ -120,7 +120,7 @@ class StreamStatistics:
 
     @property
     def distinct(self) -> float:
-        """Keys that came, estimated; exact while all of them are in the sample."""
+        """Estimated number of distinct keys that came; exact while the sample holds all of them."""
         return float(self._sample.kept[0]) / self._share
 
     @property
@@ -134,7 +134,7 @@ class StreamStatistics:
         return bool(self._sample.limit[0] == ALL)
 
     def hot_keys(self) -> tuple[Codes, Floats]:
-        """Return the keys that are surely frequent, and their shares of the stream; most frequent first.
+        """Return the keys that are certainly frequent, and their shares of the stream, most frequent first.
 
         A key is hot if it came at least 64 times, and at least twice as often as an uncounted key can have come.
         """
@@ -160,16 +160,17 @@ class StreamStatistics:
 
     @property
     def _least(self) -> int:
-        """Least count of a hot key."""
+        """The least count with which a key is hot."""
         return EXACT if self._whole else max(EXACT, _CERTAIN * int(self._hot.floor[0]))
 
     def frequencies(self) -> RankCurve:
         """Return the rank-frequency curve of the stream: numbers of keys, and the probability of each, adding up to 1.
 
-        Hot keys have the probabilities that were measured. The others come from the sample, where keys are counted
-        exactly: how many came once, twice and so on says how many keys have which probability, including
-        keys that have not come yet. They follow Zipf's law unless that clearly contradicts the sample. The curve is
-        fitted at the first call, which takes about a tenth of a second, and kept until more tuples come.
+        Hot keys have their measured probabilities. Those of the other keys are estimated from the sample, where keys
+        are counted exactly: the numbers of keys that came once, twice and so on say how many keys have which
+        probability, including keys that have not come yet. They are assumed to follow Zipf's law unless that clearly
+        contradicts the sample. The curve is fitted at the first call, which takes about a tenth of a second, and kept
+        until more tuples come.
         """
         if self._curve is None:
             self._curve = self._fitted()
@@ -197,14 +198,14 @@ class StreamStatistics:
 
     @property
     def misfit(self) -> float:
-        """Largest difference in :meth:`top_share` to the best Zipf distribution; above 0.05 it does not fit."""
+        """Largest difference in :meth:`top_share` from the best Zipf distribution. Above 0.05, none fits."""
         curve = self.frequencies()
         return curve.misfit(curve.skew())
 
     def weighted_keys(self) -> tuple[Codes, Floats]:
-        """Return keys that represent the stream, and the shares of it that they represent, which add up to 1.
+        """Return keys that represent the stream, and the share of the stream that each represents; shares add up to 1.
 
-        A hot key represents itself; the other keys of the sample represent all keys that are not hot.
+        A hot key represents only itself; the other keys of the sample represent all keys that are not hot.
         """
         codes, shares = self.hot_keys()
         held = self._others(codes)
@@ -216,7 +217,7 @@ class StreamStatistics:
     # several streams, and streams that change
 
     def merge(self, other: StreamStatistics) -> None:
-        """Add all that other statistics have seen, such as those of another shard."""
+        """Add the tuples that other statistics have counted, such as those of another shard."""
         _check_statistics("merge", other)
         while self.weight + other.weight > _MOST_WEIGHT:
             other = other.copy()
@@ -244,10 +245,10 @@ class StreamStatistics:
         return twin
 
     def decay(self) -> None:
-        """Forget every second tuple, so that what comes from now on weighs twice as much.
+        """Forget half of the tuples, so that tuples from now on have twice the weight.
 
-        Tuples are chosen at random, but always the same ones: what is left is what would have been seen of a stream
-        half as long. When few keys are left, the sample admits new ones, whose earlier tuples are not known.
+        The tuples are chosen at random, with a fixed seed. What is left are the statistics of a stream half as long.
+        When few keys are left, the sample admits more keys, whose earlier tuples are not known.
         """
         self._decays += 1
         held = _held(self._sample.entries)
@@ -265,7 +266,7 @@ class StreamStatistics:
         self._curve = None
 
     def _thinned(self, held: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """Return the counts after dropping each tuple with a chance of one half; counts of 64 and more are halved."""
+        """Return the counts after each tuple is dropped with probability 1/2; counts of 64 and more are just halved."""
         words, counts = np.empty(len(held), np.uint64), held["count"].astype(np.int64)
         scattered(np.ascontiguousarray(held["code"]), self._decays, words)
         few = counts < 64
@@ -273,7 +274,7 @@ class StreamStatistics:
         return np.where(few, kept, counts // 2 + (counts & 1) * kept).astype(np.int32)
 
     def _take_sample(self, entries: npt.NDArray[Any], limit: np.uint64) -> None:
-        """Replace the sample by these entries, summed by code; lower its limit, at most ``limit``, until they fit."""
+        """Replace the sample by these entries, summed by code, with at most this limit; lower it until they fit."""
         entries = _summed(entries)
         words = np.empty(len(entries), np.uint64)
         scattered(np.ascontiguousarray(entries["code"]), sketches.SAMPLE_SEED, words)
@@ -298,11 +299,11 @@ class StreamStatistics:
     def drifted(self, other: StreamStatistics) -> float:
         """Return how different another stream is, from 0 to 1: the larger of two distances.
 
-        One is between the curves: the largest difference in :meth:`top_share` for any number of keys. The other is
-        between the hot keys: half the sum of the differences in the share of every key that is hot in either stream, so
-        that it is the share of hot keys that have given their place to others. If only one
-        side counts a key, the share on the other side is taken to be the nearest one possible. Two parts of one stream
-        differ by some 0.03, up to 0.07 if all keys have come about 64 times.
+        The first compares the curves: it is the largest difference in :meth:`top_share` for any number of keys. The
+        second compares the hot keys: it is half the sum of the differences in share, over all keys that are hot in
+        either stream. If only one of the two streams has a count of a key, its share in the other is assumed to be the
+        nearest one possible. Two parts of one stream differ by some 0.03, up to 0.07 if all keys have come about 64
+        times.
         """
         _check_statistics("drifted", other)
         return max(self.frequencies().distance(other.frequencies()), self._moved(other))
@@ -314,7 +315,7 @@ class StreamStatistics:
         return min(1.0, float(apart.sum()) / 2)
 
     def _shares(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return the least and the largest share that each key can have; the two are equal for counted keys."""
+        """Return the least and the greatest share that each key can have; the two are equal for keys with a count."""
         known, counts = self._counted()
         order = np.argsort(known)
         known, counts = known[order], counts[order]
@@ -326,7 +327,7 @@ class StreamStatistics:
         return least / weight, most / weight
 
     def close(self) -> None:
-        """Give the reservation back."""
+        """Give the reserved bytes back to the budget."""
         if self._reservation is not None:
             self._reservation.release()
             self._reservation = None
@@ -334,17 +335,17 @@ class StreamStatistics:
     def check_invariants(self) -> None:
         sample, hot = self._sample, self._hot
         size = sample.entries.nbytes + hot.entries.nbytes + len(hot.entries) // 2 * (HOT.itemsize + 8)
-        assert size <= self.nbytes, f"{size} bytes of {self.nbytes}"
+        assert size <= self.nbytes, f"the sketches take {size} bytes; expected at most {self.nbytes}"
         for entries, kept, most in (
             (sample.entries, sample.kept[0], most_entries(len(sample.entries))),
             (hot.entries, hot.kept[0], len(hot.entries) // 2),
         ):
             held = _held(entries)
-            assert len(held) == kept <= most, f"{len(held)} keys held, {kept} noted, {most} at most"
-            assert len(np.unique(held["code"])) == kept, "a key is held twice"
+            assert len(held) == kept <= most, f"the table has {len(held)} keys; expected {kept}, and at most {most}"
+            assert len(np.unique(held["code"])) == kept, "a key is in the table twice"
             assert (held["count"] > 0).all()
         held = _held(hot.entries)
-        assert (held["missed"] <= hot.floor[0]).all(), "a key missed more than the floor"
+        assert (held["missed"] <= hot.floor[0]).all(), "a key has missed more tuples than the floor allows"
         assert int(held["count"].sum(dtype=np.int64)) <= self.weight + len(held)
 
 
@@ -360,7 +361,7 @@ def _held(entries: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _summed(entries: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the entries with all their numbers added up by code; those with a count of 0 left out."""
+    """Return one entry for each code, in which the numbers of its entries are added up, except those with count 0."""
     entries = entries[entries["count"] > 0]
     codes, where = np.unique(entries["code"], return_inverse=True)
     summed = np.zeros(len(codes), entries.dtype)
