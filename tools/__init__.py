@@ -1,1 +1,1 @@
-"""Scripts for people who work on this source tree; docs/development.md introduces them."""
+"""Scripts for developers of Millrace; docs/development.md introduces them."""

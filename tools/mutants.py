@@ -9,15 +9,16 @@
     python -m tools.mutants run --id 3fa9c01b22           # one of the results again, with what pytest prints
     python -m tools.mutants summary                       # by operator and folder; each survivor as a diff
 
-Which files: `--target GLOB …`, else `[tool.millrace.mutants] targets` of pyproject.toml. Nothing is changed in the
-working tree: `record` copies it to `.mutants/tree` and runs the tests there, `run` works in copies of that.
+The files are those of `--target GLOB …`, by default `[tool.millrace.mutants] targets` of pyproject.toml. Nothing is
+changed in the working tree: `record` copies it to `.mutants/tree` and runs the tests there, `run` works in copies of
+that copy.
 
 A mutant is killed if a test fails, if the tests cannot be collected, or if the process dies or takes several times as
-long as with unchanged code (in processor time where Spark is not at work, else by the clock). Tests run fastest first,
-at most `--most`, at first one of each test function; those that use Spark or take long come last and only if the others
-pass. Where no test runs the line itself (compiled kernels, code in processes that Spark starts), tests count that run
-its function, else its callers, else its file, else a module that imports it. A changed kernel and all that import it
-are compiled anew.
+long as with unchanged code (in processor time, or by the clock if the tests use Spark). At most `--most` tests run, the
+fastest first, and one of each test function before a second one. Tests that use Spark or take long run last, and only
+if the others pass. If no test runs the changed line itself (in compiled kernels, and in processes that Spark starts),
+the tests are used that run its function, else its callers, else its file, else a module that imports it. A changed
+kernel and all files that import it are compiled again.
 
 Type hints, docstrings, messages of errors, assertions, `__repr__`, `check_invariants` and blocks for type checkers are
 never changed. A survivor can be equivalent: the change makes no difference. A person has to judge that.
@@ -56,10 +57,10 @@ from tools.source_tree import Tree, last_name
 
 _LEFT_OUT = {".git", ".venv", ".mutants", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "bench-data",
              "demo", "build", "dist", ".import_linter_cache"}  # fmt: skip
-"""Names at the top of the tree that are not copied."""
+"""Names of files and folders in the root of the tree that are not copied."""
 _QUICK_SECONDS = 3.0
 _PATIENCE = 4
-"""How many times its limit of processor time a mutant may take by the clock: other processes use the machine too."""
+"""Limit of a mutant's time by the clock, as a multiple of its limit of processor time; the machine may be busy."""
 _KILLED = ("killed", "hang", "crash")
 
 
@@ -78,7 +79,7 @@ class Recording:
 
     def __init__(self, folder: Path) -> None:
         if not (folder / "recording.json").exists():
-            raise SystemExit(f"{folder}: nothing is recorded there; run python -m tools.mutants record")
+            raise SystemExit(f"{folder}: there is no recording; run python -m tools.mutants record")
         recorded = json.loads((folder / "recording.json").read_text())
         self.sources: dict[str, str] = recorded["sources"]
         self.tests = {
@@ -111,7 +112,7 @@ class Recording:
         return {test for line in lines for test in contexts.get(line, ()) if test in self.tests}
 
     def reaching(self, mutant: Mutant) -> tuple[str, set[str]]:
-        """Return how tests were found (``line``, ``function``, …), and the names of those that may notice a mutant."""
+        """Return how the tests that may notice a mutant were found (``line``, ``function``, …), and their names."""
         if mutant.function and not mutant.kernel:
             if found := self._at(mutant.file, self._statement(mutant.file, mutant.line)):
                 return "line", found
@@ -206,7 +207,10 @@ def _digest(path: Path) -> str:
 
 
 def chosen(tests: Iterable[Test], most: int | None) -> tuple[list[Test], list[Test]]:
-    """Return the quick tests, and the slow ones to run if those pass; one of each function first, fastest first."""
+    """Return the quick tests to run, and the slow tests to run if the quick ones pass; at most ``most`` in all.
+
+    The fastest test of each test function comes first, then the second fastest of each, and so on.
+    """
     ranked, turn = [], Counter[str]()
     for test in sorted(tests, key=lambda test: (test.seconds, test.name)):
         function = test.name.partition("[")[0]
@@ -224,7 +228,7 @@ def python_command(*options: str) -> list[str]:
 
 
 def environment(copy: Path, **more: str) -> dict[str, str]:
-    """Return the environment variables under which Python imports the sources of the copy."""
+    """Return environment variables with which Python imports the sources of the copy."""
     return {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
@@ -243,7 +247,7 @@ def record(folder: Path, thorough: bool, jobs: int, select: list[str]) -> None:
     subprocess.run(python_command(*recording, *select), cwd=tree, env=environment(tree.resolve(), **where), check=False)
     tests = _read_parts(parts)
     if not tests:
-        raise SystemExit("no test ran, so nothing is recorded: see what pytest says above")
+        raise SystemExit("no test ran, so nothing is recorded; see the output of pytest above")
     failed = folder / "failed"
     failed.write_text("\n".join(name for name, test in tests.items() if not test["passed"]))
     if failed.read_text():  # some fail only because their lines are being recorded
@@ -275,7 +279,7 @@ def _read_parts(parts: Path) -> dict[str, dict[str, Any]]:
 
 
 def _synchronize(source: Path, target: Path) -> None:
-    """Make ``target`` a copy of the tree, file times included; compiled kernels that it already has stay."""
+    """Make ``target`` a copy of the tree with the same file times; keep the compiled kernels that it already has."""
     kept = {path.relative_to(target): path for path in target.rglob("*.nb[ic]")} if target.exists() else {}
     aside = target.with_name(target.name + ".machine-code")
     shutil.rmtree(aside, ignore_errors=True)
@@ -332,7 +336,7 @@ class Workplace:
                 caches += (path.parent / "__pycache__").glob(f"{path.stem}.*.nb[ic]")
         for cache in caches:
             cache.unlink()
-        file.unlink()  # it may be a link to the original's bytes
+        file.unlink()  # it may be a hard link to the original
         file.write_bytes(mutant.applied(original.read_bytes()))
         later = original.stat().st_mtime + 7 + int(mutant.id[:6], 16) % 100_000  # otherwise old byte code would be used
         os.utime(file, (later, later))
@@ -393,7 +397,7 @@ class Workplace:
 
 
 def _limit(seconds: int) -> None:
-    """Limit processor time, memory and file size, against mutants that loop or allocate without end."""
+    """Limit processor time, memory and file size, for mutants that loop or allocate without end."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
     resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 30, 4 << 30))
@@ -475,7 +479,7 @@ def _selected(options: argparse.Namespace, root: Path) -> list[Mutant]:
     if options.only is not None:
         file, _, line = options.only.rpartition(":")
         if not line.isdigit() or not (root / file).is_file():
-            raise SystemExit(f"--only: expected FILE:LINE of a file that is there; got {options.only!r}")
+            raise SystemExit(f"--only: expected FILE:LINE of an existing file; got {options.only!r}")
         return [each for each in mutants_of(file, (root / file).read_bytes()) if each.line == int(line)]
     files = files_of(root, options.target or settings["targets"])
     if options.id is not None:
@@ -493,14 +497,14 @@ def main() -> None:
     )
     parser.add_argument("--target", nargs="+", metavar="GLOB", help="files to change; default: those of pyproject.toml")
     parser.add_argument("--count", type=int, default=200, help="mutants to draw; default: 200")
-    parser.add_argument("--seed", type=int, default=0, help="decides which; default: 0")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw; default: 0")
     parser.add_argument("--only", metavar="FILE:LINE", help="all mutants of one line instead")
     parser.add_argument("--id", help="one mutant instead, with what pytest prints")
     parser.add_argument(
         "--jobs", type=int, default=2, help="mutants, or processes of the recording, at a time; default: 2"
     )
     parser.add_argument("--most", type=int, default=150, help="tests per mutant; default: 150")
-    parser.add_argument("--factor", type=float, default=6.0, help="of a test's own time until it hangs; default: 6")
+    parser.add_argument("--factor", type=float, default=6.0, help="time limit / time of the tests; default: 6")
     parser.add_argument("--thorough", action="store_true", help="record: thorough tests too; run: survivors, all tests")
     parser.add_argument("--tests", nargs="+", default=[], help="record: only these files or folders of tests")
     options = parser.parse_args()

@@ -52,7 +52,7 @@ class Mutant:
     line: int
     operator: str
     function: str
-    """Qualified name of the function or class that has the change; empty in the body of a module."""
+    """Qualified name of the function or class that contains the change; empty in the body of a module."""
     kernel: bool
     """Whether the function is compiled, so that coverage does not see its lines."""
     start: int
@@ -96,7 +96,7 @@ def draw(files: Iterable[tuple[str, bytes]], count: int, seed: int) -> list[Muta
 
 
 def files_of(root: Path, targets: Iterable[str]) -> list[str]:
-    """Return the files that globs such as ``src/a/*.py`` name, as paths from the root, each once."""
+    """Return the files that match globs such as ``src/a/*.py``, as sorted paths relative to the root, each once."""
     found: set[str] = set()
     for target in targets:
         paths = [path for path in root.glob(target) if path.is_file() and path.suffix == ".py"]
@@ -128,7 +128,7 @@ class _Finder:
             yield from self.mutants(child, function, kernel)
 
     def _children(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield the child nodes that may be mutated: no hints, messages, assertions, type-only blocks or docstrings."""
+        """Yield the child nodes that may be mutated, so no type hints, docstrings, error messages or assertions."""
         if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom | ast.arg):
             return
         if isinstance(node, ast.If) and last_name(node.test) == "TYPE_CHECKING":
@@ -140,7 +140,7 @@ class _Finder:
             return
         if isinstance(node, ast.Call) and last_name(node.func) in ("TypeVar", "NewType", "cast", "isinstance", "zip"):
             return
-        if isinstance(node, ast.Module | ast.ClassDef):  # there: functions, classes, and constants
+        if isinstance(node, ast.Module | ast.ClassDef):  # here only functions, classes and constants
             for child in node.body:
                 if isinstance(child, ast.Assign | ast.AnnAssign):
                     if child.value is not None and not any(dotted(t).startswith("__") for t in _targets(child)):
@@ -187,7 +187,7 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
 
 
 def _is_type(value: ast.expr) -> bool:
-    """Tell whether a value in the body of a module or class is a name for a type."""
+    """Return whether a value in the body of a module or class names a type."""
     if isinstance(value, ast.BinOp):
         return isinstance(value.op, ast.BitOr) or _is_type(value.left)
     return isinstance(value, ast.Subscript | ast.Name | ast.Attribute)

@@ -1,14 +1,14 @@
-"""Draw docstrings and error messages of a tree, so that a reader can grade them, and find words to look at twice.
+"""Draw docstrings and error messages of a tree at random for a reader to grade, and list doubtful words.
 
     python -m tools.prose --docstrings 100 --errors 50 --seed 7     # what to read; the same for the same seed
     python -m tools.prose --verbs                                   # docstrings that do not begin with a verb
     python -m tools.prose --people                                  # words that are for people, and odd ones
 
-Docstrings are those of modules, classes, functions, and the text below an attribute; tests are not drawn from unless
-`--source tests` says so. A message is what is given to an error derived from `--error-base`, in a `raise`, or to a
-class method of one. `--verbs` looks at functions only, properties apart: a first word that does not look like an
-imperative is listed (known nouns, articles, pronouns, words in -s, -ing, -ed, capitalised names). It may be wrong both
-ways. `--people` looks at docstrings, comments, texts of errors and the pages of `--docs`.
+Docstrings are those of modules, classes and functions, and texts below attributes, of the tree at `--source`. Messages
+are the arguments in `raise` statements with an error derived from `--error-base`, or with a class method of one.
+`--verbs` looks at functions, but not at properties. It lists docstrings whose first word, after an adverb, is not in a
+list of verbs, so it can be wrong in both directions. `--people` looks at docstrings, comments, other strings, and the
+pages of `--docs`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Text:
     line: int
     kind: str
     of: str
-    """First line of the code that the text belongs to."""
+    """First line of the code that the text is in or describes."""
     text: str
 
 
@@ -109,7 +109,7 @@ def _first_line(module: Module, node: ast.AST) -> str:
 
 
 def error_messages(tree: Tree, base: str) -> Iterator[Text]:
-    """Yield the message of every ``raise`` of an error derived from a class of the tree."""
+    """Yield the message of every ``raise`` of an error whose class is, or is derived from, the class ``base``."""
     errors = {each.name for each in tree.classes if any(ancestor.name == base for ancestor in each.lineage())}
     if not errors:
         raise SystemExit(f"--error-base: no class of {tree.source} is called {base!r}")
@@ -125,7 +125,7 @@ def error_messages(tree: Tree, base: str) -> Iterator[Text]:
 
 
 def begins_with_a_verb(text: str) -> bool:
-    """Tell whether a docstring looks like a sentence in the imperative.
+    """Return whether a docstring begins with a verb in the imperative, or with an adverb and such a verb.
 
     >>> [begins_with_a_verb(text) for text in ("Return the sum.", "The sum.", "Returns it.", "Lazily read a page.")]
     [True, False, False, True]
@@ -149,7 +149,7 @@ def of_functions(tree: Tree) -> Iterator[Text]:
 
 
 def lines_about_people(tree: Tree, docs: list[Path]) -> Iterator[Text]:
-    """Yield lines of comments, strings and pages that have a word meant for people, or an odd word."""
+    """Yield lines of comments, strings and pages with a word that is for people only, or with an odd word."""
     for module in tree.modules.values():
         for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
             if token.type in (tokenize.COMMENT, tokenize.STRING):
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--source", type=Path, default=Path("src"), help="folder of the tree; default: src")
     parser.add_argument("--docstrings", type=int, default=0, metavar="N", help="draw so many docstrings")
     parser.add_argument("--errors", type=int, default=0, metavar="N", help="draw so many messages of errors")
-    parser.add_argument("--seed", type=int, default=0, help="decides which are drawn; default: 0")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw; default: 0")
     parser.add_argument("--error-base", default="MillraceError", help="default: MillraceError")
     parser.add_argument("--verbs", action="store_true", help="list functions' docstrings without a verb")
     parser.add_argument("--people", action="store_true", help="list lines with words that are for people")
@@ -204,7 +204,7 @@ def main() -> None:
             print(f"{each.path}:{each.line}: {each.text}")
         print(f"{len(found)} lines")
     if not (options.docstrings or options.errors or options.verbs or options.people):
-        parser.error("say what to print: --docstrings N, --errors N, --verbs or --people")
+        parser.error("expected one or more of --docstrings N, --errors N, --verbs and --people")
 
 
 if __name__ == "__main__":

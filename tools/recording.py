@@ -1,7 +1,7 @@
-"""A plugin for pytest that writes down which lines each test runs, its time, and whether it passes.
+"""A plugin for pytest that records which lines each test runs, its time, and whether it passes.
 
-`tools.mutants record` loads it. With `MUTANTS_RECORD` in the environment, a folder, every process writes a file of
-coverage and one of tests there; with `MUTANTS_LINES=0` only that of tests.
+`tools.mutants record` loads it. The environment variable `MUTANTS_RECORD` names a folder, to which every process writes
+a file of covered lines and a file of tests. With `MUTANTS_LINES=0` only the file of tests is written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 
 class Recording:
-    """Records the tests that one process of pytest runs."""
+    """Recorder of the tests that one process of pytest runs."""
 
     def __init__(self, folder: Path, lines: bool) -> None:
         name = f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{os.getpid()}"
@@ -30,7 +30,7 @@ class Recording:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Attribute lines to a test while it is set up, called and torn down."""
+        """Attribute the lines that run to a test while it is set up, called and torn down."""
         self._found[item.nodeid] = {
             "seconds": 0.0,
             "passed": False,
@@ -47,7 +47,7 @@ class Recording:
         """Note how long a test took, and whether it passed."""
         test = self._found.get(report.nodeid)
         if test is None:
-            return  # the process that only hands tests out
+            return  # this process only distributes tests to others
         if report.when == "call":
             test |= {"seconds": round(report.duration, 3), "passed": report.passed}
         elif report.failed:

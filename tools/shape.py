@@ -6,20 +6,20 @@
 
 Everything is read with `ast`; nothing is imported. What is counted:
 
-state attributes    names set as `self.x = …` in a method, annotated or assigned in the class body (constants in
-                    capitals and `ClassVar` apart), with those of the bases in the tree; `own` are without them
-methods             functions and properties of the class body, inherited ones included, a name once
+state attributes    names set as `self.x = …` in a method, or annotated or assigned in the class body, except `ClassVar`
+                    and constants in capitals. Names inherited from classes of the tree count, but not as `own`
+methods             functions and properties of the class body, inherited ones included; each name counts once
 depth               classes in the longest chain of inheritance; bases from outside the tree do not count
 plain data          dataclasses, named tuples, enums, protocols: in their own list, not in the maxima
 module length       lines of a file
 modules in a folder Python files directly in it, `__init__.py` included
-import cycles       strongly connected components of the modules' imports, and at each package of what lies directly
-                    in it (modules, and sub-packages taken as one); imports in functions and under TYPE_CHECKING count.
-                    A component that is the same set of modules at two levels counts once
+import cycles       strongly connected components of the graph of imports: of all modules, and for each package of its
+                    direct members (modules and sub-packages). Imports in functions and under TYPE_CHECKING count. The
+                    same component at two levels counts once
 names twice         file names (without `__init__` and `__main__`) in several folders, class names in several modules
 set from outside    `x.attr = …` where x is not the method's own object, and attr is state of a class of the tree other
-                    than the enclosing one; plain data apart. Where the class of x is not written down, attr's name
-                    decides, so a list may have a line too many
+                    than the enclosing one; plain data has its own list. If the source does not declare the class of x,
+                    the name attr decides, so there may be false entries
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ def cycles(graph: Graph) -> list[list[str]]:
 
 
 def cycles_at_every_level(tree: Tree) -> list[tuple[str, list[str]]]:
-    """Return pairs of a level and the members of a cycle; the level of modules themselves is ``modules``."""
+    """Return all import cycles as pairs of a level and the members of the cycle.
+
+    The level is ``modules`` for cycles of modules, else the package whose direct members import each other.
+    """
     imports = tree.imports()
     found = [("modules", component) for component in cycles(imports)]
     seen = {frozenset(component) for _, component in found}
@@ -116,7 +119,7 @@ def _parents(names: Iterable[str]) -> set[str]:
 
 
 def _child(package: str, name: str) -> str | None:
-    """Return which direct child of a package a module is or lies in; None if it is not in the package."""
+    """Return the direct child of a package that is, or contains, a module; None if the module is not in the package."""
     if name == package:
         return f"{name}.__init__"
     start = f"{package}." if package else ""
@@ -124,7 +127,10 @@ def _child(package: str, name: str) -> str | None:
 
 
 def set_from_outside(tree: Tree) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield assignments to other objects' attributes: place, target, classes it may belong to, whether plain data."""
+    """Yield the assignments to attributes of other objects.
+
+    Each has its place, its target, the names of the classes that it may belong to, and whether these are plain data.
+    """
     owners: dict[str, list[Class]] = defaultdict(list)
     by_name: dict[str, list[Class]] = defaultdict(list)
     for each in tree.classes:

@@ -46,7 +46,7 @@ class Class:
     types: dict[str, str] = field(default_factory=dict)
     """Class names of the state attributes, by attribute, where the source declares them."""
     plain: bool = False
-    """Whether it is plain data: a dataclass, a named tuple, an enum, a protocol, or derived from one."""
+    """Whether the class is plain data: a dataclass, named tuple, enum or protocol, or derived from one."""
 
     @property
     def where(self) -> str:
@@ -68,7 +68,7 @@ class Class:
 
     @property
     def depth(self) -> int:
-        """Number of classes in the longest chain from this one up; 1 without a base in the tree."""
+        """Number of classes in the longest chain of inheritance that ends here; 1 if no base is in the tree."""
         return 1 + max((base.depth for base in self.bases), default=0)
 
     @property
@@ -87,7 +87,7 @@ class Tree:
 
     def __init__(self, source: Path) -> None:
         if not source.is_dir():
-            raise SystemExit(f"--source {source}: expected a folder of Python files")
+            raise SystemExit(f"--source {source}: expected a folder of Python files; there is no such folder")
         self.source = source
         root = source
         while (root / "__init__.py").exists():
@@ -152,8 +152,8 @@ class Tree:
     def imports(self) -> dict[str, dict[str, int]]:
         """Return which modules each module imports, with the number of a line that imports it.
 
-        Imports inside functions and under ``TYPE_CHECKING`` count like all others. That ``import a.b`` runs ``a``'s
-        ``__init__`` too does not count.
+        Imports inside functions and under ``TYPE_CHECKING`` count like all others. ``import a.b`` counts as an import
+        of ``a.b`` only, although Python runs ``a/__init__.py`` too.
         """
         edges: dict[str, dict[str, int]] = {name: {} for name in self.modules}
         for name, module in self.modules.items():
@@ -207,7 +207,7 @@ def dotted(expression: ast.expr | None) -> str:
 
 
 def last_name(expression: ast.expr | None) -> str:
-    """Return the last part of a decorator's, base's or annotation's name."""
+    """Return the last part of the name in a decorator, a base or an annotation; empty if there is no name."""
     if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
         try:
             return last_name(ast.parse(expression.value, mode="eval").body)
@@ -237,7 +237,7 @@ def own_name(function: Function, in_class: bool) -> str | None:
 
 
 def assigned(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the targets that a statement assigns to, those in tuples and lists one by one."""
+    """Yield the targets that a statement assigns to; a tuple or a list of targets is yielded item by item."""
     if isinstance(node, ast.Assign):
         targets = list(node.targets)
     elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For | ast.AsyncFor):

@@ -6,17 +6,17 @@
     python -m tools.trace_batch --algorithm lookup --ordered     # any join, through its public arguments
     python -m tools.trace_batch --between 'loop' 'order*|wait*'  # crossings of other parts
 
-A store is built in a temporary folder, a join is made and takes in `--warm` batches; the next push is traced to its
-end, the batches it yields included. What is counted, with `sys.setprofile`:
+A store is built in a temporary folder, and a join takes in `--warm` batches. The next push is traced until it has
+yielded all of its output batches. What is counted, with `sys.setprofile`:
 
 files      files of the tree in which a function ran
-depth      most frames of the tree at a time on the stack, from `push` on
+depth      largest number of frames of the tree on the stack at one time, counted from `push`
 crossings  calls of a function, and resumptions of a generator, that go from a frame of one set of files to a frame
-           of the other. A set is a pattern for the names of files without `.py`, several divided by `|`; files with
-           the same name as a pattern in other packages do not matter: only files below `--within` do
+           of the other. A set is one or several patterns, divided by `|`, for names of files without `.py`. Only files
+           that match `--within` belong to a set, so files of the same names in other packages do not
 calls      functions called and generators resumed in the tree
-objects    objects made of classes that the tree defines (the push is repeated with a join made anew, whose classes
-           count their constructors), and generators begun
+objects    objects of classes that the tree defines (counted by their constructors, in a second push with a new join)
+generators generators started
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ import pyarrow as pa
 
 
 def names(keys: npt.NDArray[np.int64]) -> list[str]:
-    """Return keys as text."""
+    """Return whole-number keys as texts."""
     return [f"customer {key:08}" for key in keys]
 
 
 def batches(rows: int, keys: int, number: int, text: bool, seed: int) -> list[pa.RecordBatch]:
-    """Return stream batches whose keys are skewed, with one in twenty that the master does not have."""
+    """Return stream batches with skewed keys; one tuple in twenty has a key that the master does not have."""
     random = np.random.default_rng(seed)
     made = []
     for _ in range(number):
@@ -62,12 +62,12 @@ def batches(rows: int, keys: int, number: int, text: bool, seed: int) -> list[pa
 
 @functools.cache
 def _start(code: CodeType) -> int:
-    """Return the offset at which the body of a generator begins in its byte code."""
+    """Return the offset in a generator's byte code at which its body begins."""
     return next((each.offset for each in dis.get_instructions(code) if each.opname == "RESUME"), 0)
 
 
 class Trace:
-    """Counts what the functions of a source tree do while the trace is active."""
+    """Counters of the files, calls, crossings and stack depth of a source tree while the trace is active."""
 
     def __init__(self, source: Path, within: str, first: str, second: str) -> None:
         self._source = str(source.resolve()) + "/"
@@ -119,7 +119,7 @@ class Trace:
 
 @contextmanager
 def counted_constructors(source: Path) -> Iterator[Counter[str]]:
-    """Count the objects made in this block, by class, for classes that loaded modules of a source tree define."""
+    """Count the objects made in this block by class, for all classes that a source tree's loaded modules define."""
     made: Counter[str] = Counter()
     undo: list[Callable[[], None]] = []
     start = str(source.resolve()) + "/"
@@ -131,7 +131,7 @@ def counted_constructors(source: Path) -> Iterator[Counter[str]]:
         @functools.wraps(function)
         def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
             of = self if name == "__new__" else type(self)
-            if getattr(of, name) is counting:  # and not called by the constructor of a class derived from it
+            if getattr(of, name) is counting:  # otherwise a derived class's constructor has called this one
                 made[of.__qualname__] += 1
             return function(self, *args, **kwargs)
 
@@ -164,14 +164,14 @@ def main() -> None:
     parser.add_argument("--source", type=Path, default=Path("src"), help="folder of the tree; default: src")
     parser.add_argument("--algorithm", default="ssbj", help="default: ssbj")
     parser.add_argument("--how", default="inner", help="default: inner")
-    parser.add_argument("--ordered", action="store_true", help="in the order of arrival; default: not")
+    parser.add_argument("--ordered", action="store_true", help="output in the order of arrival")
     parser.add_argument("--memory", default="384KB", help="default: 384KB")
     parser.add_argument("--master", type=int, default=20_000, help="rows of the master; default: 20000")
     parser.add_argument("--rows", type=int, default=2_000, help="rows of a batch; default: 2000")
     parser.add_argument("--text", action="store_true", help="keys are text; default: whole numbers")
     parser.add_argument("--warm", type=int, default=3, help="batches before the traced one; default: 3")
     parser.add_argument("--between", nargs=2, default=["loop", "order*"], metavar=("A", "B"), help="two sets of files")
-    parser.add_argument("--within", default="*/semistream/*", help="files that may cross; default: */semistream/*")
+    parser.add_argument("--within", default="*/semistream/*", help="files of both sets; default: */semistream/*")
     parser.add_argument("--list", action="store_true", help="print what is counted one by one")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     options = parser.parse_args()
@@ -179,7 +179,7 @@ def main() -> None:
     import millrace as mr
 
     if not str(mr.__file__).startswith(str(options.source.resolve())):
-        raise SystemExit(f"--source {options.source}: imported is {mr.__file__}; set PYTHONPATH={options.source}")
+        raise SystemExit(f"--source: millrace was imported from {mr.__file__}; set PYTHONPATH={options.source}")
     pushed = batches(options.rows, options.master, options.warm + 1, options.text, seed=1)
     with tempfile.TemporaryDirectory() as folder:
         keys = np.arange(options.master)

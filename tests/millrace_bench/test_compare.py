@@ -42,7 +42,7 @@ def test_noise_is_not_flagged() -> None:
 
 
 def test_a_model_and_a_machine_are_not_compared() -> None:
-    with pytest.raises(ConfigError, match="expected results of one kind"):
+    with pytest.raises(ConfigError, match="expected results measured in the same way"):
         compare(_results({"1": [1.0]}), {**_results({"1": [1.0]}), "on": "machine"})
 
 

@@ -1,4 +1,4 @@
-"""Measure the CPU time of adaptive joins, with batches of two inputs in turn and ample or little memory.
+"""Measure the CPU time of adaptive joins of two inputs, whose batches arrive in turn, with ample or little memory.
 
 Engines run in turn for several rounds. Other work on the machine makes a run slower, never faster, so the fastest run
 is given beside the median one, and ratios of two engines compare their fastest runs.
@@ -34,7 +34,7 @@ def run(
     rounds: int = 5,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure with memory of 3 and of 0.1 times the inputs' bytes, then larger inputs with 0.1 times their bytes."""
+    """Measure joins with budgets of 3 and 0.1 times the inputs' bytes, and of larger inputs with 0.1 times theirs."""
     console = console or Console()
     directory.mkdir(parents=True, exist_ok=True)
     together: Any = {"duckdb": duckdb, "rounds": rounds, "console": console}
@@ -54,7 +54,7 @@ def _compared(
     rounds: int,
     console: Console,
 ) -> list[dict[str, Any]]:
-    """Measure CPU seconds for each memory, a share of both inputs' bytes; print a table and return the figures."""
+    """Measure CPU seconds with each budget, a share of both inputs' bytes; print a table and return the figures."""
     left, right = (list(_input(name, rows, batch_rows, seed)) for name, seed in (("l", 1), ("r", 2)))
     size = 2 * rows * (_PAYLOAD + 8)
     _measured("diner", left[:2], right[:2], size // 100)  # compiles the kernels

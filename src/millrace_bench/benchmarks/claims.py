@@ -29,7 +29,7 @@ from millrace.semistream.join import SemiStreamJoin
 from millrace_bench.experiments.steady import saturated
 from millrace_bench.shared import data
 
-_BATCHES = 1_000  # a stream as long as the master comes in this many batches, or more, of at most 20,000 rows
+_BATCHES = 1_000  # a batch has 1/1,000 of the master's number of rows, but at most 20,000
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ClaimSetting:
     memory: str
     skew: float
     sorted_by_use: bool = False
-    """Whether master rows are sorted by how often the stream has their keys."""
+    """Whether master rows are sorted by how often their keys occur in the stream."""
     pages: tuple[int, ...] = ()
     """Page sizes to try, in rows."""
     settle: int = 12

@@ -3,8 +3,8 @@
 Time is measured on the device model's virtual clock, once the join has settled; loads transfer whole rows, and tuples
 are always available. :mod:`machine <millrace_bench.benchmarks.machine>` measures without a disk model.
 Joins run with their own defaults; MESHJOIN on the disk of its paper keeps tuples for a whole turn, as in the paper.
-To check the memory, the model predicts the memory for a rate between two measured ones. A join runs with that memory,
-and the prediction is compared with the memory that the measured curve has at this rate.
+To check the memory, the model predicts the memory for a rate that lies between two measured rates. A join runs with
+that memory, and the prediction is compared with the memory that the measured curve has at this rate.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ PERIODS: dict[str, tuple[float, float]] = {
     "sscj": (10, 8),
     "lookup": (0.1, 0.5),
 }
-"""Periods until a join has settled, and periods to measure, by algorithm.
+"""Number of periods until a join has reached a steady state, and number of periods to measure, by algorithm.
 
 A period is a turn of the wheel, a waiting room full of tuples, or, for ``lookup``, as many look-ups as master rows.
 """
 
-_BATCHES = 250  # a stream as long as the master comes in this many batches, within 1,000 to 20,000 rows each
+_BATCHES = 250  # a batch has 1/250 of the master's number of rows, but at least 1,000 and at most 20,000
 
 
 def run(
@@ -98,7 +98,7 @@ def run(
 
 
 def errors_of(figures: list[dict[str, Any]], name: str) -> dict[str, float]:
-    """Return the median and the largest size of the errors that ``figures`` have under ``name``."""
+    """Return the median and the largest of the absolute errors that ``figures`` have under ``name``."""
     sizes = [abs(f[name]) for f in figures]
     return {"median": median(sizes), "worst": max(sizes)}
 
@@ -138,7 +138,7 @@ def measure(
 
 
 def join_workload(store: MasterStore, setting: CostSetting, found: Calibration | None = None) -> Workload:
-    """Return the workload that the cost model predicts for; with a calibration, at this machine's unit costs."""
+    """Return the input of the cost model for a setting; with a calibration, it has this machine's unit costs."""
     join, _ = join_of(store, setting, "1%")
     join.bind(STREAM_SCHEMA)
     frequencies = Frequencies.zipf(setting.skew, store.rows)
@@ -188,7 +188,7 @@ def predicted_and_measured(model_input: Workload, setting: CostSetting, found: d
 
 
 def _demand(store: MasterStore, setting: CostSetting, points: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-    """Compare the memory that the model predicts for a rate between two measured ones with the measured curve."""
+    """Compare the memory that the model predicts for a rate between two measured rates with the measured curve."""
     rates = [p["measured"]["rate"] for p in points]
     memories = [p["measured"]["memory"] for p in points]
     middle = len(points) // 2

@@ -1,9 +1,9 @@
 """Compare SSBJ with MESHJOIN where the disk is the bottleneck, on the device model's virtual clock.
 
 Service rate is tuples per second of device time, over whole turns of the wheel after a warm-up, with tuples always
-available. Loads transfer whole rows, and tuples stay for a whole turn, as in the papers. Removing expired tuples by
-value from per-key lists would cost more: the list entries it would move are counted in the same run, and the time to
-move one is measured on this machine.
+available. Loads transfer whole rows, and tuples stay for a whole turn, as in the papers. A join that keeps a list of
+tuples for each key, and removes expired tuples from the list by value, would be slower. To estimate its rate, the list
+entries that it would move are counted in the same run, and the time to move one entry is measured on this machine.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _steady(
 
 
 def seconds_per_shift() -> float:
-    """Return the seconds to move one 4-byte pointer down in a list, measured on a long list."""
+    """Return the seconds to move a 4-byte entry of a list by one place, measured on a long list."""
     entries = np.zeros(200_000, np.int32)
     best = float("inf")
     for _ in range(50):

@@ -22,7 +22,7 @@ from millrace.semistream.join import SemiStreamJoin
 from millrace_bench.benchmarks.family import indexed
 
 POINTS = 5.0
-"""Percentage points below its stationary value at which a hit rate counts as recovered."""
+"""A hit rate has recovered when it is at most this many percentage points below its value without moves."""
 
 
 def run(
@@ -75,9 +75,9 @@ def _hit_rates(
 
 
 def recovery(still: list[float], moving: list[float], windows: int, window: int) -> dict[str, Any]:
-    """Return the hit rate without moves, the lowest rate reached before a next move, and the tuples to recovery.
+    """Return the hit rate without moves, the lowest hit rate just before a move, and the number of tuples to recover.
 
-    The tuples are those of the slowest recovery; None if a hit rate had not recovered before the next move.
+    The number of tuples is that of the slowest recovery; None if a hit rate had not recovered before the next move.
     """
     stationary = sum(still[-4:]) / 4
     after = [moving[at : at + windows] for at in range(windows, len(moving), windows)]

@@ -30,12 +30,12 @@ from millrace_bench.shared import data
 FIXED = (
     "meshjoin", "r-meshjoin", "cmeshjoin", "ssbj", "hybridjoin", "hybridjoin-pq", "cachejoin", "sscj", "ssij", "lookup",
 )  # fmt: skip
-"""The fixed choices: algorithms that are the best in some setting."""
+"""Names of the algorithms that ``auto`` is compared with; each is the best in some setting."""
 WANTED, LEAST = 0.8, 0.6
 """Shares of the best fixed choice's rate that ``auto`` should reach: in nearly all settings, and in all settings."""
 
 _BATCH = 5_000
-_WARM, _LOOKED_AT, _MOST = 2, 1, 20  # tuples for each master row
+_WARM, _LOOKED_AT, _MOST = 2, 1, 20  # tuples per master row: to warm up, to measure, and at most in all
 _LOOKS = 8  # measurements of each join without a disk model
 
 
@@ -49,7 +49,7 @@ class GridSetting:
     indexed: bool
     skew: float
     share: float
-    """Memory in per cent of the master."""
+    """Memory in percent of the master."""
 
 
 def settings(disks: Sequence[str], rows: int, skews: Sequence[float], shares: Sequence[float]) -> Iterator[GridSetting]:
@@ -134,7 +134,7 @@ def _modelled(join: SemiStreamJoin, place: GridSetting) -> float:
 
 
 def _in_turn(joins: dict[str, SemiStreamJoin], place: GridSetting, seconds: float) -> dict[str, float]:
-    """Return tuples per second of each join: the mean of measurements in turn, without the slowest quarter of them."""
+    """Measure the joins in turn; return each join's tuples per second, a mean without the slowest quarter."""
     batch = max(500, min(20_000, place.rows // 100))
     stream = [*zipf_stream(place.rows, place.skew, batch_rows=batch, batches=100, seed=5)]
     feeds = {name: cycle(stream) for name in joins}

@@ -36,7 +36,7 @@ class JoinSetting:
     memory: str | int = "1%"
     unique: bool = True
     check: bool = False
-    """Whether to compute the checksum of the output, which takes time, so that the rates do not count."""
+    """Whether to compute the checksum of the output. This takes time, so the rates of such a run are not used."""
     options: dict[str, Any] | None = None
 
 

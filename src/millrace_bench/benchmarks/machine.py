@@ -2,8 +2,8 @@
 
 The speed of a machine varies with its other work, the speed of a virtual machine by a factor of two within seconds. So
 no join is measured at one time only: the joins that give the unit costs and the joins that are predicted are all kept
-open once they have settled, and are sampled in turn, round after round. The slowest quarter of each join's samples does
-not count. The errors then show how good the model is, not how the machine's speed changes from minute to minute.
+open once they have settled, and are sampled in turn, round after round. The slowest quarter of each join's samples is
+ignored. The errors then show how good the model is, not how the machine's speed changes from minute to minute.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from millrace_bench.benchmarks.cost import (
 )
 from millrace_bench.shared import data
 
-_SAMPLE_SECONDS = 0.2  # at least, for one sample
+_SAMPLE_SECONDS = 0.2  # the least time of a sample
 _LEAST_STEPS = 4
-_STREAM = 300  # batches; then the stream starts over
+_STREAM = 300  # batches of a stream, which then starts over
 
 
 def run(

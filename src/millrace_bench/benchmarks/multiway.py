@@ -37,7 +37,7 @@ def online_counts(
     piece
         Number of rows of an input that arrive together.
     idle
-        Number of units of the reactive phase to run after each piece.
+        Number of times to call ``join.idle`` after each piece; each call joins some rows that are on disk.
     """
     tables = (star_inputs if star else chain_inputs)(
         inputs, rows=rows, keys=keys, skew=skew, shuffle=shuffle, seed=seed

@@ -112,7 +112,7 @@ def _family(result: dict[str, Any]) -> Any:
 
 
 def _drift(result: dict[str, Any]) -> Any:
-    """Draw the share answered by the cache along the stream, while hot keys move, beside its level while they stay."""
+    """Draw the share that the cache answers along a stream whose hot keys move, and a line for one whose keys stay."""
     columns = 4
     lines = -(-len(result["series"]) // columns)
     figure, grid = plt.subplots(lines, columns, figsize=(9.6, 1.9 * lines), sharex=True, sharey=True, squeeze=False)
@@ -181,7 +181,7 @@ def _streams(result: dict[str, Any]) -> Any:
 
 
 def _kept(some: list[dict[str, Any]], points: list[dict[str, Any]]) -> list[float]:
-    """Return, for each of ``some`` points, the millions of rows that have come in by then, summed over ``points``."""
+    """Return, for each of ``some`` points, how many million rows have come in so far, the sum of ``points``."""
     so_far = dict(zip((p["batch"] for p in points), accumulate(p["rows_in"] for p in points), strict=True))
     return [so_far[point["batch"]] / 1e6 for point in some]
 

@@ -1,4 +1,4 @@
-"""Measure the time per stream tuple as the master grows and the budget does not."""
+"""Measure the time per stream tuple for masters of several sizes and one memory budget."""
 
 from __future__ import annotations
 

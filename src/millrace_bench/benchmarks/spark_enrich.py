@@ -25,7 +25,7 @@ from millrace_bench.engines.spark_process import SparkProcess
 from millrace_bench.engines.spark_worker import SparkSetting
 
 OWN = ("spark", "spark-sort-merge")
-"""Spark's own join as Spark plans it, and with a sort-merge join forced; the faster of the two counts."""
+"""Spark's own join as Spark plans it, and forced to be a sort-merge join; the faster of the two is reported."""
 
 ENGINES = ("spark", "identity", "lookup", "carry")
 STEPS = ("source", "narrow", "shuffle", "identity", "drain", "lookup", "carry")
@@ -115,7 +115,7 @@ def _read(journal: Path) -> dict[str, dict[str, Any]]:
 
 
 def in_turn(cases: Sequence[Case], common: SparkSetting, rounds: int, say: Say) -> Iterator[tuple[Case, Figures]]:
-    """Measure cases that share one master; yield each case with the figures of its engines by name."""
+    """Measure cases that have the same master; yield each case with the figures of its engines, by engine name."""
     if not cases:
         return
     names = list(dict.fromkeys(name for case in cases for name in case.engines))

@@ -93,7 +93,7 @@ def memory_in_use(point: dict[str, Any]) -> int:
 
 
 def sampled_points(one: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return those points of an engine's series at which memory was sampled."""
+    """Return the points of an engine's series at which memory was sampled."""
     return [point for point in one["points"] if "heap" in point]
 
 

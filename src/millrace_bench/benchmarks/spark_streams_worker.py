@@ -96,7 +96,7 @@ def _joined(setting: StreamsSetting, left: Any, right: Any) -> Any:
 
 
 def _point(query: Any, before: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the summed figures of the micro-batches since the last point: one, or two if each file had its own."""
+    """Return the summed figures of the micro-batches since the last point: one for both files, or one for each."""
     done = before[-1]["batch"] if before else -1
     mine = [p for p in query.recentProgress if p["batchId"] > done and p["numInputRows"]]
     checks = [p["observedMetrics"]["check"] for p in mine]
@@ -128,14 +128,14 @@ class Watch:
         self._thread.join()
 
     def python_peak(self) -> int:
-        """Return the most bytes that all Python workers together have had since the last call."""
+        """Return the peak number of bytes of all Python workers together since the last call."""
         peak, self._peak = self._peak, 0
         return peak
 
     def in_use(self) -> dict[str, int]:
         """Return the bytes of Java's heap in use after a collection, and the bytes of other memory of the Java process.
 
-        The heap is resident at its full size from the start, so all that the process has beyond it is other memory.
+        The whole heap is resident from the start, so all resident bytes beyond its size are other memory.
         """
         self._jvm.java.lang.System.gc()
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The papers' experiments by name; to add a paper, write its module in ``papers`` and name the module here."""
+"""The papers' experiments by name. To add a paper, write a module in ``papers`` and add the module to the list here."""
 
 from __future__ import annotations
 

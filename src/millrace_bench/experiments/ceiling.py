@@ -1,7 +1,7 @@
 """Estimate how much of a chain's result a policy would give online if it knew each row's number of results beforehand.
 
-Memory holds rows and nothing else: of all rows that have arrived, those that take part in the most results. The
-estimate is not proven to be the maximum, but a policy that has to learn from arriving rows will hardly reach more.
+All memory is used for rows; of the rows that have arrived, the policy keeps those that take part in the most results.
+The estimate is not proven to be the maximum, but a policy that has to learn from arriving rows will hardly reach more.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from millrace_bench.experiments.inputs import ExperimentInputs, open_inputs
 from millrace_bench.experiments.online_points import OnlinePoint
 
 _WEIGHTS = (1.0, 0.3, 0.1, 0.03, 0.01)
-"""Weights to try for the results of rows of R1 and R4, since each of these rows takes part in very many results."""
+"""Factors to try for the numbers of results of rows of R1 and R4; these rows take part in very many results."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 def known_frequencies(_: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
-    """Return the share of a chain's result, from 0 to 1, that comes out online with the best of the weights."""
+    """Return the share of a chain's result, from 0 to 1, that comes out online with the best of ``_WEIGHTS``."""
     inputs = open_inputs(point.data, point.rows, seed, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)
     order = np.argsort(np.concatenate([times[name] for name in inputs.tables]), kind="stable")
@@ -59,7 +59,9 @@ def _worth(inputs: ExperimentInputs, weight: float) -> dict[str, Numbers]:
 
 
 def _stays(worth: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
-    """Return when each row arrives and leaves if, with more than ``capacity`` rows held, the one of least worth leaves.
+    """Return when each row enters and leaves memory, if the least worthy row leaves whenever ``capacity`` is exceeded.
+
+    Row ``i`` arrives at time ``2 * i``.
 
     >>> [each.tolist() for each in _stays(np.array([5, 1, 7, 6]), 2)]
     [[0, 2, 4, 6], [7, 5, 9, 9]]
@@ -90,7 +92,7 @@ def _count_results(inputs: ExperimentInputs, stays: dict[str, tuple[Numbers, Num
 
 
 def _pairs_from(keys: Numbers, moments: Numbers, others: Numbers, came: Numbers) -> int:
-    """Return the number of pairs of a row and an other row with an equal key that came at the row's moment or later."""
+    """Return how many pairs of a row and one of ``others`` have equal keys and ``came`` not before the row's moment."""
     far = 1 + max(int(moments.max(initial=0)), int(came.max(initial=0)))
     ordered = np.sort(others * far + came)
     ends = np.searchsorted(ordered, (keys + 1) * far)

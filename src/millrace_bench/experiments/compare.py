@@ -1,4 +1,4 @@
-"""Compare two result files: find what got worse by more than seeds can explain."""
+"""Compare two result files: find the points that got worse by more than their values differ between seeds."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Change:
     before: float
     after: float
     change: Interval
-    """Logarithm of the improvement (above 0) or loss (below 0), over the seeds that both result files have."""
+    """Logarithm of the ratio of the values, above 0 for an improvement: mean and interval over the shared seeds."""
     tolerance: float = TOLERANCE
     repeats: bool = True
     """Whether the same code gives the same value again, as on a modelled disk."""
 
     @property
     def sure(self) -> bool:
-        """Whether seeds, or the machine's varying speed, cannot explain the change."""
+        """Whether the change is too large to be explained by the seeds or by the machine's varying speed."""
         low, high = self.change.low, self.change.high
         if low is None or high is None:
             return self.repeats or not math.isfinite(self.change.mean)
@@ -58,18 +58,18 @@ def compare(before: dict[str, Any], after: dict[str, Any], tolerance: float = TO
     if not 0 <= tolerance < 1:
         raise ConfigError(f"tolerance: expected a share from 0 to below 1; got {tolerance}")
     if before["size"] != after["size"]:
-        raise ConfigError(f"compare: expected results of one size; got {before['size']!r} and {after['size']!r}")
+        raise ConfigError(f"compare: expected results of the same size; got {before['size']!r} and {after['size']!r}")
     on = [results.get("on", "model") for results in (before, after)]
     if on[0] != on[1]:
-        raise ConfigError(f"compare: expected results of one kind, of a model or of a machine; got {on[0]} and {on[1]}")
+        raise ConfigError(f"compare: expected results measured in the same way; got {on[0]!r} and {on[1]!r}")
     found = list(_changes(before["experiments"], after["experiments"], tolerance, on[0] == "model"))
     if not found:
-        raise ConfigError("compare: the files have no point in common; were they run with the same names and seeds?")
+        raise ConfigError("compare: the files have no point in common; were the same experiments and seeds run?")
     return found
 
 
 def left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return lines that name figures with points missing from ``after``, and figures where no direction is better."""
+    """Return lines that name the figures with points missing from ``after`` and figures without a better direction."""
     gone, neutral = [], []
     for name, figure in before["experiments"].items():
         new = after["experiments"].get(name, {"series": {}, "better": figure["better"]})

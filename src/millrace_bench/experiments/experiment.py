@@ -1,10 +1,10 @@
 """The data classes of an experiment: what varies, what is fixed, which algorithms run, what the paper claims.
 
-An experiment is written with the paper's own numbers. A *size* says how much smaller it is run. The rows of R (the
-paper's master), memory in bytes and, where pages are a share of R, the time of a seek are scaled by one factor. So a
-turn of the wheel, a page and a waiting room full of tuples keep their proportions, and rates stay comparable. A paper's
-*layout* is a function that turns its numbers into a run. The layout of semi-stream joins is in this module; other kinds
-of joins bring their own.
+An experiment is written with the paper's own numbers. Its *size*, when it is run, says how much smaller the data is.
+The number of rows of R (the paper's master), memory in bytes and, where pages are a share of R, the time of a seek are
+multiplied by the same factor. So a turn of the wheel, a page and a waiting room full of tuples keep their proportions,
+and rates stay comparable. A paper's *layout* is a function that turns the paper's numbers into a run. The layout of
+semi-stream joins is in this module; other kinds of joins have layouts in their own modules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SIZES: tuple[Size, ...] = get_args(Size)
 SEEDS: dict[Size, tuple[int, ...]] = {"small": (11,), "default": (11, 12, 13), "paper": (11, 12, 13, 14, 15)}
 """Seeds of the stream by size; each point is run once with each seed."""
 PERIODS: dict[Size, tuple[int, int]] = {"small": (3, 1), "default": (12, 3), "paper": (24, 4)}
-"""Periods until a join has settled, and periods to measure, by size.
+"""Number of periods until a join has reached a steady state, and number of periods to measure, by size.
 
 A period is a turn of the wheel, or a waiting room full of tuples.
 """
@@ -88,14 +88,14 @@ ALONG = ("time",)
 
 @dataclass(frozen=True)
 class Scale:
-    """The share of the rows of the paper's R that an experiment has at each size."""
+    """The number of rows of R at each size, as a share of the number in the paper."""
 
     small: float
     default: float
     paper: float = 1.0
 
     def of(self, size: Size) -> float:
-        """Return the share of the rows at a size."""
+        """Return the share of the paper's number of rows at a size."""
         return float(getattr(self, size))
 
 
@@ -140,18 +140,18 @@ def with_models(*algorithms: str) -> tuple[Series, ...]:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A claim about a ratio: the value of line ``over`` at place ``at``, divided by that of ``under`` at ``under_at``.
+    """A claim about a ratio: the value of line ``over`` at ``at`` divided by that of line ``under`` at ``under_at``.
 
-    A place is a value of the parameter that varies, ``"first"``, ``"last"``, or ``"every"``: the claim has to hold at
-    all places.
+    ``at`` and ``under_at`` are places on the axis: a value of the parameter that varies, ``"first"`` or ``"last"``.
+    With ``at="every"`` the claim has to hold at all places. By default, ``under_at`` is the same place as ``at``.
     """
 
     says: str
     over: str
     under: str | None
-    """None where the claim is about the value itself, in the unit of the figure."""
+    """Name of the other line; None if the claim is about the value of ``over`` itself, in the unit of the figure."""
     paper: tuple[float, float]
-    """Lowest and highest value by the paper: the same number twice, or infinity as the highest for "at least"."""
+    """Lowest and highest value in the paper; equal for a single value, and highest is infinity for "at least"."""
     at: float | str = "every"
     under_at: float | str | None = None
     tolerance: float = 0.0
@@ -175,13 +175,16 @@ class Gap:
 
 @dataclass(frozen=True)
 class Peak:
-    """A claim that a line is best ``between`` two values of the parameter that varies; if None, at neither end."""
+    """A claim that a line is best ``between`` two values of the parameter that varies.
+
+    If ``between`` is None, the claim is that the line is not best at either of its ends.
+    """
 
     says: str
     series: str
     between: tuple[float, float] | None = None
     tolerance: float = 0.03
-    """Share by which the best value at the claimed place may be off the best of all for the verdict "partly"."""
+    """The verdict is "partly" if the best value at the claimed places is worse than the best by at most this share."""
     why: str = ""
 
 
@@ -200,9 +203,9 @@ class Run:
     """Names, sizes and modification times of the user's own files, if the data is read from files."""
 
     rows_of: ClassVar[str] = ""
-    """Name of the input whose rows are counted."""
+    """Name of the input whose number of rows is ``rows``."""
     whole: ClassVar[str] = "R"
-    """Name of the data of which memory is a percentage."""
+    """Name of the data whose size is 100 % where memory is given in percent."""
 
     @property
     def conditions(self) -> str:
@@ -210,7 +213,7 @@ class Run:
         return ""
 
     def key(self, seed: int) -> str:
-        """Return the key under which a journal holds the run's outcome with a seed."""
+        """Return the text under which a journal stores the outcome of the run with a seed."""
         return json.dumps({**asdict(self), "seed": seed}, sort_keys=True)
 
 
@@ -220,10 +223,10 @@ class Point(Run):
 
     memory: str | int
     skew: float = 1.0
-    z_R: float | None = None  # noqa: N815  (the paper's)
+    z_R: float | None = None  # noqa: N815  (the paper's symbol)
     disk: str = "hdd-2007"
     seek: float = 1.0
-    """Share of the disk's seek time that a seek takes."""
+    """Factor by which the disk model's seek time is multiplied."""
     rate: float | None = None
     b: int | None = None
     settle: int = 12
@@ -257,15 +260,15 @@ class Experiment:
     varies: str
     values: tuple[float, ...]
     few: tuple[float, ...]
-    """Values of the parameter that varies, at size small."""
+    """Values of the varying parameter at size small."""
     series: tuple[Series, ...]
     metric: str
     claims: tuple[Claim, ...]
     fixed: Mapping[str, Any] = field(default_factory=dict)
     scale: Scale | None = None
-    """Scale of this figure; None if it has the scale of its paper."""
+    """Scale of this figure; None stands for the scale of the paper."""
     some: tuple[float, ...] = ()
-    """Values of the parameter that varies, at size default; empty for all ``values``."""
+    """Values of the varying parameter at size default; if empty, all of ``values``."""
     log_x: bool = False
 
     def __post_init__(self) -> None:
@@ -290,11 +293,11 @@ class Experiment:
         return {"small": self.few, "default": self.some or self.values, "paper": self.values}[size]
 
     def factor(self, size: Size) -> float:
-        """Return the share of the rows of the paper's R that the experiment has at a size."""
+        """Return the number of rows of R at a size, as a share of the number in the paper."""
         return (self.scale or self.source.scale).of(size)
 
     def reading(self, x: float) -> str:
-        """Return the name under which an outcome holds the value that the figure shows at place ``x``."""
+        """Return the name, in an outcome, of the value that the figure shows at place ``x`` of its axis."""
         metric = self.metric.removeprefix("log ").removeprefix("machine ")
         return f"{metric} at {x:g}" if self.varies in ALONG else metric
 
@@ -333,11 +336,11 @@ def semi_stream(experiment: Experiment, size: Size, series: Series, given: dict[
     factor = experiment.factor(size)
     rows = max(LEAST_ROWS, round(given.pop("rows") * factor))
     share, megabytes = given.pop("share", None), given.pop("megabytes", None)
-    memory: str | int = "1%" if share is None else f"{share:g}%"  # a placeholder where memory is the outcome
+    memory: str | int = "1%" if share is None else f"{share:g}%"  # a placeholder if the memory is to be found
     if megabytes is not None:
         memory = int(megabytes * 1e6 * factor)
     if (share is None) == (megabytes is None) and series.by != "memory for a rate":
-        raise ConfigError(f"{experiment.name}: expected one of share and megabytes")
+        raise ConfigError(f"{experiment.name}: expected either share or megabytes, and not both")
     page, load = given.pop("page", None), given.pop("load", None)
     algorithm = ALGORITHMS.get(series.algorithm)
     if algorithm is not None and algorithm.paged:

@@ -81,7 +81,7 @@ class ExperimentInputs:
 
 
 def own_name(name: str, directory: Path) -> str:
-    """Return the name with ``-own`` added if the directory has the user's own file for it, else the name itself."""
+    """Return a data set's name, with ``-own`` added if the directory has the user's own file for it."""
     return f"{name}{_OWN}" if own_orders(directory, f"{name}{_OWN}") else name
 
 
@@ -100,7 +100,7 @@ def own_orders(directory: Path, name: str) -> list[Path]:
 def open_inputs(
     name: str, rows: int, seed: int, *, directory: Path | None = None, band: bool = False, **parameters: Any
 ) -> ExperimentInputs:
-    """Return the inputs with a name from ``DESCRIPTIONS``, the largest with ``rows`` tuples.
+    """Return the inputs that ``DESCRIPTIONS`` describes under a name; the largest has ``rows`` tuples.
 
     The user's own files are read from ``directory``.
 
@@ -173,7 +173,7 @@ _PAIRS: dict[str, Callable[..., tuple[Values, Values]]] = {
 
 
 def _thinned(keys: Values, rows: int) -> Values:
-    """Return ``rows`` of the keys, evenly spaced, or all of them if there are fewer."""
+    """Return ``rows`` of the keys, taken at even distances, or all of them if there are fewer."""
     return keys[np.linspace(0, len(keys) - 1, min(rows, len(keys))).astype(np.int64)]
 
 
@@ -189,7 +189,7 @@ def _stock(name: str, total: int) -> Callable[[int, int], tuple[Values, Values]]
 def _own(directory: Path | None, name: str, rows: int) -> tuple[Values, Values]:
     files = [] if directory is None else own_orders(directory, name)
     if not files:
-        raise ConfigError(f"data {name}: expected a file of orders; there is none in the folder stock")
+        raise ConfigError(f"data {name}: expected a file of orders in the folder stock; there is none")
     sides = read_orders(files[0])
     for side, prices in sides.items():
         if len(prices) < rows:

@@ -8,7 +8,7 @@ from millrace_bench.experiments.report import EVERY, by_paper, verdicts
 
 
 def totals(results: dict[str, Any]) -> str:
-    """Return a table with the number of claims that have each verdict, by paper and in all."""
+    """Return a Markdown table with the number of claims that have each verdict, by paper and in all."""
     figures = results["experiments"]
     lines = ["| paper | claims | " + " | ".join(EVERY) + " |", "|---|" + "---|" * (1 + len(EVERY))]
     for paper, names in by_paper(figures).items():
@@ -20,7 +20,7 @@ def totals(results: dict[str, Any]) -> str:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Return the table of totals, the table of all claims, and the list of reasons for differences."""
+    """Return as Markdown the table of totals, the table of all claims, and the list of reasons for differences."""
     figures = results["experiments"]
     lines = [totals(results), "| figure | the paper | measured | |", "|---|---|---|---|"]
     lines += [

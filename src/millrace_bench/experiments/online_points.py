@@ -1,8 +1,9 @@
 """Run adaptive joins whose inputs arrive on a virtual clock.
 
 Only arrivals, rows, results and blocks take time on this clock, so an outcome depends on the point and the seed alone.
-The *online phase* ends :data:`WAIT` seconds after the last tuple arrives: if a join is behind by then, its later
-results do not count.
+The *online phase* ends :data:`WAIT` seconds after the last tuple arrives; results that a join puts out later are not
+counted as online. *MaxNewArr* is a parameter of the paper: the number of rows that may wait before a join stops
+working on disk to take them in.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from millrace_bench.experiments.inputs import ExperimentInputs, open_inputs
 WAIT = 0.025
 """Seconds of silence before a join reads from disk: the paper's WaitThresh."""
 LINGER = 0.02
-"""Seconds within which tuples are pushed together; less than WAIT, so that no silence is lost."""
+"""Tuples that arrive within this many seconds are pushed together; less than WAIT, so that no silence is missed."""
 BLOCK_SECONDS, BLOCK_BYTES = 1e-3, 10_000
 """Seconds to read or write a block of the paper's size, and that size in bytes; time is proportional to the size."""
 READ_AT = tuple(range(10, 101, 10))
 """Percentages of the online phase at which results are counted."""
 
 _LEAST_ROWS, _LEAST_BLOCK, _LEAST_ARRIVALS = 2_000, 1_000, 50
-_PLENTY = 500_000_000  # bytes of memory to find the rest of the result with, which is only counted
+_PLENTY = 500_000_000  # bytes of memory of the join that computes the rest of the result, to count it
 _JOIN = ("max_outer_blocks",)
 
 
@@ -40,7 +41,7 @@ class OnlinePoint(Run):
     """A run of an adaptive join while its inputs arrive."""
 
     paper_rows: int
-    """Number of tuples that the largest input has in the paper, where ``rows`` is the number here."""
+    """Number of tuples that the largest input has in the paper; ``rows`` is their number in this run."""
     memory: float
     """Memory as a percentage of the bytes of all inputs, or in bytes if it is above 100."""
     block: int
@@ -58,7 +59,7 @@ class OnlinePoint(Run):
 
     @property
     def costs(self) -> Costs:
-        """Seconds of each kind of work, as with a processor and a disk of the paper's time."""
+        """Seconds that each kind of work takes, as with a processor and a disk of the time of the paper."""
         seconds = BLOCK_SECONDS * self.block / BLOCK_BYTES
         return Costs(row=10e-6, result=self.result_us * 1e-6, read=seconds, write=seconds)
 
@@ -73,14 +74,17 @@ class OnlinePoint(Run):
 
 
 def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, Any]) -> OnlinePoint:
-    """Return a run made from the paper's numbers; tuples, blocks and MaxNewArr are scaled alike, down to a minimum."""
+    """Return a run made from the paper's numbers.
+
+    The numbers of tuples, the size of a block and MaxNewArr are multiplied by the same factor; each has a minimum.
+    """
     factor = experiment.factor(size)
     paper_rows = int(given.pop("rows"))
     rows = min(paper_rows, max(_LEAST_ROWS, round(paper_rows * factor)))
     scaled = rows / paper_rows
     share, tuples = given.pop("share", None), given.pop("tuples", None)
     if (share is None) == (tuples is None):
-        raise ConfigError(f"{experiment.name}: expected one of share and tuples")
+        raise ConfigError(f"{experiment.name}: expected either share or tuples, and not both")
     if "smaller" in given:
         given["smaller"] = round(given["smaller"] * scaled)
     return OnlinePoint(
@@ -102,7 +106,8 @@ def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, 
 def online(directory: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
     """Run a point; return how many results come out while tuples arrive, how many tuples wait, and other counts.
 
-    With seed 11, the first of every size, the whole result is counted too; MillraceError is raised if it is wrong.
+    With seed 11, the first seed of every size, the whole result is counted too; MillraceError is raised if its size is
+    wrong.
     """
     inputs = open_inputs(point.data, point.rows, seed, directory=directory, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)
@@ -154,7 +159,7 @@ def _join(inputs: ExperimentInputs, point: OnlinePoint, memory: int, seed: int) 
 
 
 def _rest(inputs: ExperimentInputs, point: OnlinePoint, join: StreamJoin, seed: int) -> int:
-    """Return the number of results that remain after the online phase, found with plenty of memory from its state."""
+    """Return the number of results after the online phase: finish a copy of the join that has plenty of memory."""
     other = _join(inputs, point, _PLENTY, seed)
     other.restore(join.snapshot())
     rest = sum(len(batch) for batch in other.finish())

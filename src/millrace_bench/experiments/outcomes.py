@@ -1,8 +1,9 @@
-"""Measure the outcome of a point: joins on the device model, the cost model, the papers' equations.
+"""Measure the points of figures: with joins on the device model, the cost model, or the papers' equations.
 
-Joins have one thread, whatever the machine has, and transfer whole rows; in joins that read the master in turns, tuples
-stay for a whole turn, as in the papers. So an outcome depends on the point and the seed alone. Without a disk model,
-the join has its default settings, and its time is the machine's.
+A point is a run of a join; its outcome is the measured figures by name. Joins use one thread, whatever the machine has,
+and read whole rows from the disk; in joins that read the master in turns, tuples stay for a whole turn, as in the
+papers. So an outcome depends on the point and the seed alone. Without a disk model, a join has its default settings,
+and its time is wall time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _BATCHES = 16  # batches that fill the waiting room
 _LEAST_BATCH, _LARGEST_BATCH, _LOOKED_UP_BATCH = 20, 20_000, 1_000
 _MOST_RUNS, _NEAR = 6, 0.02  # runs to find the memory for a rate, and how near the rate has to be, in logarithms
 _FIRST_SHARE = 0.02
-_LEAST_SECONDS = 1.0  # of joining to measure in wall time
+_LEAST_SECONDS = 1.0  # a measurement in wall time takes at least so long
 
 Outcome = dict[str, float]
 
@@ -58,10 +59,10 @@ def _run(directory: Path, point: Point, seed: int) -> Outcome:
 
 
 def disk_of(point: Point) -> DiskModel:
-    """Return the disk model, with the seek time of the point."""
+    """Return the point's disk model, with its seek time scaled as the point says."""
     disk = DISKS[point.disk]
     if disk is None:
-        raise ConfigError(f"disk: experiments need a model of a disk; got {point.disk!r}")
+        raise ConfigError(f"disk: expected the name of a disk model; got {point.disk!r}")
     return DiskModel(disk.seek * point.seek, disk.bandwidth)
 
 
@@ -104,7 +105,7 @@ def _measured(found: DataSet, point: Point, seed: int, memory: int) -> Outcome:
 
 
 def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
-    """Return a join's outcome with the memory for the point's rate, found by running the join with several budgets."""
+    """Return the outcome of a join with the memory for the point's rate; search the memory by running the join."""
     assert point.rate is not None
     found = _open(directory, point)
     wanted = math.log(point.rate)
@@ -130,7 +131,7 @@ def _predicted(directory: Path, point: Point, _: int) -> Outcome:
     """Return what the cost model predicts for the join that a run of the point would use."""
     found = _open(directory, point)
     if found.frequencies is None:
-        raise ConfigError(f"model: needs key frequencies; it is not known how often keys of {point.data!r} come")
+        raise ConfigError(f"model: predictions need key frequencies; those of data {point.data!r} are not known")
     join = _join(found, point, parse_size(point.memory, of=found.store.nbytes))
     options = {name: value for name, value in point.options if name in ("cache_share", "l")}
     situation = workload_of(join.arguments, join.loop.parts.binding, found.frequencies)
@@ -145,7 +146,7 @@ def _predicted(directory: Path, point: Point, _: int) -> Outcome:
 
 
 def _equations(_: Path, point: Point, __: int) -> Outcome:
-    """Return what the MESHJOIN paper's equations give: the memory for the point's rate if it has one, else the rate."""
+    """Return the result of the MESHJOIN paper's equations: the memory if the point has a rate, else the rate."""
     assert point.b is not None
     sizes = Sizes(R_t=point.rows, v_R=120.0, v_S=20.0)
     model = disk_of(point)
@@ -171,5 +172,5 @@ MEASURES: dict[str, Callable[[Path, Any, int], Outcome]] = {
 
 In this order: a join that always has tuples, a join with an arrival rate, joins with several budgets until one has the
 rate, the engine's cost model, the paper's equations, an adaptive join while its inputs arrive, and an estimate for a
-policy that knows the inputs' frequencies. Another kind of join adds its function here.
+policy that knows the inputs' frequencies. To add a kind of join, add its function here.
 """

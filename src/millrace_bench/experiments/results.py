@@ -1,4 +1,4 @@
-"""Results of experiments as one JSON file: every value with its seeds and interval, the machine, the versions."""
+"""Results of experiments as one JSON file: the values by seed, their intervals, the machine and the versions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def collect(
     seeds: Sequence[int] | None = None,
     also: Iterable[Experiment] = (),
 ) -> dict[str, Any]:
-    """Return the journal's results of ``experiments``, complete or not, and of those in ``also`` that are complete."""
+    """Return the results of ``experiments``, complete or not, and those of the complete experiments in ``also``."""
     used = list(SEEDS[size] if seeds is None else seeds)
     figures = {e.name: _figure(e, size, directory, journal, used) for e in experiments}
     others = {e.name: _figure(e, size, directory, journal, used) for e in also if e.name not in figures}
@@ -157,16 +157,16 @@ def write_whole(path: Path, data: bytes) -> None:
 def read(path: Path) -> dict[str, Any]:
     """Return the results in a file; raise ConfigError that says what is wrong if the file is not valid."""
     if not path.is_file():
-        raise ConfigError(f"results: expected a file that `millrace bench run` wrote; there is no {path}")
+        raise ConfigError(f"results: expected a file that `millrace bench run` wrote; {path} does not exist")
     try:
         found: Any = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ConfigError(f"{path}: expected results in JSON; {error}") from error
+        raise ConfigError(f"{path}: not valid JSON: {error}") from error
     needed = {"size", "seeds", "machine", "versions"}
     if not isinstance(found, dict) or found.get("format") != FORMAT or not needed <= found.keys():
-        raise ConfigError(f"{path}: expected results of `millrace bench run`, format {FORMAT}")
+        raise ConfigError(f"{path}: expected results that `millrace bench run` wrote, in format {FORMAT}")
     if not isinstance(found.get("experiments"), dict):
-        raise ConfigError(f"{path}: experiments: expected figures by name")
+        raise ConfigError(f"{path}: expected an object with figures by name under 'experiments'")
     for name, figure in found["experiments"].items():
         if not _NAME.fullmatch(name) or not _is_valid(figure):
             raise ConfigError(f"{path}: {name}: expected a figure as `millrace bench run` writes it")

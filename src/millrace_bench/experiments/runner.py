@@ -1,8 +1,8 @@
-"""Run points of experiments, several at a time, and journal their outcomes, so that a run can be continued.
+"""Run points of experiments, several at a time, and record their outcomes in a file, so that a run can be continued.
 
-Every outcome is one line of a JSON-lines file, written at once. A point that several figures share is run once. An
-outcome depends on its point and seed alone, and on the machine if wall time is measured. So points run in several
-processes at a time, once their data is complete.
+Every outcome is one line of a JSON-lines file, written as soon as it is known. A point that several figures share is
+run once. An outcome depends on its point and seed alone, and on the machine if wall time is measured. So points can run
+in several processes at a time, once their data is complete.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Measure = Callable[[Path, Any, int], Outcome]
 
 
 def code_digest() -> str:
-    """Return a digest of the code that outcomes depend on, to recognize outcomes of other code."""
+    """Return a digest of the code that outcomes depend on, to recognize outcomes measured with other code."""
     root = Path(millrace.__file__).parent
     files = sorted(path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in _NOT_MEASURED)
     return blake2s(b"".join(path.read_bytes() for path in files), digest_size=6).hexdigest()
@@ -64,7 +64,7 @@ class OutcomeJournal:
         if entry["version"] == self._version:
             key, outcome = entry["point"], entry["outcome"]
             if not all(math.isfinite(value) for value in outcome.values()):
-                raise ValueError("not an outcome")
+                raise ValueError("outcome: expected finite numbers")
             self._found[key] = outcome
             (self._of_other_code.discard if entry.get("code") == self._code else self._of_other_code.add)(key)
 
@@ -105,7 +105,7 @@ def run(
     console: Console | None = None,
     measure: Measure = outcome,
 ) -> int:
-    """Run the points that are not in the journal; return how many. An interrupt loses only points in progress."""
+    """Run the points that are not in the journal; return their number. An interrupt loses only points in progress."""
     wanted = points_of(experiments, size, directory, seeds)
     missing = [(name, point, seed) for (point, seed), name in wanted.items() if journal.get(point, seed) is None]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -139,7 +139,7 @@ def _outcomes(tasks: Sequence[_Task], processes: int) -> Generator[tuple[str, Ru
                 waiting = [pool.submit(_outcome, one) for one in tasks]
             for done in as_completed(waiting):
                 yield done.result()
-        except BaseException as error:  # interrupted, or one failed: the rest is useless
+        except BaseException as error:  # Ctrl-C, or a task failed: stop the other tasks
             with _without_interrupts():
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in active_children():
@@ -147,13 +147,13 @@ def _outcomes(tasks: Sequence[_Task], processes: int) -> Generator[tuple[str, Ru
                 pool.shutdown()
             if isinstance(error, BrokenProcessPool):
                 raise MillraceError(
-                    "run: a process that ran a point was killed; the outcomes so far are kept"
+                    "run: a worker process was killed, perhaps for lack of memory; finished points are kept"
                 ) from None
             raise
 
 
 def _start_process(*garbage: int) -> None:
-    """Set up a process of the pool: the thresholds of garbage collection, and a thread that ends it with its parent."""
+    """Set a worker process's garbage-collection thresholds, and start a thread that ends it when its parent ends."""
     gc.set_threshold(*garbage)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -184,7 +184,7 @@ def _outcome(task: _Task) -> tuple[str, Run, int, Outcome]:
 def fitting(
     experiments: Sequence[Experiment], size: Size, directory: Path, free: int | None = None
 ) -> tuple[list[Experiment], dict[str, int]]:
-    """Return the experiments that have room for their data on the disk, in order, and the others with their bytes."""
+    """Return the experiments whose data fits on the disk, and for each other one, by name, the bytes that it needs."""
     if free is None:
         there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
         free = shutil.disk_usage(there).free

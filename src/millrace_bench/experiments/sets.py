@@ -46,8 +46,8 @@ DESCRIPTIONS = {
 """Descriptions of data for figures, by the name that experiments use. ``-archive`` needs the archive's files."""
 
 _TPCH_CUSTOMERS = 150_000  # at scale 1
-_ROW_BYTES = {"tpch": 1_000, "weather-32": 90}  # on disk, with an index and the orders of a customer
-_MOST_ROW_BYTES = 280  # of all others
+_ROW_BYTES = {"tpch": 1_000, "weather-32": 90}  # bytes on disk per master row, with its index and a customer's orders
+_MOST_ROW_BYTES = 280  # the same for all other data sets
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class DataSet:
     schema: pa.Schema
     """Schema of the stream."""
     stream: Callable[[int, int], Stream]
-    """Function from a seed and the rows of a batch to an endless stream."""
+    """Function that takes a seed and the number of rows of a batch, and returns an endless stream of batches."""
     suffix: str | None = None
     frequencies: Frequencies | None = None
-    """Frequencies of the keys, where they are known."""
+    """How often the stream has each key; None if that is not known."""
 
     def indexed(self) -> DataSet:
         """Return the data set with an index on its master, which is built if it is missing."""
@@ -73,7 +73,7 @@ class DataSet:
 
 
 def real_name(name: str, directory: Path) -> str:
-    """Return the name with ``-archive`` for weather if the directory has the archive's files, else the name itself."""
+    """Return a data set's name, with ``-archive`` added for weather data if the directory has the archive's files."""
     if name in ("weather", "weather-32") and _reports(directory, "master") and _reports(directory, "stream"):
         return f"{name}-archive"
     return name
@@ -99,7 +99,7 @@ def bytes_to_make(directory: Path, name: str, rows: int, z_R: float | None = Non
 
 
 def open_set(directory: Path, name: str, rows: int, skew: float, z_R: float | None) -> DataSet:  # noqa: N803
-    """Return the data set with a name from ``DESCRIPTIONS``; its files are made if they are missing."""
+    """Return the data set that ``DESCRIPTIONS`` describes under a name; make its files if they are missing."""
     if name in ("unique", "repeats"):
         store = data.master(directory, rows, unique=name == "unique")
         return DataSet(
@@ -107,7 +107,7 @@ def open_set(directory: Path, name: str, rows: int, skew: float, z_R: float | No
         )
     if name == "skewed":
         if z_R is None:
-            raise ConfigError("data 'skewed': expected z_R, the skew of R")
+            raise ConfigError("data 'skewed': expected z_R, the skew of R; got None")
         path = store_path(directory, name, rows, z_R)
         store = _open_or_build(path, MASTER_SCHEMA, lambda: _skewed(rows, z_R), "key")
         return DataSet(store, "key", STREAM_SCHEMA, _zipf(rows, skew, shuffled=False))
@@ -124,7 +124,7 @@ def _zipf(domain: int, skew: float, *, shuffled: bool) -> Callable[[int, int], S
 
 
 def _skewed(rows: int, z_R: float) -> Stream:  # noqa: N803
-    """Yield the synthetic master with Zipf keys; the key is the rank, on both sides of the join."""
+    """Yield the synthetic master with Zipf keys; key 1 is the most frequent in the master and in the stream."""
     sampler = ZipfSampler(rows, z_R, seed=1, shuffled=False)
     for batch in synthetic_master(rows):
         yield batch.set_column(0, MASTER_SCHEMA.field(0), pa.array(sampler.sample(len(batch))))
@@ -147,7 +147,7 @@ def _tpch(directory: Path, customers: int, skew: float | None) -> DataSet:
         return skewed_orders(orders, customers, skew, seed, batch_rows=batch_rows)
 
     def stream(seed: int, batch_rows: int) -> Stream:
-        """Yield the orders over and over; the first one depends on the seed."""
+        """Yield the orders over and over; the seed decides which batch comes first."""
         skipped = seed * 997 % max(1, 5 * customers // batch_rows)
         yield from islice(once(seed, batch_rows), skipped, None)
         while True:
@@ -189,7 +189,7 @@ def _weather(directory: Path, path: Path, rows: int, *, narrow: bool, own: bool)
 
 
 def stamp_of(files: Iterable[Path]) -> str:
-    """Return a text with the files' names, sizes and modification times, which changes when a file changes."""
+    """Return the names, sizes and modification times of files as a text, which changes when a file changes."""
     return " ".join(f"{file.name}:{file.stat().st_size}:{file.stat().st_mtime_ns}" for file in files)
 
 
@@ -198,7 +198,7 @@ def _digest(text: str) -> str:
 
 
 def own_reports(directory: Path) -> list[Path]:
-    """Return the weather archive's files in the directory, for the master and for the stream; empty if it has none."""
+    """Return the weather archive's files in the directory, those of the master first; empty if there are none."""
     return _reports(directory, "master") + _reports(directory, "stream")
 
 

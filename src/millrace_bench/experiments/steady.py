@@ -1,4 +1,4 @@
-"""Measure a join once it has settled, on the device model's virtual clock or on the machine's own.
+"""Measure a join in its steady state, on the device model's virtual clock or on the machine's own clock.
 
 In a *saturated* run a tuple is always available, so the rate is the highest possible. In a *paced* run tuples arrive
 evenly at a given rate and wait in a buffer until the join takes them.
@@ -17,11 +17,11 @@ from millrace.semistream.join import SemiStreamJoin
 ROOMS = 3
 """Default number of measured periods; a period is a waiting room full of tuples, or a turn of the wheel."""
 LOOKED_UP = 100_000
-"""Default number of measured tuples where tuples do not wait."""
+"""Default number of measured tuples for algorithms in which tuples do not wait."""
 
 
 class WorkClock:
-    """A clock, by default the machine's, that does not run while the stream is made."""
+    """A clock, by default the machine's, that stands still while the next batch of the stream is generated."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or RealClock()
@@ -41,7 +41,7 @@ class WorkClock:
 
 @dataclass(frozen=True)
 class _Counters:
-    """The counters of a join at one moment, and the clock's seconds."""
+    """The counters of a join at one moment, and the time of the clock in seconds."""
 
     seconds: float
     tuples: int
@@ -66,9 +66,9 @@ def saturated(
     clock: Clock | None = None,
     least_seconds: float = 0.0,
 ) -> dict[str, float]:
-    """Push until ``settle`` periods are over, then measure for ``rooms`` more, and for at least ``least_seconds``.
+    """Push batches for ``settle`` periods, then measure for ``rooms`` more periods and at least ``least_seconds``.
 
-    Where tuples do not wait, ``looked_up`` tuples count as three periods. The device's clock is used if none is given.
+    Where tuples do not wait, ``looked_up`` tuples count as three periods. The default clock is the device's.
     """
     clock = clock or join.device.clock
     mark: _Counters | None = None
@@ -156,7 +156,7 @@ def _between(join: SemiStreamJoin, mark: _Counters, clock: Clock, tuple_seconds:
         "rate": (now.tuples - mark.tuples) / seconds,
         "hits": (now.hits - mark.hits) / tuples,
         "c_loop": seconds / max(1, steps),
-        "processing_time": tuple_seconds / tuples,  # Little's law: tuples inside over tuples that pass
+        "processing_time": tuple_seconds / tuples,  # Little's law: tuple-seconds in the join / tuples
         "seeks": (now.seeks - mark.seeks) / tuples,
         "bytes_read": (now.nbytes - mark.nbytes) / tuples,
         "memory": float(join.budget.total),

@@ -52,7 +52,7 @@ class Interval:
 
     @classmethod
     def of_ratios(cls, ratios: Sequence[float]) -> Interval:
-        """Return the interval of ratios, computed on logarithms: half is as far from 1 as twice, and no end is below 0.
+        """Return the mean and interval of ratios, computed on logarithms, so that 0.5 is as far from 1 as 2.
 
         >>> str(Interval.of_ratios([1.0, 2.0, 4.0])), str(Interval.of_ratios([1000.0, 1200.0]))
         ('2.00 (0.36 to 11.2)', '1,095 (344 to 3,488)')
@@ -71,7 +71,7 @@ class Interval:
 
 
 def few(value: float) -> str:
-    """Return a number with about as many digits as are significant.
+    """Return a number as text, rounded to about three significant digits, or to a whole number if it is large.
 
     >>> [few(value) for value in (44015.58, 387.9, 36.28, 1.554, 0.0249, 0.0)]
     ['44,016', '388', '36.3', '1.55', '0.025', '0.00']
@@ -83,7 +83,7 @@ def few(value: float) -> str:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on a claim, with what was measured and, where it differs, the reason."""
+    """The verdict on a claim, with what was measured and, if that differs from the paper, the reason."""
 
     says: str
     verdict: Verdict
