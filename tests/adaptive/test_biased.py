@@ -22,7 +22,7 @@ from millrace.core.errors import ConfigError
 
 _ROWS = 90
 _BLOCK = 256
-_RULE = "a bucket of the build side has left before the other's"
+_RULE = "a bucket of the build side left memory before the probe side's"
 
 Moments = dict[tuple[int, int], float]
 

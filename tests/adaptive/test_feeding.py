@@ -188,7 +188,7 @@ def test_a_source_that_dies(algorithm: str, how: PairHow) -> None:
     join = mr.StreamJoin(on="k", algorithm=algorithm, memory=memory(algorithm), how=how)
     out: list[pa.RecordBatch] = []
     broken = failing(LEFT.to_batches(max_chunksize=50), after=4)
-    with pytest.raises(SourceError, match="input 'left' broke off after 200 tuples in 4 batches") as raised:
+    with pytest.raises(SourceError, match="input 'left' failed after 200 tuples in 4 batches") as raised:
         out.extend(join.run(left=broken, right=RIGHT.to_batches(max_chunksize=50)))
     assert (raised.value.source, raised.value.tuples, raised.value.batches) == ("left", 200, 4)
     assert join.metrics.left_in == 200
@@ -209,7 +209,7 @@ class Damaged:
 def test_an_input_at_rest_that_breaks_off() -> None:
     join = mr.StreamJoin(on="k", memory=_LITTLE)
     out: list[pa.RecordBatch] = []
-    with pytest.raises(SourceError, match="input 'left' broke off after 100 tuples in 2 batches: "):
+    with pytest.raises(SourceError, match="input 'left' failed after 100 tuples in 2 batches: "):
         out.extend(join.run(left=Damaged(), right=RIGHT.to_batches(max_chunksize=50)))
     assert_same_rows(joined(out), oracle_pair(LEFT.slice(0, 100), RIGHT.slice(0, 100), equal_keys("k")))
 

@@ -180,7 +180,7 @@ def test_a_source_that_dies(algorithm: str, tmp_path: Path) -> None:
     """All combinations of what came, then an error that says how far it got."""
     join = fresh(algorithm, spill=tmp_path)
     out: list[pa.RecordBatch] = []
-    with pytest.raises(SourceError, match="input 'b' broke off after 60 tuples in 3 batches") as raised:
+    with pytest.raises(SourceError, match="input 'b' failed after 60 tuples in 3 batches") as raised:
         out.extend(join.run(a=iter(batches("a")), b=failing(batches("b"), after=3), c=batches("c")))
     assert (raised.value.source, raised.value.tuples, raised.value.batches) == ("b", 60, 3)
     came = join.metrics.rows_in
@@ -196,7 +196,7 @@ def test_an_input_at_rest_that_breaks_off() -> None:
 
     join = fresh()
     out: list[pa.RecordBatch] = []
-    with pytest.raises(SourceError, match="input 'c' broke off after 40 tuples in 2 batches"):
+    with pytest.raises(SourceError, match="input 'c' failed after 40 tuples in 2 batches"):
         out.extend(join.run(a=batches("a"), b=batches("b"), c=Damaged()))
     assert numbers(out) == truth(a=60, b=60, c=40)
 
@@ -313,7 +313,9 @@ def test_names() -> None:
         mr.StreamJoin(on=[("a.x", "costs.x")])
 
 
-@pytest.mark.parametrize(("on", "came"), [(CHAIN, "0 a, 0 b and 0 c rows came"), ("x", "0 left and 0 right rows came")])
+@pytest.mark.parametrize(
+    ("on", "came"), [(CHAIN, "0 a, 0 b and 0 c rows have arrived"), ("x", "0 left and 0 right rows have arrived")]
+)
 def test_what_it_explains_stands_in_columns(on: Any, came: str) -> None:
     join = mr.StreamJoin(on=on, memory=_LITTLE)
     join.budget.reserve("input buffer", 1000)

@@ -119,7 +119,7 @@ def test_a_server_that_dies_is_noticed_by_the_join() -> None:
         with LiveArrivals(inputs) as arrivals, pytest.raises(SourceError) as raised:
             came.extend(event.batch.num_rows for event in arrivals if isinstance(event, Arrived))
     assert (raised.value.source, raised.value.tuples, raised.value.batches) == ("bad", 200, 4)
-    assert "input 'bad' broke off after 200 tuples in 4 batches: ipc_socket(" in str(raised.value)
+    assert "input 'bad' failed after 200 tuples in 4 batches: ipc_socket(" in str(raised.value)
 
 
 def test_two_stalling_servers_side_by_side() -> None:
@@ -141,7 +141,7 @@ def test_a_server_that_falls_silent() -> None:
         done.wait(_PATIENCE)
 
     with server(talk) as port:
-        with pytest.raises(SourceError, match=r"nothing came for 0\.05 s, after 50 tuples in 1 batches") as raised:
+        with pytest.raises(SourceError, match=r"no data arrived for 0\.05 s, after 50 tuples in 1 batches") as raised:
             list(ipc_socket("127.0.0.1", port, timeout=0.05))
         assert isinstance(raised.value.__cause__, TimeoutError)
         done.set()
@@ -167,7 +167,7 @@ def test_a_cancelled_source_is_not_read_again() -> None:
     with server(lambda connection: None) as port:
         source = ipc_socket("127.0.0.1", port)
         source.cancel()
-        with pytest.raises(SourceError, match=rf"ipc_socket\(127.0.0.1:{port}\): was cancelled"):
+        with pytest.raises(SourceError, match=rf"ipc_socket\(127.0.0.1:{port}\): reading was cancelled"):
             list(source)
 
 

@@ -83,7 +83,7 @@ def test_any_order_of_writes_reads_and_frees(steps: list[tuple[str, str, int]]) 
                 if step == "f":
                     area.free(block)
                     del there[block]
-                    with pytest.raises(StateError, match=f"no block {block}: never written, or freed"):
+                    with pytest.raises(StateError, match=f"no block {block}: it was not written, or is freed"):
                         area.read(block)
                 else:
                     content(area, {block: there[block]})
@@ -134,7 +134,7 @@ def test_a_full_disk_leaves_everything_before_whole(tmp_path: Path) -> None:
             said = str(raised.value)
             assert said.startswith(f"{area.directory}: 800 B (800 bytes) of 'left' could not be written: the disk is")
             assert "No space left on device" in said
-            assert said.endswith("the 9 blocks written before are whole")
+            assert said.endswith("the 9 blocks written before are intact")
             content(area, blocks)
             area.check_invariants()
             with pytest.raises(SpillError):

@@ -1,1 +1,1 @@
-"""Adaptive joins of finite inputs that arrive slowly and in bursts: joined on arrival, with overflow to disk."""
+"""Joins of finite inputs that arrive slowly or in bursts: rows are joined on arrival, and overflow to disk."""

@@ -1,4 +1,7 @@
-"""A named algorithm for adaptive joins: its flush policy, its reactive policy, and how it keeps rows."""
+"""The description of an algorithm for adaptive joins: its name, its two policies, and how it keeps rows in memory.
+
+The flush policy chooses the rows that go to disk when memory is full. The reactive policy joins rows on disk.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from millrace.core.options import check_known, options_of
 
 @dataclass(frozen=True)
 class AdaptiveAlgorithm:
-    """A named algorithm: its two policies, whether rows are kept in key order, and whether new rows probe memory."""
+    """A named algorithm: its flush policy, its reactive policy, and how it keeps and joins rows in memory."""
 
     name: str
     flushing: Callable[..., FlushPolicy]
@@ -43,7 +46,7 @@ class AdaptiveAlgorithm:
         return [*options_of(self.flushing), *options_of(self.reactive)]
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Check that the policies have all given options, or raise an error that lists the known ones."""
+        """Check that one of the policies has each given option, or raise an error that lists the known options."""
         check_known(self.name, options, self.options)
 
     def policies(self, inputs: JoinInputs[Any], options: Mapping[str, Any]) -> tuple[FlushPolicy, ReactivePolicy]:

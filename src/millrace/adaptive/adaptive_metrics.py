@@ -10,7 +10,7 @@ MOST_POINTS = 1024
 
 @dataclass(frozen=True)
 class PhaseCounts:
-    """The metrics of a join that its snapshot keeps."""
+    """The metrics of a join that are stored in its snapshots."""
 
     rows_in: dict[str, int]
     null_keys: int
@@ -61,7 +61,7 @@ class AdaptiveMetrics:
     spilled_rows: int = 0
     """Rows that were moved from memory to disk."""
     reactive_units: int = 0
-    """Units of disk work done while all inputs were silent."""
+    """Units of disk work done while all inputs were silent. After each unit, the join checks for new rows."""
     bytes_written: int = 0
     """Bytes written to disk."""
     bytes_read: int = 0
@@ -88,7 +88,7 @@ class AdaptiveMetrics:
     notes: int = 0
     """Number of points recorded with :meth:`note`, including those no longer in ``over_time``."""
     every: int = 1
-    """Number of recorded points for each one that ``over_time`` keeps."""
+    """Number of recorded points per point that ``over_time`` keeps."""
 
     # counting, called by the parts of the join
 
@@ -173,7 +173,7 @@ class AdaptiveMetrics:
         return {**each, **vars(self), "rows_online": self.rows_online}
 
     def state(self) -> PhaseCounts:
-        """Return the counts that a snapshot keeps."""
+        """Return the counts that are stored in a snapshot."""
         return PhaseCounts(
             rows_in=dict(self.rows_in),
             null_keys=self.null_keys,
@@ -187,7 +187,7 @@ class AdaptiveMetrics:
         )
 
     def restore(self, counts: PhaseCounts) -> None:
-        """Restore the counts that a snapshot has kept."""
+        """Restore the counts from a snapshot."""
         self.rows_in = dict(counts.rows_in)
         self.null_keys, self.rows_out, self.batches_out = counts.null_keys, counts.rows_out, counts.batches_out
         self.rows_arriving, self.rows_reactive = counts.rows_arriving, counts.rows_reactive

@@ -28,7 +28,7 @@ from millrace.kernels.checksum import checksum
 _MAGIC = b"MILLADPT"
 
 Take = Callable[[int], memoryview]
-"""A function that takes a number of bytes, and reads and returns that many from the snapshot."""
+"""A function that returns the next bytes of the snapshot, given their number."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _block_head(block: SpilledBlock, add: Callable[[Bytes], int]) -> list[int]:
 def from_bytes(data: bytes) -> JoinState:
     """Read the state from a snapshot, or raise a ``StateError`` if the bytes are not a complete snapshot."""
     if not isinstance(data, bytes) or data[: len(_MAGIC)] != _MAGIC:
-        raise StateError("restore: not a snapshot of a StreamJoin, or one of another version")
+        raise StateError("restore: expected a snapshot of a StreamJoin, in the format of this version of Millrace")
     body = data[len(_MAGIC) + 8 :]
     if checksum(np.frombuffer(body, np.uint8)).to_bytes(8, "little") != data[len(_MAGIC) : len(_MAGIC) + 8]:
         raise StateError("restore: the snapshot is damaged: its checksum is wrong")

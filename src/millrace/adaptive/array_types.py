@@ -12,7 +12,7 @@ import pyarrow as pa
 Codes: TypeAlias = npt.NDArray[np.int64]
 """Key codes."""
 Stamps: TypeAlias = npt.NDArray[np.int64]
-"""Times on the join's logical clock."""
+"""Times on the join's logical clock, which counts events."""
 Bits: TypeAlias = npt.NDArray[np.uint8]
 """Bit flags, one byte per row."""
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -22,6 +22,6 @@ Rows: TypeAlias = npt.NDArray[np.int32]
 Order: TypeAlias = npt.NDArray[np.int64]
 """Row numbers, sorted by the rows' key codes."""
 Counts: TypeAlias = npt.NDArray[np.int64]
-"""Counts, mostly of rows."""
+"""Numbers of rows or of other things."""
 Batches: TypeAlias = Iterator[pa.RecordBatch]
-"""Output batches, which are created as they are read."""
+"""An iterator of output batches; each is created when it is requested."""

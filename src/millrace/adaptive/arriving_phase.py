@@ -7,8 +7,8 @@
                                                        ▼
                                                   own input's memory
 
-Rows of one input are never joined with each other, so processing them in pieces finds the same results as processing
-them one at a time.
+A batch is processed in pieces of several rows. Rows of one input are never joined with each other, so this finds the
+same results as processing them one at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIXED_PARTS = ("transfer", "work", "directory", "input buffer")
 
 
 class ArrivingPhase(ABC, Generic[R]):
-    """Base of the arriving phases, which process new rows and store them in memory."""
+    """Base class of the arriving phases, which join new rows with rows in memory, and store them there."""
 
     def __init__(self, inputs: JoinInputs[R], split: MemorySplit) -> None:
         self._shared, self._split = inputs, split
@@ -44,7 +44,7 @@ class ArrivingPhase(ABC, Generic[R]):
 
     @abstractmethod
     def _piece(self, number: int, piece: pa.RecordBatch) -> Batches:
-        """Join and store a few rows of one input."""
+        """Join some rows of one input, store them in memory, and yield output batches."""
 
     @abstractmethod
     def _widen_buffers(self, heap: int) -> bool:
@@ -60,14 +60,14 @@ class ArrivingPhase(ABC, Generic[R]):
             enough = split.total - most + max(0, LONG_ROW_BUFFERS * heap - buffers.nbytes) + 2 * least
             raise BudgetExceededError(
                 f"{side.name}: a row of {format_size(heap)} does not fit into "
-                f"{format_size(split.total)} of memory; for rows of that size it takes about "
+                f"{format_size(split.total)} of memory; a join of rows of that size needs about "
                 f"{format_size(enough)}"
             )
 
     def _no_room(self, side: InputSide[R], rows: int, needed: int) -> BudgetExceededError:
         """Return the error for rows that do not fit even though no other rows are in memory."""
         return BudgetExceededError(
-            f"{side.name}: {rows:,} rows of {format_size(needed)} do not fit into "
-            f"{format_size(self._shared.budget.total)} of memory beside buffers and "
-            f"{self._shared.metrics.flushes:,} flushed blocks"
+            f"{side.name}: {rows:,} rows that take {format_size(needed)} do not fit into the memory of "
+            f"{format_size(self._shared.budget.total)}, which also holds buffers and the block directory "
+            f"(after {self._shared.metrics.flushes:,} flushes); set a larger memory="
         )

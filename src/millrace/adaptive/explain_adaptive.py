@@ -1,4 +1,4 @@
-"""A readable description of a join's plan and of how it divides its memory budget."""
+"""The description of a join for users: its plan, and how its memory budget is divided."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def explain_join(algorithm: AdaptiveAlgorithm, condition: str, budget: MemoryBud
     lines = [
         f"{algorithm.name}: {algorithm.summary}",
         f"  {condition}, memory {format_size(budget.total)}",
-        f"  {came} rows came; {metrics.in_memory:,} are in memory, {metrics.on_disk:,} on disk",
+        f"  {came} rows have arrived; {metrics.in_memory:,} are in memory, {metrics.on_disk:,} on disk",
     ]
     parts = sorted(budget.parts().items(), key=lambda item: -item[1])
     width = max(10, *(len(part) for part, _ in parts))

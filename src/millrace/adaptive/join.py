@@ -64,49 +64,51 @@ class StreamJoin(OneCallAtATime):
     Parameters
     ----------
     on
-        Key column of both inputs; a list of them; or a pair ``(left name, right name)``. For several inputs a list of
-        conditions ``("input.column", "input.column")`` that make a tree of the inputs: a chain, a star, or anything
-        without a cycle; several conditions between the same two inputs form one key of several columns. A third part
-        ``(least, greatest)`` makes a condition a band: it limits the second column minus the first.
+        For two inputs, the key column of both; a list of key columns; or a pair ``(left name, right name)``. For
+        several inputs, a list of conditions ``("input.column", "input.column")`` that connect the inputs as a tree: a
+        chain, a star, or anything without a cycle. Several conditions between the same two inputs form one key of
+        several columns. A third part ``(least, greatest)`` makes a condition a band: it limits the second column minus
+        the first.
     algorithm
         A name from the table of algorithms, or an ``AdaptiveAlgorithm`` of your own. By default ``"diner"`` for two
         inputs and ``"miner"`` for several.
     memory
-        The budget: bytes or ``"5MB"``. It covers rows in memory, their index, statistics, and the buffers of blocks on
-        their way from and to disk; with slow sources also rows that wait to be processed. Batches that are pushed and
-        batches that are output are not included.
+        The budget, in bytes or as text such as ``"5MB"``. It covers rows in memory, their index, statistics, and
+        buffers for blocks that are read from disk or written to it; with slow sources also rows that wait to be
+        processed. Batches that are pushed and batches that are output are not included.
     band
         ``(least, greatest)`` difference, right minus left, of one key column of numbers, dates or times; None for
         equality.
     how
         ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``; with several inputs only
-        ``"inner"``. Rows without a partner are output at the end.
+        ``"inner"``. Unmatched rows are output at the end.
     suffix
-        Appended to columns whose name an earlier input has too. Without a suffix such a name is an error with two
-        inputs; with several inputs the column is called ``input.column``.
+        Text that is appended to the name of a column if an earlier input has a column of that name. Without a suffix, a
+        repeated name is an error with two inputs; with several inputs the column is called ``input.column``.
     block
-        Bytes of a block on disk; by default about a 128th of the memory. The DINER paper has 10 kB.
+        Bytes of a block on disk; by default about a 128th of the memory. The DINER paper uses 10 kB.
     wait_threshold
-        Seconds for which all inputs must be silent before rows on disk are joined.
+        Seconds without a row on any input after which rows on disk are joined.
     max_new_arrivals
         Most rows that may wait to be processed while rows on disk are joined.
     max_outer_blocks
-        Most blocks that are kept in memory at a time, to join other blocks with.
+        Most blocks that are read into memory at a time, to join other blocks with them.
     spill
-        Directory for rows that have no room in memory; by default a temporary one.
+        Directory for rows that do not fit into memory; by default a temporary directory.
     clock
-        Clock for measuring silence and the times of results; by default the machine's clock.
+        Clock that measures how long inputs are silent, and the times of results; by default the machine's clock.
     output_rows
         Most rows of an output batch.
     space
-        Where arrays live; by default in this process's memory.
+        Where arrays are allocated; by default in this process's memory.
     seed
         Seed of the random generator that policies use.
 
     Notes
     -----
-    With several inputs, the output has their columns in the order in which ``on`` names the inputs. A column that a
-    condition makes equal to a column of an input nearer to the first is output once.
+    With several inputs, the output has the columns of each input in turn, in the order in which ``on`` names the
+    inputs. Columns that a condition makes equal are output once, as the column of the input that is nearer to the first
+    input in the tree.
 
     Examples
     --------
@@ -157,7 +159,7 @@ class StreamJoin(OneCallAtATime):
         self.clock: Clock = clock or RealClock()
         self.wait_threshold, self.max_new_arrivals = wait_threshold, max_new_arrivals
         self.schemas: list[pa.Schema | None] = [None] * len(self.inputs)
-        """Schemas of the inputs, None where not known yet."""
+        """Schema of each input, None while it is not known."""
         self._last_schemas: list[pa.Schema | None] = [None] * len(self.inputs)  # of the last batches pushed
         self._split = self.definition.split(
             self.budget.total, None if block is None else parse_size(block), max_outer_blocks
@@ -240,8 +242,8 @@ class StreamJoin(OneCallAtATime):
         for name in given:
             if name not in self.inputs:
                 raise ConfigError(
-                    f"{doing}: this join has the inputs {in_words(self.inputs)}; got {name!r}, which a condition such "
-                    f"as on=[('{name}.key', 'other.key')] would name"
+                    f"{doing}: this join has the inputs {in_words(self.inputs)}; got {name!r}; for an input of that "
+                    f"name, give a condition such as on=[('{name}.key', 'other.key')]"
                 )
 
     # the life cycle
@@ -260,7 +262,7 @@ class StreamJoin(OneCallAtATime):
         return self._guarded(self._counted(self._metrics.count_arriving, self.engine.take(number, rows)))
 
     def idle(self) -> Batches:
-        """Do a unit of work with rows on disk, if there is any; call it while no rows arrive."""
+        """Join some of the rows on disk, if any are left to join, and yield output; call it while no rows arrive."""
         if self._finished:
             raise StateError("idle after finish: make a new join for new inputs")
         return self._guarded(self._counted(self._metrics.count_reactive, self._unit()))
@@ -273,16 +275,16 @@ class StreamJoin(OneCallAtATime):
 
     @property
     def work(self) -> bool:
-        """Whether :meth:`idle` has something to do."""
+        """Whether :meth:`idle` has rows on disk to join."""
         return not self._finished and self.engine.reactive.has_work
 
     def end(self, side: str) -> Batches:
-        """End one input; rows of other inputs that only it could match no longer need to stay in memory."""
+        """End one input. Rows of other inputs that only new rows of this one could match need not stay in memory."""
         self.engine.inputs.sides[self._open_input(side, "end")].end()
         return self._guarded(iter(()))
 
     def _open_input(self, name: str, doing: str) -> int:
-        """Return the number of an input, or raise an error if it has ended."""
+        """Return the number of an input, or raise an error if the input has ended."""
         number = self.inputs.index(one_of("input", name, self.inputs))
         if self._finished or self.engine.inputs.sides[number].ended:
             raise StateError(f"{doing}: the input {name!r} has ended; make a new join for new inputs")
@@ -299,7 +301,7 @@ class StreamJoin(OneCallAtATime):
     def abandon(self) -> Batches:
         """Yield the remaining results of the rows received so far, after an input has failed."""
         if self._finished:
-            raise StateError("abandon after finish: everything has come out")
+            raise StateError("abandon after finish: the whole result has been output")
         self._check_between_calls("abandon")
         return self._end_all(whole=False)
 
@@ -310,7 +312,7 @@ class StreamJoin(OneCallAtATime):
         return self._guarded(self._rest(whole))
 
     def _rest(self, whole: bool) -> Batches:
-        """Yield the rest of the result; include rows without a partner only if ``whole`` is set."""
+        """Yield the rest of the result; include unmatched rows only if ``whole`` is set."""
         engine = self.engine
         if engine.output is not None:
             yield from engine.flushing.at_end()
@@ -326,26 +328,26 @@ class StreamJoin(OneCallAtATime):
         try:
             yield from work
         except BudgetExceededError:
-            self._stop_for_good("it ran out of memory while rows were taken in, some of which have been joined already")
+            self._stop_for_good("it ran out of memory while it processed new rows, and had already joined some of them")
             raise
         if self.engine.output is not None:
             yield from self.engine.output.flush()
         count(self._metrics.rows_out - before)
 
     def run(self, *, arrivals: Arrivals | None = None, costs: Costs | None = None, **inputs: Any) -> Batches:
-        """Join whole inputs as they arrive, do disk work while they are silent, and yield the result.
+        """Join all rows of the inputs as they arrive, join rows on disk while no rows arrive, and yield the result.
 
         Parameters
         ----------
         inputs
-            By name: ``left=`` and ``right=``, or as the conditions name them. Lists of record batches, tables and
-            datasets are read in turns. If any input is something else, such as a source of
+            The inputs by name: ``left=`` and ``right=``, or the names in the conditions. Lists of record batches,
+            tables and datasets are read in turns. If any input is something else, such as a source of
             ``millrace.adaptive.arrivals.ipc_sources``, an iterator, a reader, or a function that returns one, each
             input is read in its own thread, and a sixteenth of the memory holds rows that wait to be processed.
         arrivals
             Events of the inputs, given instead of the inputs themselves.
         costs
-            How long work takes, for arrivals on a virtual clock.
+            Seconds that work takes, for arrivals on a virtual clock.
         """
         self._check_names("run", inputs)
         self._check_between_calls("run")
@@ -387,9 +389,9 @@ class StreamJoin(OneCallAtATime):
         """Return the whole state of the join as bytes, including the rows on disk."""
         self._check_between_calls("snapshot")
         if self._finished:
-            raise StateError("snapshot after finish: there is nothing left to keep")
+            raise StateError("snapshot after finish: the whole result has been output")
         engine = self.engine
-        flushing, reactive = engine.flushing.state(), engine.reactive.state()  # first: this writes blocks' match marks
+        flushing, reactive = engine.flushing.state(), engine.reactive.state()  # first, as this writes match marks
         inputs = engine.inputs.state()
         return to_bytes(JoinState(self.identity, self.schemas, self._metrics.state(), inputs, flushing, reactive))
 
@@ -397,7 +399,7 @@ class StreamJoin(OneCallAtATime):
         """Continue from a snapshot of a join with the same arguments."""
         self._check_between_calls("restore")
         if self._finished or any(schema is not None for schema in self.schemas):
-            raise StateError("restore: expected a new join; this one has taken in rows")
+            raise StateError("restore: expected a new join; this one has been used already")
         kept = from_bytes(state)
         if kept.identity != self.identity:
             raise StateError(f"restore: the snapshot was taken from {kept.identity}; this join is {self.identity}")
@@ -439,7 +441,7 @@ class StreamJoin(OneCallAtATime):
 
     @property
     def waiting_limit(self) -> int:
-        """Most rows that may wait to be processed before disk work is interrupted."""
+        """Most rows that may wait to be processed; when more wait, the join stops working with rows on disk."""
         return 0 if self.engine.reactive.stops_at_first_row else self.max_new_arrivals
 
     @property
@@ -455,7 +457,7 @@ class StreamJoin(OneCallAtATime):
         return f"StreamJoin({self.condition}, {self.algorithm.name}, memory={format_size(self.budget.total)})"
 
     def check_invariants(self) -> None:
-        """Assert that every structure is sound; for tests."""
+        """Assert that every data structure is consistent; for tests."""
         self.budget.check_invariants()
         if not self._finished:
             for side in self.engine.inputs.sides:

@@ -34,7 +34,7 @@ NO_COLUMNS = pa.schema([])
 """Placeholder schema of an input whose columns are not known yet."""
 
 Schemas = Sequence[pa.Schema | None]
-"""Schemas per input, None where not known yet."""
+"""Schema of each input, or None while it is not known."""
 
 
 class JoinEngine(Protocol):
@@ -61,7 +61,7 @@ class JoinEngine(Protocol):
         ...
 
     def bind(self, number: int, schemas: Schemas) -> None:
-        """Set the schema of one input, or raise an error if it does not fit.
+        """Set the schema of one input, or raise an error if it does not fit the join.
 
         ``schemas`` are the schemas of all inputs, this one included. The output is created once all schemas it needs
         are known.
@@ -77,7 +77,7 @@ class JoinEngine(Protocol):
         ...
 
     def unmatched(self) -> Batches:
-        """Yield rows without a partner, after all matches have been output."""
+        """Yield unmatched rows, after all matches have been output."""
         ...
 
 
@@ -142,11 +142,11 @@ class EngineParts:
         Parameters
         ----------
         rows
-            The structure that holds its rows in memory.
+            The data structure that holds the input's rows in memory.
         partitions
             Number of key-code ranges that rows on disk are divided into.
         tracks
-            Whether the block directory records which rows have found a partner.
+            Whether the block directory records which rows have matched.
         """
         disk = DiskBlocks(name, schema, self.area, self.budget, tracks)
         side = InputSide(number, name, schema, rows, disk, self.split.block, partitions)

@@ -2,7 +2,7 @@
 
 ::
 
-    budget = rows and their index | buffers for blocks | work: rows on their way in, pairs | directory | input buffer
+    budget = rows and their index | buffers for blocks | work: new rows, pairs of rows | block directory | input buffer
 
 The minimum budget is the sum of the minimum sizes that the parts declare.
 """
@@ -76,7 +76,7 @@ class MemorySplit:
         block
             Bytes in a block, or None for the default.
         outer_blocks
-            Most blocks that are kept in memory at a time, to join other blocks with.
+            Most blocks that are read into memory at a time, to join other blocks with them.
         spills
             Whether rows go to disk when memory is full.
         partitions
@@ -96,7 +96,7 @@ class MemorySplit:
         size = usual if block is None else block
         outer = max(1, min(outer_blocks, total // 32 // size))
         transfer = (2 * outer + 2 * inputs) * size if spills else 0
-        rest = total if block is None else max(0, total - transfer)  # blocks that the user sets may take most of it
+        rest = total if block is None else max(0, total - transfer)  # large block= sizes may leave nothing
         page = max(MemorySplit.LEAST_PAGE, min(64, rest // 16 // lists // (2 * ENTRY_BYTES)))
         fan = max(MemorySplit.LEAST_FAN, min(64, rest // 64 // BlockIds.least_bytes(1) // lists))
         rows = max(64, given // _LEAST_ROW)
@@ -138,7 +138,7 @@ class MemorySplit:
 
     @property
     def work(self) -> int:
-        """Bytes for new rows that are processed, and for pairs of rows."""
+        """Bytes for new rows while they are processed, and for pairs of rows."""
         return self.piece * _ROW_WORK + self.pairs * self.pair_bytes
 
     @property
@@ -154,7 +154,7 @@ class MemorySplit:
         rows
             Minimum bytes for the rows of each input in memory.
         schemas
-            Schema of each input, with no columns while they are not known.
+            Schema of each input; one without columns while it is not known.
         buffered
             Whether there is a buffer for rows that wait to be processed.
         """
@@ -166,18 +166,18 @@ class MemorySplit:
     def piece_rows(self, batch: pa.RecordBatch, at: int, slot_bytes: int) -> int:
         """Return how many of the next rows of a batch are processed together, at least one.
 
-        Two or more rows take at most a sixteenth of the budget; ``slot_bytes`` is what a row takes without its strings.
+        Two or more rows take at most a sixteenth of the budget. A row takes ``slot_bytes`` bytes, without its strings.
         """
         most = self.total // _PIECE_SHARE
         fixed = slot_bytes + 16
         left = len(batch) - at
         rows = max(1, min(left, self.piece, most // fixed))
-        rows = -(-left // -(-left // rows))  # pieces of the same size, not a small one at the end
+        rows = -(-left // -(-left // rows))  # equal pieces, so that the last is not a small one
         while rows > 1 and Arena.heap_bytes_of(batch.slice(at, rows).columns) + rows * fixed > most:
             rows //= 2
         return rows
 
 
 def _block_buffers(schema: pa.Schema) -> int:
-    """Return the bytes that a block takes beyond its rows, or for one row that is longer than a block."""
+    """Return the bytes that block buffers of one input take beyond the blocks, such as overhead of record batches."""
     return 4 * (256 + 96 * len(schema) + Arena.bytes_per_slot(schema) + STAMP_BYTES)

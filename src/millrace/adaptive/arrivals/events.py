@@ -8,7 +8,7 @@ A consumer reads the events of any :class:`Arrivals` in one loop::
             case Silent(): ...                # the reactive phase, until arrivals.buffered is large enough
             case Ended(input): ...
 
-:class:`ScheduledArrivals` has every tuple's time of arrival and a virtual clock, so a run can be repeated exactly;
+:class:`ScheduledArrivals` delivers tuples at given times on a virtual clock, so a run can be repeated exactly;
 ``millrace.adaptive.arrivals.live`` reads real sources on the real clock.
 """
 
@@ -56,7 +56,7 @@ Event: TypeAlias = Arrived | Silent | Ended
 
 
 class Arrivals(Protocol):
-    """The events of several inputs, which can be read once."""
+    """An iterator over the events of several inputs; it can be read once."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class Arrivals(Protocol):
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
-        """Schemas of the inputs known so far; each is known by the time its first tuples arrive."""
+        """Schemas known so far, by input. The schema of an input is known once its first tuples have arrived."""
         ...
 
     @property
@@ -75,7 +75,7 @@ class Arrivals(Protocol):
 
     @property
     def buffered(self) -> int:
-        """Number of tuples that have arrived but are not in an event yet. Enough of them end the reactive phase."""
+        """Number of tuples that have arrived, but have not been delivered in an event yet."""
         ...
 
     @property
@@ -93,11 +93,11 @@ class Arrivals(Protocol):
     def __next__(self) -> Event: ...
 
     def spend(self, seconds: float) -> None:
-        """Advance a virtual clock by the seconds that the consumer's work takes. A real clock has advanced already."""
+        """Advance a virtual clock by the seconds that the consumer's work takes; do nothing if the clock is real."""
         ...
 
     def close(self) -> None:
-        """Stop all inputs. May be called again."""
+        """Stop reading the inputs. Further calls do nothing."""
         ...
 
 
@@ -107,7 +107,7 @@ class InTurns:
     Parameters
     ----------
     inputs
-        By name, an iterable of record batches, a record batch, or an object with a ``to_batches()`` method.
+        For each name, an iterable of record batches, a record batch, or an object with a ``to_batches()`` method.
     clock
         The clock that times are read from.
 
@@ -129,7 +129,7 @@ class InTurns:
         self._events = self._arrive({name: iter(batches_of(name, given)) for name, given in inputs.items()})
 
     def spend(self, seconds: float) -> None:
-        """Do nothing: tuples are only read on request, whatever the clock says."""
+        """Do nothing: tuples are read on request, at any time."""
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -181,8 +181,9 @@ class ScheduledArrivals:
     -----
     The clock advances by the seconds that the consumer reports with :meth:`spend`. When no tuple has arrived, it
     advances to the next arrival or the end of the wait. Tuples that arrive while the consumer works are buffered
-    without bound; ``buffered`` and ``most_buffered`` count them. Silence is counted from the last arrival, so a
-    consumer that took longer than the wait finds silence at once. An input ends with its last tuple.
+    without bound; ``buffered`` and ``most_buffered`` count them. Silence is measured from the last arrival: if the
+    consumer took longer than the wait, and no tuple has arrived, the next event is ``Silent``. An input ends with its
+    last tuple.
 
     Examples
     --------
@@ -278,7 +279,7 @@ class ScheduledArrivals:
     def _give_out(self, count: int) -> Iterator[Event]:
         """Yield the next ``count`` tuples as one batch per input, and the end of each input that has no more tuples."""
         taken = self._of_input[self._given : self._given + count].tolist()
-        for number in dict.fromkeys(taken):  # the earliest first
+        for number in dict.fromkeys(taken):  # the input with the earliest tuple first
             name = self.inputs[number]
             rows = self._rows[name]
             piece = taken.count(number)
@@ -289,7 +290,7 @@ class ScheduledArrivals:
                 yield Ended(name)
 
     def _sleep_until(self, moment: float) -> None:
-        # Adding a difference may land just beside the moment; the clock must not stay just before it.
+        # Adding the difference may give a time just before the moment, because of rounding.
         while self.clock.now() < moment:
             self.clock.advance(max(moment - self.clock.now(), float(np.spacing(moment))))
 
@@ -306,16 +307,16 @@ def batches_of(name: str, given: Any) -> Iterable[pa.RecordBatch]:
 
 
 def broken_off(name: str, tuples: int, batches: int, error: BaseException) -> SourceError:
-    """Return the error for an input that fails: its name, how far it got, and why."""
+    """Return the error for an input that has failed; it says how much was read from the input, and why it failed."""
     why = str(error) or type(error).__name__
-    message = f"input {name!r} broke off after {tuples} tuples in {batches} batches: {why}"
+    message = f"input {name!r} failed after {tuples} tuples in {batches} batches: {why}"
     return SourceError(message, name, tuples, batches)
 
 
 def check_inputs(inputs: Mapping[str, object]) -> None:
-    """Check that there is at least one input, and that every name is text."""
+    """Check that there is at least one input, and that every name is a string."""
     if not inputs or not all(isinstance(name, str) for name in inputs):
-        raise ConfigError(f"inputs: expected at least one, each with a name; got {list(inputs)}")
+        raise ConfigError(f"inputs: expected at least one input, each with a name; got {list(inputs)}")
 
 
 def checked_wait(wait: float) -> float:
@@ -336,7 +337,9 @@ def _one_batch(rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 def _checked_times(name: str, times: npt.ArrayLike, rows: int) -> npt.NDArray[np.float64]:
     array = np.asarray(times, np.float64)
     if array.shape != (rows,):
-        raise ConfigError(f"input {name!r}: expected {rows} times of arrival, one for each row; got {array.shape}")
+        raise ConfigError(
+            f"input {name!r}: expected {rows} times of arrival, one for each row; got an array of shape {array.shape}"
+        )
     if rows and not (array[0] >= 0 and np.isfinite(array[-1]) and (np.diff(array) >= 0).all()):
-        raise ConfigError(f"input {name!r}: expected times of arrival from 0 on, in ascending order")
+        raise ConfigError(f"input {name!r}: expected finite times of arrival of at least 0, in ascending order")
     return array

@@ -1,4 +1,4 @@
-"""Feeding a join with the events of its inputs, which decide the phase that runs.
+"""The loop that feeds a join with the events of its inputs. The events decide which phase of the join runs.
 
 ::
 
@@ -7,8 +7,8 @@
                   Ended   ─► one input less
                      └─ all ended ─► the rest of the result
 
-On the real clock, sources continue while the join works. On a virtual clock, :class:`Costs` say how long work takes, so
-that a run can be repeated exactly and rows still wait while the join is busy.
+On the real clock, rows arrive while the join works. They also do on a virtual clock, where :class:`Costs` say how long
+work takes, so that a run can be repeated exactly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from millrace.core.errors import ConfigError, SchemaError, SourceError
 
 @dataclass(frozen=True)
 class WorkDone:
-    """Work that a join has done since it was created, in the units that :class:`Costs` puts a time on."""
+    """Counts of the work that a join has done since it was created; :class:`Costs` has the seconds for each."""
 
     rows: int
     """Input rows processed."""
@@ -56,12 +56,12 @@ class FedJoin(Protocol):
 
     @property
     def work(self) -> bool:
-        """Whether :meth:`idle` has something to do."""
+        """Whether :meth:`idle` has rows on disk to join."""
         ...
 
     @property
     def waiting_limit(self) -> int:
-        """Most rows that may wait to be processed before disk work is interrupted."""
+        """Most rows that may wait to be processed; when more wait, the join stops working with rows on disk."""
         ...
 
     @property
@@ -119,11 +119,11 @@ class Costs:
     """Seconds that work takes on a virtual clock. On the real clock they are not used.
 
     The defaults match a disk and a processor of about 2008, and blocks of 10 kB that are read and written mostly in
-    file order. In the experiments, inputs deliver a row every millisecond.
+    file order. In the experiments, an input delivers a row every millisecond.
     """
 
     row: float = 10e-6
-    """Seconds to process an input row: finding its partners and storing it."""
+    """Seconds to process an input row: finding its matches and storing it."""
     result: float = 1e-6
     """Seconds to output a row."""
     read: float = 1e-3
@@ -149,7 +149,7 @@ def checked_inputs(names: Sequence[str], inputs: dict[str, Any]) -> dict[str, An
 
 
 def schemas_of(inputs: dict[str, Any]) -> dict[str, pa.Schema]:
-    """Return the schemas of those inputs that have one, by input name."""
+    """Return the schemas of the inputs that have a ``schema`` attribute, by input name."""
     schemas = {side: getattr(given, "schema", None) for side, given in inputs.items()}
     return {side: schema for side, schema in schemas.items() if isinstance(schema, pa.Schema)}
 
@@ -160,7 +160,7 @@ def at_rest(given: Any) -> bool:
 
 
 def arrivals_of(join: FedJoin, inputs: dict[str, Any]) -> Arrivals:
-    """Return the inputs as arrivals: read in turns if all are fully available, else each in its own thread."""
+    """Return the events of the inputs; these are read in turns if all are fully available, else each in a thread."""
     if all(at_rest(given) for given in inputs.values()):
         return InTurns(inputs, clock=join.clock)
     return LiveArrivals(
@@ -173,14 +173,14 @@ def arrivals_of(join: FedJoin, inputs: dict[str, Any]) -> Arrivals:
 
 
 class Feeding:
-    """One run of a join over arrivals.
+    """One run of a join over the events of its inputs.
 
     Parameters
     ----------
     arrivals
         Events of the inputs of the join.
     costs
-        How long work takes, for arrivals on a virtual clock.
+        Seconds that work takes, for arrivals on a virtual clock.
     """
 
     def __init__(self, join: FedJoin, arrivals: Arrivals, costs: Costs) -> None:
@@ -220,7 +220,7 @@ class Feeding:
                     yield from self._timed(join.end(name))
 
     def _react(self) -> Batches:
-        """Do units of disk work until none is left, enough rows wait, or a source is held up."""
+        """Do units of disk work until none is left, too many rows wait, or a source waits for room in the buffer."""
         join, arrivals = self._join, self._arrivals
         while join.work and arrivals.buffered <= join.waiting_limit and not arrivals.held_up:
             yield from self._timed(join.idle())
@@ -232,7 +232,7 @@ class Feeding:
         return self._arrivals.clock.now() - self._begin
 
     def _timed(self, work: Batches) -> Iterator[pa.RecordBatch]:
-        """Yield batches, and note when each is ready."""
+        """Yield batches, and record in the metrics when each is ready."""
         for batch in work:
             self._spend()
             self._metrics.note(self._now())

@@ -1,7 +1,7 @@
 """Sources on slow networks: Arrow IPC streams from a socket or over HTTP, as iterables of record batches.
 
 A stream is complete only with Arrow's end-of-stream marker. A connection that ends without the marker was cut, even if
-it ended between two batches. That is an error, which says how far the stream had got.
+it ended between two batches. Reading it raises an error, which says how much had been read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from millrace.core.errors import ConfigError, SourceError
 
-_BEGINNING = b"\xff\xff\xff\xff"  # of every message since Arrow 0.15
+_BEGINNING = b"\xff\xff\xff\xff"  # the first bytes of every message since Arrow 0.15
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS = 5
 
@@ -47,7 +47,7 @@ def ipc_http(url: str, *, timeout: float = 60.0, headers: Mapping[str, str] | No
     timeout
         Seconds to wait for the connection, the response, and each further piece of the stream.
     headers
-        Further headers of the request, such as ``Authorization``; not sent if a redirect leads to another host.
+        Additional request headers, such as ``Authorization``. They are not sent if a redirect leads to another host.
     """
     return _HttpSource(url, timeout, headers or {})
 
@@ -123,11 +123,11 @@ class IpcSource(ABC):
 
     def _reason(self, error: Exception, body: _Body | None) -> str:
         if self._cancelled:
-            return "was cancelled"
+            return "reading was cancelled"
         if isinstance(error, TimeoutError):
-            return f"nothing came for {self.timeout:g} s"
+            return f"no data arrived for {self.timeout:g} s"
         if body is None:
-            return f"could not be opened: {error}"
+            return f"the connection could not be opened: {error}"
         if body.cut:  # whatever error Arrow raised
             return "the connection was cut before the end of the stream"
         return f"the connection broke: {error}" if body.broken else f"expected an Arrow IPC stream; {error}"
@@ -184,7 +184,7 @@ def _host_of(url: str) -> tuple[str, str]:
 
 
 class _Body:
-    """A file for Arrow to read from, which records whether it ended too early.
+    """A file-like object that Arrow reads from; it records whether the stream ended too early.
 
     Arrow reads no further than the end-of-stream marker, so a read that returns fewer bytes than requested means that
     the marker was missing.
@@ -213,7 +213,7 @@ class _Body:
             nbytes -= len(piece)
         whole = b"".join(pieces)
         if self.nbytes == 0 and not _BEGINNING.startswith(whole[:4]):
-            raise pa.ArrowInvalid(f"it begins with {whole[:4]!r}")  # read as a length, it might be gigabytes
+            raise pa.ArrowInvalid(f"it begins with {whole[:4]!r}")  # as a length, it might be gigabytes
         self.nbytes += len(whole)
         return whole
 

@@ -42,12 +42,12 @@ class LiveArrivals:
     Parameters
     ----------
     inputs
-        By name, an iterable of record batches, a table, or a function that returns one. Each is called, and read, in a
-        thread of its own. A source that may block should have a method ``cancel()``, which is called from another
-        thread and ends the blocking; the sources of ``millrace.adaptive.arrivals.ipc_sources`` have one.
+        For each name, an iterable of record batches, a table, or a function that returns one. Each input has a thread
+        of its own, which reads it. A source that may block should have a method ``cancel()``, which is called from
+        another thread and makes the source stop blocking; ``millrace.adaptive.arrivals.ipc_sources`` has such sources.
     buffer
-        Most bytes of tuples that have arrived and are not consumed yet, shared equally by the inputs. A source whose
-        share is full is not read until there is room. Batches larger than an input's share are split.
+        Most bytes of tuples that have arrived and are not consumed yet. Each input has an equal share of the bytes. A
+        source whose share is full is not read until there is room. Batches larger than the share are split.
     budget
         The budget in which the buffer is reserved, as ``"input buffer"``, while the arrivals are open.
     wait
@@ -57,15 +57,15 @@ class LiveArrivals:
 
     Notes
     -----
-    Tuples count until the consumer takes the next event: while it works on a batch, the batch is still in the
-    buffer. Tuples that are not in the buffer yet are in the source's own memory, at most one batch per source.
+    The bytes of a batch count until the consumer takes the next event: while the consumer works on a batch, the batch
+    is still in the buffer. Before a batch is in the buffer, it is in the source's own memory, at most one per source.
 
     Tuples of one input stay in order; batches of different inputs are delivered in order of arrival. If a source fails,
     the tuples already read are delivered first; then a :class:`SourceError` is raised, and everything is closed.
 
     :meth:`close`, the end of a ``with``, an error, Ctrl-C while waiting, and garbage collection of the object all stop
-    the threads. A source that neither returns nor can be cancelled is abandoned after two seconds, is listed in
-    ``abandoned``, and its thread does not delay the end of the process.
+    the threads. A source that neither returns nor can be cancelled is abandoned after two seconds and listed in
+    ``abandoned``. Its thread does not delay the end of the process.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class LiveArrivals:
         self.wait = checked_wait(wait)
         nbytes = parse_size(buffer)
         if nbytes < len(inputs):
-            raise ConfigError(f"buffer: expected at least a byte for each of {len(inputs)} inputs; got {nbytes}")
+            raise ConfigError(f"buffer: expected at least one byte for each of {len(inputs)} inputs; got {nbytes}")
         self.abandoned: tuple[str, ...] = ()
         self._reservation = (budget or MemoryBudget(nbytes)).reserve("input buffer", nbytes)
         self._buffer = _Buffer(self.inputs, nbytes // len(inputs), self.clock)
@@ -115,7 +115,7 @@ class LiveArrivals:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the buffer now, never more than its size."""
+        """Bytes in the buffer now, at most ``buffer``."""
         return self._buffer.nbytes
 
     @property
@@ -138,7 +138,7 @@ class LiveArrivals:
         self.close()
 
     def close(self) -> None:
-        """Stop the threads, close the sources, and release the buffer. May be called again."""
+        """Stop the threads, close the sources, and release the buffer. Further calls do nothing."""
         self._events.close()
         self._end()
 
@@ -258,7 +258,7 @@ class _SourceReader:
         self.thread = threading.Thread(target=self._read, name=f"millrace-{name}", daemon=True)
 
     def cancel(self) -> None:
-        """Cancel the source if it supports that, so that it stops blocking; called from a different thread."""
+        """Call the source's ``cancel`` method, if any, so that it stops blocking. Called from another thread."""
         for source in (self.source, self._opened):
             cancel = getattr(source, "cancel", None)
             if callable(cancel):
@@ -278,7 +278,7 @@ class _SourceReader:
                 close = getattr(batches, "close", None)
                 if callable(close):
                     close()
-        except BaseException as error:  # any error has to reach the consumer
+        except BaseException as error:  # any error is raised again in the consumer
             end = broken_off(self.name, self.tuples, self.batches, error)
             end.__cause__ = error
         self._buffer.put_end(end)
@@ -320,7 +320,7 @@ def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
         return
     if batch.num_rows == 1:
         raise BudgetExceededError(
-            f"a tuple of {format_size(nbytes)} does not fit in the input's {format_size(most)} of the buffer"
+            f"a tuple of {format_size(nbytes)} does not fit into the input's share of the buffer, {format_size(most)}"
         )
     rows = math.ceil(batch.num_rows / math.ceil(nbytes / most))
     for start in range(0, batch.num_rows, rows):
@@ -328,7 +328,7 @@ def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
 
 
 def _nbytes(batch: pa.RecordBatch) -> int:
-    """Return the bytes to charge for a batch: at least one for every tuple, even if no column takes memory."""
+    """Return the bytes to count for a batch: at least one for every tuple, even if no column takes memory."""
     nbytes: int = batch.nbytes
     return max(nbytes, int(batch.num_rows))
 

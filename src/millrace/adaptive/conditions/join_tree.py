@@ -48,7 +48,7 @@ class TreeEdge:
 
 @dataclass(frozen=True)
 class TreeStep:
-    """One direction along an edge: from an input whose rows are known to the input where partners are looked up."""
+    """One direction along an edge: from an input whose rows are known to the input in which matches are looked up."""
 
     edge: int
     side: int
@@ -75,7 +75,7 @@ class JoinTree:
         (('a', 'b', 'c', 'd'), (('x',), ('y',), ('day', 'shop')), (-1, 1))
         """
         if band is not None:
-            raise ConfigError("band: in a list of conditions, each has its own band as its third part; got band=")
+            raise ConfigError("band: expected each band as the third part of a condition in on=; got band=")
         attributes: dict[str, list[Columns]] = {}
         edges: list[TreeEdge] = []
         groups: dict[str, str] = {}
@@ -114,7 +114,7 @@ class JoinTree:
         return all(len(each) == 1 for each in self.attributes) and all(edge.band is None for edge in self.edges)
 
     def steps_from(self, relation: int) -> list[TreeStep]:
-        """Return the steps from an input to each input that a condition connects it with."""
+        """Return the steps from an input to each input that a condition connects to it."""
         return [
             TreeStep(edge.number, side, edge.ends[side], edge.ends[1 - side])
             for edge in self.edges
@@ -123,7 +123,7 @@ class JoinTree:
         ]
 
     def order(self, start: int, costs: Sequence[float]) -> list[TreeStep]:
-        """Return the steps from one input to all others, always along the cheapest condition to an unreached input.
+        """Return the steps from one input to all others; each step takes the cheapest condition to an unreached input.
 
         >>> chain = JoinTree.of([("a.x", "b.x"), ("b.y", "c.y"), ("c.z", "d.z")])
         >>> [chain.names[step.target.relation] for step in chain.order(1, [0.5, 0.1, 0.9])]
@@ -141,7 +141,7 @@ class JoinTree:
         return steps
 
     def key_matchings(self, mixed: bool) -> list[KeyMatching]:
-        """Return the key matching of each edge, in order."""
+        """Return the key matching of each edge, in order; ``mixed`` says whether key codes are hashed."""
         return [
             KeyMatching(PairSpec(edge.columns, "inner", edge.band is not None, None), edge.band, mixed)
             for edge in self.edges
@@ -158,7 +158,7 @@ class JoinTree:
                 raise SchemaError(f"{name}: has no column {column!r}; it has {', '.join(schema.names)}")
 
     def columns_out(self, relation: int, schema: pa.Schema) -> list[int]:
-        """Return positions of an input's columns to output: all but keys that an input nearer the first outputs."""
+        """Return the positions of an input's output columns: all but keys that equal a column of an earlier input."""
         equal = {
             column
             for step in self.order(0, [0.0] * len(self.edges))
@@ -168,7 +168,7 @@ class JoinTree:
         return [i for i, name in enumerate(schema.names) if name not in equal]
 
     def output_schema(self, schemas: Sequence[pa.Schema], suffix: str | None) -> pa.Schema:
-        """Return the output schema: all inputs' columns. Repeated names get the suffix, or else the input as prefix."""
+        """Return the output schema. A repeated column name gets the suffix, else the input's name as prefix."""
         fields: list[pa.Field] = []
         taken: set[str] = set()
         for relation, schema in enumerate(schemas):
@@ -230,7 +230,7 @@ def _input_pairs(on: Sequence[Any]) -> list[_InputPair]:
         tie.texts.append(text)
         if len(tie.pairs) > 1 and any(each is not None for each in tie.bands):
             raise ConfigError(
-                f"on: {tie.text}: expected equal columns where two inputs have several conditions; got a band"
+                f"on: {tie.text}: expected equal columns if two inputs have several conditions; got a band"
             )
     return list(ties.values())
 
@@ -241,7 +241,7 @@ def is_tree(on: Any) -> bool:
 
 
 def _parts(condition: Any) -> tuple[tuple[str, str], tuple[str, str], Band | None]:
-    wanted = 'expected ("input.column", "input.column"), or a band (least, greatest) behind them'
+    wanted = 'expected ("input.column", "input.column"), and a third part (least, greatest) for a band'
     if not isinstance(condition, tuple | list) or len(condition) not in (2, 3):
         raise SchemaError(f"on: {wanted}; got {condition!r}")
     ends = []

@@ -1,11 +1,11 @@
 """Key codes of both inputs: int64 numbers that sort in the order of the keys, or of their hashes.
 
-=====================  ===========================================  ==================================
+=====================  ===========================================  ==============================================
 key                    code                                         equal codes mean
-=====================  ===========================================  ==================================
-one number or time     the value, or float bits in order            equal keys
-anything else          64-bit hash                                  maybe equal; values are compared
-=====================  ===========================================  ==================================
+=====================  ===========================================  ==============================================
+one number or time     the value; for a float, sortable bits        equal keys
+anything else          64-bit hash                                  possibly equal keys: the values are compared
+=====================  ===========================================  ==============================================
 
 Algorithms that use hash partitions mix (hash) the codes, so that a range of codes is a hash partition. A band join
 needs codes in the order of the values themselves.
@@ -65,7 +65,7 @@ class KeyMatching:
         """Whether equal codes mean equal keys."""
 
     def bind(self, side: int, schema: pa.Schema) -> None:
-        """Set the schema of one side, and check that its key fits that of the other side."""
+        """Set the schema of one side, and check that its key can be compared with the other side's."""
         types = self.check(side, schema)
         if self._bound[1 - side] is None:
             self._coder = self._coder_of(types, self._spec.keys[side])
@@ -86,7 +86,7 @@ class KeyMatching:
                 if ours != expected:
                     raise SchemaError(
                         f"{SIDES[side]}: key column {name!r} is {schema.field(name).type}, but {theirs!r} of the "
-                        f"{SIDES[1 - side]} is {other.field(theirs).type}; cast one of them"
+                        f"{SIDES[1 - side]} input is {other.field(theirs).type}; cast one of them"
                     )
         else:
             coder = self._coder_of(types, names)
@@ -102,13 +102,13 @@ class KeyMatching:
         return None if len(types) == 1 and pa.types.is_floating(types[0]) else KeyCoder(types, names)
 
     def key_columns(self, side: int) -> list[int]:
-        """Return the positions of the key columns of a side."""
+        """Return the positions of the key columns in the schema of a side."""
         schema = self._bound[side]
         assert schema is not None
         return [schema.get_field_index(name) for name in self._spec.keys[side]]
 
     def codes(self, columns: Sequence[pa.Array]) -> tuple[Codes, Mask | None]:
-        """Return the codes of rows, given their key columns, and a mask of the rows that have one (None if all do)."""
+        """Return the codes of rows, given their key columns, and a mask of the valid keys (None if all are valid)."""
         arrays = self._cast(columns)
         if self._coder is None:
             codes, valid = _float_codes(arrays[0])
@@ -121,7 +121,7 @@ class KeyMatching:
         return spread, valid
 
     def ranges(self, side: int, codes: Codes) -> tuple[Codes, Codes]:
-        """Return the lowest and the highest code of possible partners on the other side, for each of ``codes``."""
+        """Return the lowest and the highest code that can match on the other side, for each of ``codes``."""
         if self._band is None:
             return codes, codes
         low, high = self._band if side == 0 else (-self._band[1], -self._band[0])
@@ -136,7 +136,7 @@ class KeyMatching:
         return lows, highs
 
     def verified(self, left: Codes, right: Codes, left_values: Values, right_values: Values) -> Mask | None:
-        """Return a mask of the pairs found by their codes whose keys match too (None if all do)."""
+        """Return a mask of the pairs whose keys match, given pairs whose codes match (None if all keys match)."""
         if self._band is not None:
             low, high = self._band
             if self._float:
@@ -174,7 +174,7 @@ def _wide(type_: pa.DataType) -> pa.DataType:
 
 
 def _float_codes(array: pa.Array) -> tuple[Codes, Mask | None]:
-    """Return floats as int64 codes in numeric order, and a mask of rows that are neither null nor NaN (None if all)."""
+    """Return floats as int64 codes in numeric order, and a mask of rows without null or NaN (None if all are)."""
     values = fixed_values(array).view(np.float64) + 0.0
     bits = values.view(np.int64)
     codes = np.where(bits < 0, bits ^ _SIGN, bits)
@@ -189,7 +189,7 @@ def _floats(codes: Codes) -> npt.NDArray[np.float64]:
 
 
 def _float_ranges(codes: Codes, low: float, high: float) -> tuple[Codes, Codes]:
-    """Return code ranges that are slightly too wide, so that rounding loses no partner. Pairs are checked later."""
+    """Return code ranges that are slightly too wide, so that no match is lost by rounding. Pairs are verified later."""
     values = _floats(codes)
     with np.errstate(over="ignore", invalid="ignore"):
         slack = 4 * np.finfo(np.float64).eps * (np.abs(values) + max(abs(low), abs(high))) + 1e-300

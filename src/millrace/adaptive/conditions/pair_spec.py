@@ -25,10 +25,10 @@ class PairSpec:
     keys
         Key columns of the left and of the right input, in the same order.
     how
-        ``inner``, ``left``, ``right``, ``full``, ``semi`` (left rows with a partner, once) or ``anti`` (left rows
-        without one).
+        ``inner``, ``left``, ``right``, ``full``, ``semi`` (left rows with a match, each once) or ``anti`` (left rows
+        without a match).
     ranged
-        Whether keys only have to be within a band of each other; the right key is then output too.
+        Whether keys match if they are within a band, rather than equal; the right key is then output too.
     suffix
         Appended to the name of a right column that the left has too; None makes a repeated name an error.
     """
@@ -73,12 +73,12 @@ class PairSpec:
         return self.how not in ("semi", "anti")
 
     def keeps(self, side: int) -> bool:
-        """Return whether rows of a side that have no partner are output."""
+        """Return whether unmatched rows of a side are output."""
         return self.how in (("left", "full", "anti") if side == 0 else ("right", "full"))
 
     @property
     def tracks(self) -> bool:
-        """Whether the join must keep track of which rows have found a partner."""
+        """Whether the join must keep track of which rows have matched."""
         return self.how != "inner"
 
     def check_side(self, side: int, schema: pa.Schema) -> None:
@@ -91,7 +91,7 @@ class PairSpec:
                 raise SchemaError(f"{SIDES[side]}: has no key column {name!r}; it has {', '.join(schema.names)}")
 
     def right_columns(self, right: pa.Schema) -> list[int]:
-        """Return the positions of the right input's output columns; a key that must be equal is left out."""
+        """Return the positions of the right input's output columns, without key columns that equal the left ones."""
         if not self.emits_right:
             return []
         return [i for i, name in enumerate(right.names) if self.ranged or name not in self.keys[1]]
@@ -122,4 +122,4 @@ def schema_difference(side: str, bound: pa.Schema, came: pa.Schema) -> str:
             return f"{side}: column {field.name!r} ({field.type}) is missing from a later batch"
         if came.field(at).type != field.type:
             return f"{side}: column {field.name!r} was {field.type} and is {came.field(at).type} in a later batch"
-    return f"{side}: a later batch has other columns, or in another order: {', '.join(came.names)}"
+    return f"{side}: a later batch has other columns, or the same in another order: {', '.join(came.names)}"

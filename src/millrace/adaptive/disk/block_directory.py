@@ -1,6 +1,7 @@
-"""The directory of the blocks on disk. It is mostly on disk itself: each list has two pages of entries in memory.
+"""The directory of the blocks on disk: lists of entries, one entry per block.
 
-The directory's memory is reserved at the start, and does not grow however much is spilled.
+The directory is mostly on disk itself; of each list, two pages of entries are in memory. This memory is reserved at the
+start, and does not grow with the number of blocks.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class BlockEntry:
     left: int
     """Time on the logical clock at which the last of its rows left memory."""
     matched: npt.NDArray[np.uint8]
-    """One bit per row, set if the row has found a partner; empty if matches are not tracked."""
+    """One bit per row, set if the row has matched; empty if matches are not tracked."""
 
 
 class BlockIds:
-    """A list of block numbers in constant memory: full pages are on disk, and another such list has their numbers."""
+    """A list of block numbers in constant memory: full pages are on disk, and a second list has their numbers."""
 
     LEVELS = 4
 
@@ -79,7 +80,7 @@ class BlockIds:
             if self._above is None:
                 if self._levels == 1:
                     raise BudgetExceededError(
-                        "directory: there are more blocks on disk than memory can keep track of; set larger ones with "
+                        "directory: there are more blocks on disk than the directory can list; set larger blocks with "
                         "block="
                     )
                 self._above = BlockIds(self._area, self._page, self._levels - 1)
@@ -135,7 +136,7 @@ class BlockList:
         return 2 * page * (ENTRY_BYTES + -(-block_rows // 8)) + BlockIds.least_bytes(fan)
 
     def fresh(self) -> BlockList:
-        """Return an empty list with the same sizes."""
+        """Return an empty list with the same page sizes."""
         return BlockList(self._area, self._page, self._fan, self.tracks)
 
     def __len__(self) -> int:
@@ -181,7 +182,7 @@ class BlockList:
         if number == self._pages:
             self._tail[inside] = block
         else:
-            self[at]  # loads its page as the cached one
+            self[at]  # reads the entry's page into the cache
             self._cached[inside] = block
             self._changed = True
 

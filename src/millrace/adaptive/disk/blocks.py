@@ -65,7 +65,7 @@ class BlockRows:
         return self.source.bits
 
     def write_marks(self) -> None:
-        """Record in the directory which rows have found a partner."""
+        """Record in the directory which rows have matched."""
         if not self.home.tracks:
             return
         done = 0
@@ -101,7 +101,7 @@ class DiskBlocks:
     Parameters
     ----------
     tracks
-        Whether the directory records which rows have found a partner.
+        Whether the directory records which rows have matched.
     """
 
     def __init__(self, name: str, schema: pa.Schema, area: SpillArea, budget: MemoryBudget, tracks: bool) -> None:
@@ -122,7 +122,7 @@ class DiskBlocks:
         return sum(partition.rows for partition in self.partitions)
 
     def write_null_keys(self, rows: pa.RecordBatch) -> None:
-        """Write rows whose key is null to disk. They have no partner, and are output at the end."""
+        """Write rows whose key is null to disk. They match no row, and are output at the end."""
         self._null_keys.append(self._area.write("null keys", [rows.serialize()]))
 
     def null_keys(self) -> Iterator[pa.RecordBatch]:
@@ -152,7 +152,7 @@ class DiskBlocks:
         )
 
     def merge(self, partition: int, pieces: Sequence[BlockSlice]) -> BlockRows:
-        """Merge rows read from blocks of a partition into one run, sorted by key code."""
+        """Merge rows read from blocks of a partition, sorted by key code."""
         home = self.partitions[partition]
         parts = [(piece.at, piece.start, len(piece)) for piece in pieces]
         bits = self._bits_of(home, parts)

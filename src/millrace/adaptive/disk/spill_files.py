@@ -1,11 +1,12 @@
-"""Blocks of bytes that a join writes to disk and reads again: a file for each kind, checksums, removed with the join.
+"""Disk space for blocks of bytes that a join writes and reads again, with a file for each kind of block.
 
-An area is a directory of its own and a lock file beside it, held as long as the area lives::
+A spill area is a directory with a lock file beside it, which the process keeps locked until the area is closed::
 
     <directory>/.spill-0123456789ab.lock
     <directory>/.spill-0123456789ab/0-left.spill  1-right.spill  …
 
-An area whose process was killed has a lock file that no process holds; the next area in the same directory removes it.
+If a process is killed, its lock file is no longer locked. The next area created in the same directory then removes the
+killed process's area.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ class SpillArea:
 
     Notes
     -----
-    Blocks are written into the room of freed blocks where they fit, else appended. Free room at the end of a file is
-    cut off. Only one thread may use an area at a time. Nothing is forced to disk: blocks need not outlive the process.
+    A block is written into the room of freed blocks if it fits there, else appended. Free room at the end of a file is
+    cut off. Only one thread may use an area at a time. Files are not synced, as blocks need not outlive the process.
 
     Examples
     --------
@@ -114,7 +115,7 @@ class SpillArea:
         self._remove = weakref.finalize(self, _remove_area, work, self._files)
 
     def write(self, kind: str, buffers: Iterable[Bytes]) -> BlockId:
-        """Write the bytes of all buffers, one after the other, as one block, and return its number.
+        """Write the bytes of all buffers, one after the other, as one block, and return the number of the block.
 
         If writing fails, nothing is stored, and all other blocks are intact.
         """
@@ -130,7 +131,7 @@ class SpillArea:
             file.forget_tail()
             raise SpillError(
                 f"{self.directory}: {format_size(nbytes)} ({nbytes} bytes) of {kind!r} could not be written: "
-                f"{_reason(error)}; the {len(self._blocks)} blocks written before are whole"
+                f"{_reason(error)}; the {len(self._blocks)} blocks written before are intact"
             ) from error
         file.take_room(offset, nbytes)
         block, self._next = self._next, self._next + 1
@@ -143,7 +144,10 @@ class SpillArea:
         return block
 
     def read(self, block: BlockId, into: memoryview | None = None) -> memoryview:
-        """Return the bytes of a block, after checking them; ``into``, if given, is filled and must be large enough."""
+        """Return the bytes of a block, after checking them.
+
+        If ``into`` is given, the bytes are read into it; it must be large enough.
+        """
         kind, offset, nbytes, expected = self._entry(block)
         file = self._file(kind)
         if into is None:
@@ -221,7 +225,7 @@ class SpillArea:
         return not self._remove.alive
 
     def close(self) -> None:
-        """Remove the files. May be called again."""
+        """Remove the files. Further calls do nothing."""
         self._remove()
         self._blocks.clear()
         self._files.clear()
@@ -242,7 +246,7 @@ class SpillArea:
                 place = end
             assert place == file.end == os.fstat(file.descriptor).st_size, f"{kind}: ends at {place}, not {file.end}"
             assert file.used == sum(end - start for start, end in taken)
-            assert not file.ends or file.ends[-1] < file.end, "free room at the end is cut off"
+            assert not file.ends or file.ends[-1] < file.end, "there is free room at the end of the file"
             holes = [end - start for start, end in zip(file.starts, file.ends, strict=True)]
             assert max(holes, default=0) <= file.largest, f"{kind}: room of {max(holes)} bytes would not be found"
 
@@ -251,7 +255,7 @@ class SpillArea:
         try:
             return self._blocks[block]
         except KeyError:
-            raise StateError(f"{self.directory}: there is no block {block}: never written, or freed") from None
+            raise StateError(f"{self.directory}: there is no block {block}: it was not written, or is freed") from None
 
     def _file(self, kind: str) -> SpillFile:
         self._check_open()
@@ -273,7 +277,7 @@ class SpillArea:
 
 
 class SpillFile:
-    """One file of a spill area. Its free room is a sorted list of intervals that do not touch each other or the end."""
+    """One file of a spill area. Its free room is a sorted list of intervals with used bytes after each one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -285,7 +289,7 @@ class SpillFile:
         self.largest = 0  # an upper bound on the bytes of any free interval
 
     def find_room(self, nbytes: int) -> int:
-        """Return the offset of the first free interval that is large enough, or else the end of the file."""
+        """Return the offset of the first free interval that is large enough, else the end of the file."""
         if not 0 < nbytes <= self.largest:
             return self.end
         found = 0
@@ -334,7 +338,7 @@ class SpillFile:
         os.ftruncate(self.descriptor, self.end)
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write all of the bytes at an offset."""
+        """Write all bytes of ``data`` at an offset."""
         done = 0
         while done < data.nbytes:
             more = os.pwrite(self.descriptor, data[done:], offset + done)
@@ -343,7 +347,7 @@ class SpillFile:
             done += more
 
     def read(self, offset: int, into: memoryview) -> int:
-        """Fill ``into`` with the bytes at an offset; return how many were read, which is fewer if the file ends."""
+        """Fill ``into`` with the bytes at an offset, as far as the file has any; return how many were read."""
         came = 0
         while came < into.nbytes:
             more = os.preadv(self.descriptor, [into[came:]], offset + came)

@@ -1,7 +1,7 @@
 """Flush policies that choose among hash buckets.
 
 A bucket is a range of mixed (hashed) key codes; several buckets may share a partition on disk. A *frozen* bucket is
-written as soon as it fills a block: its rows in memory are only the buffer of the next block.
+written to disk as soon as its rows in memory fill a block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PARTITIONS = 8
 
 
 class Buckets(FlushPolicy):
-    """Base of the policies that write hash buckets to disk; it counts the rows in memory per input and bucket."""
+    """Base class of the policies that write hash buckets to disk; counts the rows in memory per input and bucket."""
 
     partitions = _PARTITIONS
     buckets = _PARTITIONS
@@ -77,7 +77,7 @@ class Buckets(FlushPolicy):
 
 
 class LargestPartition(Buckets):
-    """XJoin's flush policy: the largest partition of one input goes to disk; its counterpart stays in memory."""
+    """XJoin's flush policy: the largest partition goes to disk; the other input's rows of it stay in memory."""
 
     def flush(self) -> Batches:
         number, bucket = np.unravel_index(int(self.counts.argmax()), self.counts.shape)
@@ -86,7 +86,7 @@ class LargestPartition(Buckets):
 
 
 class SymmetricBuckets(Buckets):
-    """DPHJ's flush policy: the largest bucket goes to disk for both inputs, and its later rows go there too."""
+    """DPHJ's flush policy: the largest bucket of both inputs goes to disk, and so do rows that arrive for it later."""
 
     def flush(self) -> Batches:
         both = np.where(self.frozen[0], 0, self.counts.sum(axis=0))
@@ -101,7 +101,7 @@ class SymmetricBuckets(Buckets):
 
 
 class BiasedBuckets(Buckets):
-    """EHJ's flush policy: the probe side's largest bucket goes to disk; once none is left, the build side's smallest.
+    """EHJ's flush policy: the probe side's largest bucket goes to disk; if none is left, the build side's smallest.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class BiasedBuckets(Buckets):
         else:
             left = np.where(self.frozen[build] | (self.counts[build] == 0), LAST, self.counts[build])
             number, bucket = build, int(left.argmin())
-            self.frozen[other, bucket] = True  # a build bucket never leaves memory before the other side's
+            self.frozen[other, bucket] = True  # a probe bucket is frozen before or with the build bucket
         self.frozen[number, bucket] = True
         self.send(number, bucket)
         return iter(())
@@ -131,11 +131,11 @@ class BiasedBuckets(Buckets):
     def check_invariants(self) -> None:
         super().check_invariants()
         before = self.frozen[self._build] & ~self.frozen[1 - self._build]
-        assert not before.any(), "a bucket of the build side has left before the other's"
+        assert not before.any(), "a bucket of the build side left memory before the probe side's"
 
 
 class AdaptivePairs(Buckets):
-    """HMJ's flush policy: one bucket goes to disk for both inputs, to keep memory balanced and blocks not too small.
+    """HMJ's flush policy: one bucket of both inputs goes to disk, chosen to balance memory and avoid small blocks.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class LeastLikely(Buckets):
             self._recent /= 2
 
     def flush(self) -> Batches:
-        left = 1.0  # part of a block that is still to be written
+        left = 1.0  # fraction of a block that is still to be written
         block_rows = [side.block_rows for side in self._inputs.sides]
         for at in np.argsort(self._recent, axis=None, kind="stable"):
             number, bucket = 1 - int(at) // self.buckets, int(at) % self.buckets

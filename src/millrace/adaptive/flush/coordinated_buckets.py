@@ -1,9 +1,9 @@
-"""MJoin's flush policy: when memory is full, the bucket that is largest over all inputs goes to disk for every input.
+"""MJoin's flush policy: when memory is full, the bucket with the most rows of all inputs goes to disk for every input.
 
 Each flush ends an *epoch* of the bucket. Rows of one epoch have been joined in memory; combinations of rows from
 different epochs are found at the end. Which combinations have been output follows from the times at which their rows
-arrived and left memory. The times are a little finer than epochs: new rows are also joined with the rows that are then
-flushed to make room for them.
+arrived and left memory. These times are slightly more precise than epochs, because new rows are also joined with the
+rows that are flushed to make room for them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millrace.adaptive.inputs.multiway_inputs import MultiwayInputs
 
 
 class CoordinatedBuckets(Buckets):
-    """MJoin's flush policy: the largest bucket goes to disk for all inputs."""
+    """MJoin's flush policy: the bucket with the most rows of all inputs goes to disk for every input."""
 
     def __init__(self, inputs: MultiwayInputs) -> None:
         super().__init__(inputs)

@@ -41,7 +41,7 @@ class FlushPolicy(ABC):
         """Write full buffers to disk, after new rows have been stored in memory."""
 
     def at_end(self) -> Batches:
-        """Yield results that the policy still owes when all inputs have ended, before the clean-up."""
+        """Join rows in memory that the policy has left unjoined, after all inputs have ended, and yield the results."""
         return iter(())
 
     @abstractmethod

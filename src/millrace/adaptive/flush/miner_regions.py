@@ -1,14 +1,14 @@
-"""MINER's flush policy: DINER's three regions for every attribute of every input, credited with complete results.
+"""MINER's flush policy: every attribute of every input has DINER's three regions, which count complete results.
 
-The input with the most rows in memory writes a block to disk. The rows come from the region, of any of its attributes,
-that has produced the fewest results per row. They are removed from all indexes of the input.
+The input with the most rows in memory writes a block to disk. Of the regions of all its attributes, the rows are taken
+from the one with the fewest results per row. They are removed from all indexes of the input.
 
 Notes
 -----
-Of regions that have produced equally little, the upper one is flushed first, as in the paper's listing. Before there
-are results, all inputs then keep rows with the same range of values, which can match. Unlike in the paper, the results
-credited to an input are not reset at its flush, but aged: between two flushes few combinations of several inputs become
-complete, and a region of one block without any of them would be flushed, however much it had produced before.
+If several regions have equally few results per row, the upper one is flushed first, as in the paper's listing. So
+before there are results, all inputs keep rows with the same range of values, which can match. Unlike in the paper, the
+counts of results are not set to zero at a flush, but reduced by a quarter. With several inputs, few combinations become
+complete between two flushes. A region without one of them would be flushed, even if it had many results before.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from millrace.rows.arena import Slots
 
 _TIES = (UPPER, LOWER, MIDDLE)
 _AGE = 4
-"""At each flush, one in this many of the results credited to a region is discarded."""
+"""Divisor of the number of results of a region: at each flush, a quarter of them is discarded."""
 
 
 class _AttributeRegions(NamedTuple):
-    """One attribute of an input: its number, its regions, and the index of the rows that they divide."""
+    """One attribute of an input: its number, its regions, and the index of the rows that are divided into regions."""
 
     number: int
     regions: Regions
@@ -40,7 +40,7 @@ class _AttributeRegions(NamedTuple):
 
 
 class MinerRegions(FlushPolicy):
-    """MINER's flush policy: the input with most rows writes a block from its region with the fewest results per row."""
+    """MINER's flush policy: the input with most rows flushes a block of its region with the fewest results per row."""
 
     def __init__(self, inputs: MultiwayInputs) -> None:
         self._inputs = inputs
@@ -79,14 +79,14 @@ class MinerRegions(FlushPolicy):
         return iter(())
 
     def _victim(self) -> Relation:
-        """Return the input with the most rows in memory, preferring inputs whose rows can get no new partners."""
+        """Return the input with the most rows in memory, preferring inputs whose rows can get no new matches."""
         held = [relation for relation in self._inputs.sides if len(relation.memory)]
         coming = [relation for relation in self._inputs.sides if not relation.ended]
         idle = [relation for relation in held if not [each for each in coming if each is not relation]]
         return max(idle or held, key=lambda relation: len(relation.memory))
 
     def _by_benefit(self, attributes: Sequence[_AttributeRegions]) -> list[tuple[_AttributeRegions, int]]:
-        """Return the non-empty regions of all attributes, those with the fewest results per row first."""
+        """Return the non-empty regions of all attributes, in ascending order of results per row."""
         ranked = []
         for each in attributes:
             rows, joins = each.regions.rows_in(each.rows), each.regions.joins

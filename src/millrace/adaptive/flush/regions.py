@@ -1,18 +1,20 @@
-"""DINER's flush policy: keys are divided into three regions; the one with the fewest results per row goes first.
+"""DINER's flush policy: keys are divided into three regions; the one with the fewest results per row is flushed first.
 
 ::
 
         lower            middle                 upper
     ───────────┤ Lw ├──────────────────┤ Up ├───────────►  key
-    lowest go        the clock chooses       highest go
+    lowest go first   the clock chooses      highest go first
 
-After a flush both thresholds, ``Lw`` and ``Up``, are set anew, so that the outer regions hold about one block each.
+After a flush both thresholds, ``Lw`` and ``Up``, are set again, so that the outer regions hold about one block each.
+In the middle region, the clock algorithm of page replacement chooses rows: a hand moves over the rows in key order,
+takes those whose ``JOINED`` flag is not set, and clears the flag of the others.
 
 Notes
 -----
-Where a region holds less than a block, the paper continues with the region of the "second highest" benefit; it must
-mean the next *lowest*. For range joins the matched row's own key, not the probing row's, decides which region is
-credited. The rows of a region are counted by rank when the count is needed; no counters are kept.
+If a region holds less than a block, the paper continues with the region of the "second highest" benefit; it must mean
+the next *lowest*. In band joins, a result counts for the region of the matched row's own key, not of the probing row's.
+The number of rows in a region is computed from ranks when it is needed; no counters are kept.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class RankedRows(Protocol):
         ...
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
-        """Remove up to ``limit`` rows that the clock algorithm chooses from the index; return their keys and slots."""
+        """Remove up to ``limit`` rows, chosen by the clock algorithm, from the index; return their keys and slots."""
         ...
 
 
@@ -63,7 +65,7 @@ class Regions:
         self.divided = False
         """Whether the thresholds have been set; as long as they are not, all rows are in the middle region."""
         self.joins: Counts = np.zeros(3, np.int64)
-        """Results credited to each region; they are reset or aged at each flush."""
+        """Number of results of each region; it is set to zero or reduced at each flush."""
         self._hand: npt.NDArray[np.int64] = np.zeros(2, np.int64)
 
     def credit(self, codes: Codes) -> None:
@@ -92,7 +94,7 @@ class Regions:
         low, high = (self.lower + 1, self.upper - 1) if self.divided else (int(FIRST), int(LAST))
         codes: list[Codes] = []
         slots: list[Slots] = []
-        for _ in range(2):  # the first turn of the clock may only clear bits
+        for _ in range(2):  # the first round of the clock may only clear flags
             taken = rows.sweep(low, high, self._hand, wanted)
             codes.append(taken[0])
             slots.append(taken[1])
@@ -126,11 +128,11 @@ class Regions:
         self.joins[:] = 0
 
     def age_joins(self, part: int) -> None:
-        """Reduce the results of each region by one ``part``-th, rounded up."""
+        """Subtract a fraction of ``1 / part``, rounded up, from the number of results of each region."""
         self.joins -= -(-self.joins // part)
 
     def state(self) -> list[Any]:
-        """Return thresholds, results and the clock hand, for JSON."""
+        """Return the thresholds, the results and the clock hand as plain values, for JSON."""
         return [self.lower, self.upper, self.divided, self.joins.tolist(), self._hand.tolist()]
 
     def restore(self, state: list[Any]) -> None:
@@ -171,9 +173,9 @@ class ThreeRegions(FlushPolicy):
         return iter(())
 
     def _wanted(self, side: PairSide) -> int:
-        """Return how many rows to flush: a block, or as many blocks as make up half of the bytes that are missing.
+        """Return how many rows to flush: one block, or as many blocks as free half of the bytes that new rows lack.
 
-        It is half of the bytes, so that both sides flush in turn.
+        Only half is freed at a time, so that both sides flush in turn.
         """
         left, right = (each.memory for each in self._inputs.sides)
         lacking = max(left.lacking - right.idle_bytes, right.lacking - left.idle_bytes)
@@ -181,7 +183,7 @@ class ThreeRegions(FlushPolicy):
         return max(1, int(lacking / 2 / side.memory.row_bytes) // rows) * rows
 
     def _victim(self) -> PairSide:
-        """Return the side to flush: one whose rows can get no new partners, else the one with more rows in memory."""
+        """Return the side to flush: one whose rows can get no new matches, else the one with more rows in memory."""
         left, right = self._inputs.sides
         if left.ended != right.ended:
             idle = right if left.ended else left
@@ -190,7 +192,7 @@ class ThreeRegions(FlushPolicy):
         return left if len(left.memory) >= len(right.memory) else right
 
     def _by_benefit(self, side: PairSide) -> list[int]:
-        """Return the non-empty regions, the one with the fewest results per row first."""
+        """Return the non-empty regions, in ascending order of results per row."""
         regions = self.regions[side.number]
         rows, joins = regions.rows_in(side.memory), regions.joins
         return sorted((r for r in range(3) if rows[r]), key=lambda r: (joins[r] / rows[r], r != MIDDLE, r))

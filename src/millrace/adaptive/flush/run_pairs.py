@@ -1,4 +1,4 @@
-"""PMJ's flush policy: memory is filled, then both sides are joined and written as a pair of sorted runs."""
+"""PMJ's flush policy: when memory is full, both sides are joined and written to disk as a pair of sorted runs."""
 
 from __future__ import annotations
 

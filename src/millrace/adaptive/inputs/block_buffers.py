@@ -7,7 +7,7 @@ from millrace.core.budget import MemoryBudget
 
 
 class BlockBuffers:
-    """A reservation for blocks that are being read or written, which can borrow memory from rows for a while.
+    """A memory reservation for blocks that are being read or written; it can be enlarged for a while (a *loan*).
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ class BlockBuffers:
         self.block = block
         self._budget = budget
         self._reservation = budget.reserve("transfer", nbytes)
-        self._own = 0  # bytes reserved before a loan; 0 while nothing is borrowed
+        self._own = 0  # bytes reserved before a loan; 0 if there is no loan
 
     @property
     def nbytes(self) -> int:
@@ -50,13 +50,13 @@ class BlockBuffers:
         self._own = self._own or self.nbytes
 
     def end_loan(self) -> None:
-        """Give back borrowed bytes."""
+        """Return to the size before the loan, if there is one."""
         if self._own:
             self._reservation.resize(self._own)
             self._own = 0
 
     def fitting(self, blocks: BlockList, first: int, most: int) -> int:
-        """Return how many blocks, from position ``first`` on, fit into memory: at least one, at most ``most``.
+        """Return how many blocks, from position ``first`` on, fit into the reservation: at least one, at most ``most``.
 
         Each block needs its memory twice while blocks are merged.
         """

@@ -32,7 +32,7 @@ class CodedRows(Protocol):
         ...
 
     def matches(self, attribute: int, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield pairs of i and a row with a code from ``lows[i]`` to ``highs[i]``, in batches. Both arrays ascend."""
+        """Yield batches of pairs (i, row) whose row has a code from ``lows[i]`` to ``highs[i]``. Both arrays ascend."""
         ...
 
 
@@ -75,7 +75,7 @@ class ArrivedRows:
     def matches(self, attribute: int, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
         keys, order = self._sorted_by(attribute)
         never = np.empty((2, 1), np.int64)
-        never[0], never[1] = LAST, FIRST  # as if no pair had been joined: whole combinations are checked later
+        never[0], never[1] = LAST, FIRST  # as if no pair had been joined before: that is checked for whole combinations
         ours, theirs = (np.broadcast_to(never, (2, max(1, len(each)))) for each in (lows, keys))
         cursor = np.array([0, 0, -1], np.int64)
         while cursor[0] < len(lows):
@@ -97,7 +97,7 @@ class ArrivedRows:
                 yield MatchedPairs(work.rows[:made], order[at], keys[at])
 
     def near(self, attribute: int, lows: Codes, highs: Codes) -> Mask:
-        """Return a mask of the rows whose code is in one of the ranges; the ends of the ranges ascend."""
+        """Return a mask of the rows with a code from ``lows[i]`` to ``highs[i]`` for any i. Both arrays ascend."""
         codes = self._codes[attribute]
         first = np.searchsorted(highs, codes)
         inside: Mask = first < len(lows)
@@ -114,7 +114,7 @@ class LoadedRows(ArrivedRows):
 
     @staticmethod
     def of(read: BlockRows, codes: Sequence[Codes]) -> LoadedRows:
-        """Create the rows from blocks; ``codes`` has the key codes of all attributes but the first, by row."""
+        """Create the rows from blocks; ``codes`` has the key codes of each attribute except the first."""
         rows = len(read.codes)
         first, stamps = np.empty(rows, np.int64), np.empty((2, rows), np.int64)
         first[read.order], stamps[:, read.order] = read.codes, read.stamps

@@ -48,7 +48,7 @@ class InputSide(Generic[R]):
     Parameters
     ----------
     number
-        The input's position: of two inputs, 0 is the left one.
+        The position of the input. With two inputs, the left one has 0 and the right one 1.
     block
         Bytes of a block on disk.
     partitions
@@ -87,7 +87,7 @@ class InputSide(Generic[R]):
         return max(1, int(self._block / (self._width + held)))
 
     def too_long(self, slots: Slots) -> bool:
-        """Return whether two or more rows together take over twice the bytes of a block."""
+        """Return whether there are two or more rows, and they take more than twice the bytes of a block."""
         held = self.memory.arena.bytes_of(range(len(self.schema)), slots)
         return len(slots) > 1 and len(slots) * self._width + held > 2 * self._block
 
@@ -127,7 +127,7 @@ class InputSide(Generic[R]):
         return SideState(self.ended, self.arrived, by_partition, memory, self.disk.state())
 
     def restore(self, state: SideState) -> None:
-        """Restore a snapshot except for the rows in memory, which the caller must insert."""
+        """Restore the input from a snapshot, except for its rows in memory, which the caller must insert."""
         self.ended, self.arrived = state.ended, state.arrived
         self.arrived_by_partition[:] = state.arrived_by_partition
         self.disk.restore(state.disk)

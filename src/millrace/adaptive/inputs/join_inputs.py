@@ -22,7 +22,7 @@ from millrace.kernels.radix_sort import order_of
 from millrace.rows.arena import Slots
 
 MOST_BORROWED = 2
-"""Divisor of the budget: blocks that are being read or written borrow memory up to half of it."""
+"""Divisor of the budget: blocks that are being read or written can take up to half of it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class JoinInputs(ABC, Generic[R]):
         self.sides[number] = side
 
     def pack(self) -> None:
-        """Release reserved memory of all inputs that no row uses."""
+        """Release the memory of all inputs that is reserved but not used by any row."""
         for side in self.sides:
             side.memory.pack()
 
@@ -96,7 +96,7 @@ class JoinInputs(ABC, Generic[R]):
 
     def _spill(self, side: InputSide[R], codes: Codes, slots: Slots, rows: int, partition: int) -> None:
         blocks = (slots[start : start + rows] for start in range(0, len(slots), rows))
-        if any(side.too_long(block) for block in blocks):  # its rows are larger than the average
+        if any(side.too_long(block) for block in blocks):  # these rows are larger than the average
             half = len(codes) // 2
             rows = max(1, min(rows, half))
             self._spill(side, codes[:half], slots[:half], rows, partition)
@@ -112,7 +112,7 @@ class JoinInputs(ABC, Generic[R]):
         return side.disk.load(partition, places)
 
     def borrow(self, blocks: int, flush: Callable[[], Batches]) -> Batches:
-        """Flush rows until ``blocks`` blocks fit into memory at a time, or blocks have half of the budget.
+        """Reserve memory for ``blocks`` blocks, at most half of the budget, and flush rows if it is not free.
 
         The caller must call :meth:`give_back` before new rows are processed.
         """
@@ -128,7 +128,7 @@ class JoinInputs(ABC, Generic[R]):
             self.pack()
 
     def give_back(self) -> None:
-        """Return borrowed memory to rows."""
+        """Release the memory that :meth:`borrow` has reserved."""
         self.buffers.end_loan()
 
     # snapshots
@@ -146,7 +146,7 @@ class JoinInputs(ABC, Generic[R]):
         for side, kept in zip(self.sides, state.sides, strict=True):
             if kept.memory is not None and not self._insert(side, kept.memory):
                 raise BudgetTooSmallError(
-                    f"restore: {len(kept.memory.codes):,} {side.name} rows of the snapshot do not fit into the memory",
+                    f"restore: {len(kept.memory.codes):,} {side.name} rows of the snapshot do not fit into memory",
                     kept.memory.rows.nbytes,
                 )
             side.restore(kept)

@@ -1,4 +1,4 @@
-"""The history of joins with rows on disk, and the logical clock that gives its times."""
+"""The record of what has been joined with rows on disk, and the logical clock that it takes its times from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Run = tuple[int, int]
 
 
 class LogicalClock:
-    """A counter that advances with every event, so that no two events have the same time.
+    """A counter that advances when a row arrives or a block is written, so that no two events have the same time.
 
     >>> clock = LogicalClock(); clock.ticks(3), clock.tick()
     (1, 4)
@@ -41,27 +41,31 @@ class LogicalClock:
 class JoinedHistory:
     """A record of which rows of one partition have been joined while at least one of them was on disk.
 
-    A *corner* ``(left, right, since)`` means that the left input's rows that were flushed by time ``left`` have been
-    joined with the right input's rows that were flushed by time ``right``, except rows flushed by time ``since``. A
-    *probe run* has read rows of one side from disk and joined them with the rows that the other side had in memory.
+    A *corner* ``(left, right, since)`` means that two sets of rows have been joined with each other: rows of the left
+    input that were flushed after ``since`` and no later than ``left``, and rows of the right input that were flushed
+    after ``since`` and no later than ``right``. A *probe run* reads rows of one side from disk, and joins them with the
+    rows that the other side has in memory.
     """
 
     corners: list[Corner] = field(default_factory=list)
     """Corners, each as (left, right, since)."""
     runs: tuple[list[Run], list[Run]] = field(default_factory=lambda: ([], []))
-    """Per side, each probe run as (time by which the rows it read had left memory, time of the run)."""
+    """Probe runs per side, each as (time at which the last of the rows read had left memory, time of the run)."""
 
     def add_corner(self, left: int, right: int, since: int = 0) -> None:
-        """Record that rows flushed after ``since``, by ``left`` on the left and ``right`` on the right, are joined."""
+        """Add a corner, and remove the corners that it includes."""
         kept = [(a, b, c) for a, b, c in self.corners if not (a <= left and b <= right and c >= since)]
         self.corners = [*kept, (left, right, since)]
 
     def add_run(self, side: int, until: int, when: int) -> None:
-        """Record that a side's rows flushed by ``until`` were joined at ``when`` with the other side's memory."""
+        """Record a probe run at time ``when``, which has read the rows of ``side`` that were flushed by ``until``."""
         self.runs[side].append((until, when))
 
     def seen_from(self, side: int) -> tuple[Codes, Codes, Codes]:
-        """Return corners, own runs and the other side's runs as arrays; each corner has the time of ``side`` first."""
+        """Return the corners, the runs of ``side`` and the runs of the other side as arrays.
+
+        Each corner has the time of ``side`` first.
+        """
         corners = np.array(self.corners, np.int64).reshape(-1, 3)
         own, other = _moments(self.runs[side]), _moments(self.runs[1 - side])
         return (corners[:, [1, 0, 2]].copy() if side else corners), own, other

@@ -71,7 +71,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
         """Rows in memory, per input."""
         self._workspaces = [Workspace(pairs) for _ in tree.edges]  # one per step, because steps are interleaved
         self.local_joins: Counts = np.zeros(len(tree.edges), np.int64)
-        """Per condition, pairs of rows in memory that it has matched; MINER sets the counts to zero at each flush."""
+        """Number of pairs of rows in memory that have matched, per condition; MINER sets it to zero at each flush."""
 
     def set_side(self, number: int, side: Relation) -> None:
         super().set_side(number, side)
@@ -84,7 +84,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
     # rows of an input
 
     def codes_of(self, relation: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
-        """Return key codes by attribute and row, and a mask of the rows that have all of them (None if all rows do)."""
+        """Return key codes by attribute and row, and a mask of the rows whose keys are all valid (None if all are)."""
         found, valid = [], None
         for attribute in range(len(self.tree.attributes[relation])):
             codes, there = self._codes(relation, attribute, batch)
@@ -94,7 +94,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
         return np.stack(found), valid
 
     def _codes(self, relation: int, attribute: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
-        """Return one attribute's key codes, which are the same for all conditions on it, and a mask of valid rows."""
+        """Return key codes of one attribute, which are the same for all its conditions, and a mask of valid keys."""
         edge = next(step.edge for step in self.tree.steps_from(relation) if step.origin.attribute == attribute)
         columns = self.tree.attributes[relation][attribute]
         return self.matchings[edge].codes([batch.column(column) for column in columns])
@@ -164,7 +164,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
     def _verified(
         self, step: TreeStep, parts: Sequence[CodedRows], rows: Rows, codes: Codes, others: Rows, other_codes: Codes
     ) -> Mask | None:
-        """Return a mask of the pairs found by their codes whose keys match too (None if all do)."""
+        """Return a mask of the pairs whose keys match, given pairs whose codes match (None if all keys match)."""
         ends = (step.origin, step.target)
         values = [
             lambda end=end, numbers=numbers: parts[end.relation].source.values(self._columns(end), numbers)
@@ -215,7 +215,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
 
     @staticmethod
     def together_in_memory(parts: Sequence[LoadedRows], rows: Combination) -> Mask:
-        """Return a mask of the combinations whose rows were all in memory together: all had arrived before any left."""
+        """Return a mask of combinations whose rows were in memory together: all arrived before the first one left."""
         came, left = np.full(len(rows[0]), FIRST), np.full(len(rows[0]), LAST)
         for part, each in zip(parts, rows, strict=True):
             came = np.maximum(came, part.stamps[0][each])

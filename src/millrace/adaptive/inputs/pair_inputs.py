@@ -33,7 +33,7 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     workspace
         Arrays for the pairs of rows that are processed together.
     keeps
-        Per side, whether rows without a partner are output.
+        Per side, whether unmatched rows are output.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     def verified(
         self, side: int, own: RowSource, rows: Rows, codes: Codes, other: RowSource, others: Rows, other_codes: Codes
     ) -> MatchedPairs:
-        """Return the pairs found by their codes whose keys match too, with the codes of ``others``."""
+        """Return the pairs whose keys match, with the codes of ``others``, given pairs whose codes match."""
         columns = self.matching.key_columns
         ours = (codes, lambda: own.values(columns(side), rows))
         theirs = (other_codes, lambda: other.values(columns(1 - side), others))
@@ -93,7 +93,7 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     def join_blocks(
         self, side: int, rows: BlockRows, other: BlockRows, history: JoinedHistory | None = None
     ) -> Batches:
-        """Join rows of blocks with rows of ``other``, except pairs joined before; ``other`` should be the larger."""
+        """Join rows of blocks with the rows of ``other``, which should be more; skip pairs that were joined before."""
         lows, highs = self.matching.ranges(side, rows.codes)
         corners, own, others = (history or _NOTHING_JOINED).seen_from(side)
         cursor = np.array([0, 0, -1], np.int64)
@@ -112,7 +112,7 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
             yield from self.emit(side, rows.source, pairs.rows, other.source, pairs.slots)
 
     def partner_range(self, side: int, low: int, high: int) -> tuple[int, int]:
-        """Return the range of codes that partners of rows with codes from ``low`` to ``high`` may have."""
+        """Return the range of codes on the other side that can match codes from ``low`` to ``high``."""
         ends = np.array([low, high], np.int64)
         lows, highs = self.matching.ranges(side, ends)
         return int(lows[0]), int(highs[1])
@@ -120,9 +120,9 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     # memory
 
     def spill_rest(self) -> None:
-        """Write a side's rows in memory to disk if the other side has rows on disk that are left to join with them.
+        """Write the rows of a side in memory to disk if the other side has rows on disk.
 
-        All memory that is free afterwards is reserved for blocks.
+        These rows are then joined on disk. All memory that is free afterwards is reserved for blocks.
         """
         needed = [side for side in self.sides if self.sides[1 - side.number].disk.rows]
         for side in needed:

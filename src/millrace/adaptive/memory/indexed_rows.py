@@ -32,7 +32,7 @@ class AttributeIndex:
         return len(self.index)
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield pairs of i and a row with a key from ``lows[i]`` to ``highs[i]``, in batches. Both arrays ascend."""
+        """Yield batches of pairs (i, row) whose row has a key from ``lows[i]`` to ``highs[i]``. Both arrays ascend."""
         return self.index.matches(lows, highs, work)
 
     def below(self, key: int, equal: bool = False) -> int:
@@ -44,7 +44,7 @@ class AttributeIndex:
         return self.index.key_at(rank)
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
-        """Remove rows with keys from ``low`` to ``high`` from all indexes; their data stays until ``forget``."""
+        """Remove rows with keys from ``low`` to ``high`` from all indexes; their slots are freed by ``forget``."""
         return self._drop_elsewhere(*self.index.take(low, high, limit, self._rows.stamps, skip, latest))
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
@@ -169,7 +169,7 @@ class IndexedRows(KeyOrderedRows):
             assert view.index.broken_rule(self.stamps) == 0, f"{self._name}: index {i} is broken"
             assert len(view) == len(self), f"{self._name}: a row is in one index and not in another"
             keys, own = view.index.entries()
-            assert (self.codes[i][own] == keys).all(), f"{self._name}: a row is at a key that is not its own"
+            assert (self.codes[i][own] == keys).all(), f"{self._name}: a row is in an index under a wrong key"
             assert (np.sort(own) == np.sort(slots)).all(), f"{self._name}: a row is in one index and not in another"
         for view, charged in zip(self.views[1:], self._charged, strict=True):
             assert view.index.touched_chunks <= charged, f"{self._name}: chunks used but not reserved"

@@ -1,7 +1,7 @@
 """The rows of one input in memory, in the order of their keys, under one memory reservation.
 
-Rows are in slots of an arena; an ordered index finds them by key. Every byte that can be touched is reserved first:
-slots up to the high-water mark, chunks of the index, heap bytes.
+Each row has a slot in an arena, and an ordered index finds it by key. Memory is reserved before it is used: for slots,
+chunks of the index, and strings (the *heap*).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class KeyOrderedRows:
     name
         Name of this part in the budget, and prefix of the names of its arrays.
     schema
-        Columns kept per row.
+        Columns of the rows.
     width
         Number of entries in a chunk of the index.
     more_bytes
-        Bytes per row that a subclass keeps in addition.
+        Bytes per row that a subclass needs in addition.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class KeyOrderedRows:
         self._charged_slots = self._charged_chunks = self._heap_limit = 0
         self._budget, self._reservation = budget, budget.reserve(name)
         self.lacking = 0
-        """Bytes that the last :meth:`make_room` lacked, or 0."""
+        """Bytes that were missing in the budget at the last :meth:`make_room`, or 0."""
 
     @staticmethod
     def least_bytes(schema: pa.Schema, rows: int, width: int) -> int:
@@ -87,7 +87,7 @@ class KeyOrderedRows:
 
     @property
     def idle_bytes(self) -> int:
-        """Reserved bytes that no row uses: :meth:`pack` gives them back."""
+        """Bytes that are reserved but not used by any row; :meth:`pack` releases them."""
         slots = self._charged_slots - len(self)
         chunks = self._charged_chunks - self.index.used_chunks
         return self._cost(slots, chunks, self._heap_limit - self.arena.heap_bytes + self.arena.heap.dead)
@@ -123,7 +123,7 @@ class KeyOrderedRows:
         return True
 
     def pack(self) -> None:
-        """Compact rows and index, and release unused memory. Slot numbers that are kept elsewhere become invalid."""
+        """Compact rows and index, and release unused memory. Rows may move to other slots."""
         rows, free, used = len(self), self._slots.free, self._slots.high
         low = free[free < rows]
         if len(low):
@@ -180,30 +180,33 @@ class KeyOrderedRows:
         return self.index.entries()
 
     def insert(self, codes: Codes, order: Order, columns: Sequence[pa.Array], stamps: Stamps, bits: Bits) -> Slots:
-        """Store rows whose sorted codes are ``codes``, and return their slots. Memory must have been reserved."""
+        """Store rows for which memory has been reserved, and return their slots.
+
+        ``codes`` are the key codes of the rows, sorted, and ``order`` has the row number for each of them.
+        """
         count = len(codes)
-        assert len(self) + count <= self._charged_slots, "insert without room"
+        assert len(self) + count <= self._charged_slots, "no memory is reserved for these rows"
         slots = self._slots.take(count)
         self.arena.store(slots, columns)
         where = run_of(slots)
         self.stamps[where] = stamps
         self.bits[where] = bits
         self.index.insert(codes, slots[order])
-        assert self.arena.heap_bytes <= self._heap_limit, "bytes without room"
+        assert self.arena.heap_bytes <= self._heap_limit, "no memory is reserved for these strings"
         return slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield pairs of i and a row with a key from ``lows[i]`` to ``highs[i]``, in batches. Both arrays ascend."""
+        """Yield batches of pairs (i, row) whose row has a key from ``lows[i]`` to ``highs[i]``. Both arrays ascend."""
         return self.index.matches(lows, highs, work)
 
     def forget(self, slots: Slots) -> None:
-        """Free the slots of rows that have been taken out of the index."""
+        """Free the slots of rows that have been removed from the index."""
         self.arena.drop(slots)
         self._slots.give(slots)
         self.index.tidy()
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
-        """Remove rows with keys from ``low`` to ``high`` from the index; their data stays until :meth:`forget`."""
+        """Remove rows with keys from ``low`` to ``high`` from the index; their slots are freed by :meth:`forget`."""
         return self.index.take(low, high, limit, self.stamps, skip, latest)
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:

@@ -1,4 +1,4 @@
-"""An ordered index of rows by key code, and the allocation of the slots that rows are in."""
+"""An ordered index of rows by key code, and the allocation of slots for rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK = 4 + 4 + 8 + 4
 
 
 class MatchedPairs(NamedTuple):
-    """Pairs of matching rows: positions in the probing batch, and the slots and key codes of the rows found."""
+    """Pairs of matching rows: positions of the rows looked up, and slots and key codes of the rows found for them."""
 
     rows: npt.NDArray[np.int32]
     slots: Slots
@@ -27,7 +27,7 @@ class MatchedPairs(NamedTuple):
 
 
 class Workspace:
-    """Arrays that matches are written to, a limited number at a time."""
+    """Arrays that pairs of matching rows are written to, a limited number at a time."""
 
     bytes_per_pair = 4 + 4 + 8
 
@@ -45,7 +45,7 @@ class RowIndex:
     name
         Prefix of the names of its arrays.
     nbytes
-        Most bytes that the index can take.
+        Most bytes that the index may take.
     width
         Number of entries in a chunk.
     """
@@ -77,7 +77,7 @@ class RowIndex:
 
     @property
     def touched_chunks(self) -> int:
-        """Number of chunks up to the last one that has been used."""
+        """Number of chunks that have memory: all up to the last one that has been used."""
         return int(self._arrays.state[HIGH])
 
     def chunks_for(self, codes: Codes, charged: int) -> int:
@@ -94,7 +94,7 @@ class RowIndex:
         return keys, slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield pairs of i and a row with a code from ``lows[i]`` to ``highs[i]``, in batches. Both arrays ascend."""
+        """Yield batches of pairs (i, row) whose row has a code from ``lows[i]`` to ``highs[i]``. Both arrays ascend."""
         cursor = np.array([0, 0, 0, -1], np.int64)
         while cursor[0] < len(lows):
             made = ordered.matches(self._arrays, lows, highs, cursor, work.rows, work.slots, work.keys)
@@ -125,9 +125,9 @@ class RowIndex:
         stamps
             Arrival times of rows, by slot.
         skip
-            Number of entries from ``low`` on that stay.
+            Number of entries to keep, from ``low`` on.
         latest
-            Rows that arrived later stay.
+            Latest arrival time of rows to remove.
         """
         limit = min(limit, len(self))
         keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
@@ -139,7 +139,7 @@ class RowIndex:
     def sweep(
         self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int, stamps: Stamps, bits: Bits
     ) -> tuple[Codes, Slots]:
-        """Remove up to ``limit`` entries that the clock algorithm chooses by their bits; return codes and slots."""
+        """Remove up to ``limit`` entries, chosen by the clock algorithm from ``bits``; return their codes and slots."""
         limit = min(limit, len(self))
         keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
         made = ordered.sweep(self._arrays, np.int64(low), np.int64(high), hand, limit, stamps, bits, keys, slots)
@@ -176,7 +176,7 @@ class RowIndex:
 
 
 class FreeSlots:
-    """Allocates row slots: those that have been freed, then those that have never been used."""
+    """Allocates slots for rows: freed slots first, then slots that have never been used."""
 
     def __init__(self, space: Space, name: str, capacity: int) -> None:
         self._space = space

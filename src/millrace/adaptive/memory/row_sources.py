@@ -16,11 +16,11 @@ from millrace.rows.columns import OutputColumn, bytes_pieces, output_column, sha
 
 
 class RowSource(Protocol):
-    """Rows of one input by row number, wherever they are stored."""
+    """Rows of one input, which are identified by row number, in a batch or in memory."""
 
     @property
     def bits(self) -> Bits:
-        """Bit flags by row, among them whether the row has found a partner."""
+        """Bit flags by row; one of them says whether the row has matched."""
         ...
 
     def longest(self, columns: Sequence[int]) -> int:

@@ -66,7 +66,7 @@ class MultiwayArrivingPhase(ArrivingPhase[IndexedRows]):
     # room
 
     def _widen_buffers(self, heap: int) -> bool:
-        """Grow the buffers for a row larger than a block, flushing rows if needed; return False if that fails."""
+        """Grow the buffers for a row larger than a block, by flushing rows if needed; return False if that fails."""
         inputs, buffers = self._inputs, self._inputs.buffers
         wanted = (2 + 2 * len(inputs.sides)) * heap
         held = sum(relation.memory.nbytes for relation in inputs.sides)

@@ -32,14 +32,14 @@ MULTIWAY = {
             "mjoin",
             CoordinatedBuckets,
             MultiwayCleanUpOnly,
-            "one common attribute; when memory is full the largest bucket of all inputs goes to disk",
+            "one common key; when memory is full, the hash bucket with the most rows goes to disk for all inputs",
             ordered=False,
         ),
         AdaptiveAlgorithm(
             "miner",
             MinerRegions,
             GrowingBox,
-            "a tree of conditions; rows of the range, of any attribute, that has produced least go to disk",
+            "a tree of conditions; rows of the key range with the fewest results per row go to disk",
         ),
     )
 }
@@ -57,7 +57,7 @@ class MultiwayDefinition:
 
     tree: JoinTree
     pair: PairSpec | None
-    """The join of two inputs, if ``on`` is not a list of conditions."""
+    """The specification of a join of two inputs; None if ``on`` is a list of conditions."""
     suffix: str | None
     algorithm: AdaptiveAlgorithm
 
@@ -80,8 +80,8 @@ class MultiwayDefinition:
         tree = JoinTree.of(_conditions(pair, band)) if pair else JoinTree.of(on, band)
         if not chosen.ordered and not tree.simple:
             raise ConfigError(
-                f"{chosen.name}: needs one common attribute, the same columns of an input in all its "
-                "conditions and no band; for any tree of conditions use miner"
+                f"{chosen.name}: expected conditions that always use the same columns of an input, without a band; for "
+                "other conditions use miner"
             )
         return MultiwayDefinition(tree, pair, suffix, chosen)
 
@@ -186,6 +186,6 @@ class MultiwayEngine:
 
 
 def _conditions(pair: PairSpec, band: Band | None) -> list[tuple[Any, ...]]:
-    """Return the key of a join of two inputs as a list of conditions."""
+    """Return the key columns of a join of two inputs as a list of conditions."""
     ends = [(f"left.{left}", f"right.{right}") for left, right in zip(*pair.keys, strict=True)]
     return [*ends] if band is None else [(*ends[0], band)]

@@ -1,4 +1,4 @@
-"""Output of a join of two inputs: pairs of rows, and rows without a partner."""
+"""Output of a join of two inputs: pairs of rows, and unmatched rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millrace.rows.columns import OutputColumn
 
 
 class PairOutput(ResultBatches):
-    """Builds output batches from pairs of rows of two inputs, and from rows without a partner."""
+    """Builds output batches from pairs of rows of two inputs, and from unmatched rows."""
 
     def __init__(
         self, spec: PairSpec, left: pa.Schema, right: pa.Schema | None, metrics: AdaptiveMetrics, rows: int = BATCH_ROWS
@@ -33,7 +33,7 @@ class PairOutput(ResultBatches):
         self._left = left
 
     def _right_keys(self, left: pa.Schema, right: pa.Schema) -> dict[int, int]:
-        """Map left key columns to the right key columns that supply their values in rows without a left partner."""
+        """Map left key columns to the right key columns that supply their values for unmatched right rows."""
         if self._spec.how not in ("right", "full") or not len(right):
             return {}
         pairs = list(zip(*self._spec.keys, strict=True))
@@ -41,7 +41,7 @@ class PairOutput(ResultBatches):
             if left.field(ours).type != right.field(theirs).type:
                 raise SchemaError(
                     f"right: key column {theirs!r} is {right.field(theirs).type}, but the left's {ours!r} is "
-                    f"{left.field(ours).type}; a {self._spec.how} join puts both into one column, so cast one of them"
+                    f"{left.field(ours).type}; a {self._spec.how} join outputs both in one column, so cast one of them"
                 )
         return {left.get_field_index(ours): right.get_field_index(theirs) for ours, theirs in pairs}
 
@@ -60,7 +60,7 @@ class PairOutput(ResultBatches):
         yield from self._emit(left, left_rows, right, right_rows)
 
     def unmatched(self, side: int, source: RowSource, rows: Rows) -> Batches:
-        """Emit rows of one side that have no partner."""
+        """Emit unmatched rows of one side."""
         if side == 0:
             yield from self._emit(source, rows, None, None)
         else:

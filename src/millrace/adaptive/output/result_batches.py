@@ -1,4 +1,4 @@
-"""Output batches, filled from row numbers: columns are gathered late, and only for rows that are really output."""
+"""Output batches, which are filled from row numbers: values are copied only for rows that are output."""
 
 from __future__ import annotations
 

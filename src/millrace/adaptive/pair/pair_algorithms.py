@@ -38,7 +38,7 @@ ALGORITHMS = {
             "xjoin",
             LargestPartition,
             DiskProbing,
-            "the largest partition of one side goes to disk; while nothing comes in it probes the other side's memory",
+            "the largest partition of one side goes to disk; while no rows arrive it probes the other side's memory",
             ordered=False,
         ),
         AdaptiveAlgorithm(
@@ -52,14 +52,14 @@ ALGORITHMS = {
             "hmj",
             AdaptivePairs,
             SegmentMerging,
-            "pairs of buckets go to disk so that memory stays balanced; while nothing comes in they are merged",
+            "pairs of buckets go to disk so that memory stays balanced; while no rows arrive they are merged",
             ordered=False,
         ),
         AdaptiveAlgorithm(
             "rpj",
             LeastLikely,
             ProbeOrMerge,
-            "rows whose partners are least likely to come go to disk; then as xjoin or hmj, whichever promises more",
+            "rows least likely to match later go to disk; then as xjoin or hmj, whichever promises more results",
             ordered=False,
         ),
         AdaptiveAlgorithm(
@@ -73,7 +73,7 @@ ALGORITHMS = {
             "diner",
             ThreeRegions,
             ReactiveNL,
-            "rows of the key range that has produced least go to disk; blocks are joined while nothing comes in",
+            "rows of the key range with the fewest results go to disk; blocks are joined while no rows arrive",
         ),
     )
 }
@@ -86,7 +86,7 @@ def pair_algorithm(given: str | AdaptiveAlgorithm) -> AdaptiveAlgorithm:
 
 
 def check_band(algorithm: AdaptiveAlgorithm) -> None:
-    """Check that an algorithm supports band joins, or raise an error that lists those that do."""
+    """Check that an algorithm supports band joins, or raise an error that lists the algorithms that do."""
     if not algorithm.ordered:
         able = [other.name for other in ALGORITHMS.values() if other.ordered]
-        raise ConfigError(f"{algorithm.name}: finds partners by the hash of the key, so band= needs {', '.join(able)}")
+        raise ConfigError(f"{algorithm.name}: finds matches by hashes of keys; band= needs one of {', '.join(able)}")

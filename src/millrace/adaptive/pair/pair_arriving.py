@@ -58,7 +58,10 @@ class PairArrivingPhase(ArrivingPhase[KeyOrderedRows]):
         self._flushing.stored()
 
     def _null_keys(self, side: PairSide, rows: pa.RecordBatch) -> Batches:
-        """Emit rows with a null key if the join keeps them, or store them on disk until the output is set up."""
+        """Emit rows with a null key as unmatched rows, if the join outputs these.
+
+        While the output columns are not known, the rows are stored on disk.
+        """
         inputs = self._inputs
         inputs.metrics.count_null_keys(len(rows))
         if not len(rows) or not inputs.keeps[side.number]:

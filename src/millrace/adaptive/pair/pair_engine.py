@@ -115,18 +115,18 @@ class PairEngine:
         return self._arriving.take(number, batch)
 
     def check_complete(self, schemas: Schemas) -> None:
-        """Check that the output columns are known, if rows without a partner are to be output."""
+        """Check that the output columns are known, if unmatched rows are to be output."""
         spec = self._definition.spec
         for number, schema in enumerate(schemas):
             other = schemas[1 - number]
             if schema is None and other is not None and spec.keeps(1 - number) and self.output is None:
                 name = self._definition.inputs[number]
                 raise SchemaError(
-                    f"{name}: nothing came, so its columns are not known; set them with bind({name}=schema)"
+                    f"{name}: no rows arrived, so its columns are not known; set them with bind({name}=schema)"
                 )
 
     def unmatched(self) -> Batches:
-        """Yield rows without a partner, of those sides whose unmatched rows the join outputs."""
+        """Yield the unmatched rows of each side whose unmatched rows the join outputs."""
         for side in self.inputs.sides:
             if self._definition.spec.keeps(side.number):
                 yield from self._unmatched_of(side)

@@ -11,7 +11,8 @@
             └────────────────────┴──────┘
      JoinedInner
 
-When the outer side has no more blocks, the sides swap roles; each keeps its count of joined blocks.
+A chunk is some outer blocks in memory. When the outer side has no more blocks, the sides swap roles; each keeps its
+number of joined blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from millrace.adaptive.reactive.pair_clean_up import clean_up
 from millrace.adaptive.reactive.reactive_policy import Flush, ReactivePolicy
 
 _LOOKS = 16
-"""Most inner blocks that one unit of work examines without finding one that can match the chunk."""
+"""Most inner blocks that one unit of work looks at without finding one that can match the chunk."""
 
 
 class ReactiveNL(ReactivePolicy):
@@ -121,7 +122,7 @@ class ReactiveNL(ReactivePolicy):
         self._chunk = None
 
     def _near(self, outer: int, chunk: BlockRows, block: BlockEntry) -> bool:
-        """Return whether a block can have partners in the chunk, judged by its lowest and highest code."""
+        """Return whether rows of a block can match rows of the chunk, judged by their lowest and highest codes."""
         low, high = self._inputs.partner_range(1 - outer, block.low, block.high)
         return bool(low <= chunk.codes[-1] and high >= chunk.codes[0])
 

@@ -1,13 +1,13 @@
 """Reactive policies for several inputs: MINER's nested loops over blocks, and MJoin's clean-up at the end.
 
-The *box* is what has been joined so far: the first ``joined[i]`` blocks of each input i, each with those of all other
-inputs. It grows by a chunk of blocks of one input at a time, the *outer* input, with nested loops over the blocks of
-the other inputs that are in the box::
+The *box* is what has been joined so far: the first ``joined[i]`` blocks of every input i, with each other. It
+grows by a chunk of blocks of one input at a time, the *outer* input, with nested loops over the blocks of the other
+inputs that are in the box::
 
     chunk of the outer ─► block of the first inner ─► block of the second ─► … ─► join
                           at[0]                       at[1]        the last counter moves fastest
 
-If no row of a block can have a partner in the blocks of the loops around it, the loops inside it are skipped.
+If no row of a block can match a row in the blocks of the loops around it, the loops inside it are skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from millrace.adaptive.reactive.multiway_clean_up import PartnerRanges, join_loa
 from millrace.adaptive.reactive.reactive_policy import Flush, ReactivePolicy
 
 _LOADS = 8
-"""Most attempts of one unit of work to find blocks that have partners."""
+"""Most attempts of one unit of work to find blocks whose rows match."""
 
 
 class GrowingBox(ReactivePolicy):
@@ -61,7 +61,7 @@ class GrowingBox(ReactivePolicy):
         return min(counts) > 0 and (self._outer is None or counts != self.joined)
 
     def unit(self, flush: Flush) -> Batches:
-        """Join one block of the innermost input, or skip some blocks that have no partners."""
+        """Join one block of the innermost input, or skip some blocks without matches."""
         for _ in range(_LOADS):
             if not self.has_work:
                 return
@@ -94,7 +94,7 @@ class GrowingBox(ReactivePolicy):
         self._chunk = max(1, self._chunk)
 
     def _load(self) -> list[LoadedRows] | None:
-        """Read the chunk and the current blocks, and drop rows without partners; return None if no rows are left."""
+        """Read the chunk and the current blocks, and drop rows that cannot match; return None if no rows are left."""
         assert self._outer is not None
         inputs, outer = self._inputs, self._outer
         if outer not in self._loaded:
@@ -115,7 +115,7 @@ class GrowingBox(ReactivePolicy):
         return [self._loaded[relation] for relation in range(len(self.joined))]
 
     def _advance(self, level: int) -> None:
-        """Go on to the next block of a loop level; loops inside it start again."""
+        """Move one loop to its next block, and restart the loops inside it."""
         while level >= 0:
             for step in self._steps[level:]:
                 self._loaded.pop(step.target.relation, None)

@@ -1,8 +1,8 @@
 """The clean-up of a join of several inputs: finds the combinations of rows on disk that have not been output.
 
-Of each input, only rows that can have partners among the rows read before are kept in memory::
+Of each input, only rows that can match the rows read before are kept in memory::
 
-    rows of the first ─► rows of the second within their reach ─► rows of the third within theirs … ─► join
+    rows of the first ─► rows of the second that can match ─► rows of the third that can match … ─► join
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Joined = Callable[[Sequence[LoadedRows], Combination], Mask]
 
 
 class PartnerRanges:
-    """The ranges of key codes that partners of some rows can have in the next input."""
+    """The ranges of key codes in the next input that can match some rows."""
 
     def __init__(self, inputs: MultiwayInputs, step: TreeStep, rows: LoadedRows) -> None:
         codes = np.unique(rows.codes(step.origin.attribute))
@@ -30,7 +30,7 @@ class PartnerRanges:
         self._attribute = step.target.attribute
 
     def touches(self, block: BlockEntry) -> bool:
-        """Return whether a block can contain partners; only its codes of the first attribute can rule it out."""
+        """Return whether a block may contain matching rows; only the codes of its first attribute can exclude that."""
         if self._attribute:
             return True
         lows, highs = self._ranges
@@ -61,7 +61,7 @@ def join_loaded(
 def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | None = None) -> Batches:
     """Join combinations of rows of a partition that have not been joined, when all rows are on disk.
 
-    An input is read once for each memory load of rows of the inputs before it.
+    An input is read once each time that memory is filled with rows of the inputs before it.
     """
     lists = [relation.disk.partitions[partition] for relation in inputs.sides]
     if not all(len(blocks) for blocks in lists):
@@ -69,7 +69,7 @@ def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | N
     sizes = [float(blocks.rows) for blocks in lists]
     start = int(np.argmin(sizes))
     steps = nested_steps(inputs, start, sizes)
-    room = inputs.buffers.nbytes // (len(lists) + 2)  # one share for reading, one for putting reads together
+    room = inputs.buffers.nbytes // (len(lists) + 2)  # one extra share for reading, one for concatenating
 
     def level(at: int, parts: list[LoadedRows | None]) -> Batches:
         if at == len(steps):
@@ -94,7 +94,7 @@ def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | N
 def _fillings(
     inputs: MultiwayInputs, relation: int, partition: int, room: int, reach: PartnerRanges | None
 ) -> Iterator[LoadedRows]:
-    """Yield the rows of one input that can have partners, as many at a time as fit into ``room`` bytes."""
+    """Yield the rows of one input that are in ``reach``, as many at a time as fit into ``room`` bytes."""
     side = inputs.sides[relation]
     parts: list[LoadedRows] = []
     held = 0
@@ -114,7 +114,7 @@ def _fillings(
 
 
 def _groups(blocks: BlockList, room: int, reach: PartnerRanges | None) -> Iterator[list[int]]:
-    """Yield positions of the blocks that can contain partners, in groups that fit into ``room`` bytes."""
+    """Yield positions of the blocks that may have rows in ``reach``, in groups that fit into ``room`` bytes."""
     group: list[int] = []
     left = room
     for at, block in enumerate(blocks):

@@ -2,15 +2,15 @@
 
 A small partition is joined chunk by chunk, with nested loops. A larger one is joined one range of keys at a time::
 
-    all rows of one side in a range, in memory  ◄── rows of the other that can be partners
+    all rows of one side in a range, in memory  ◄── rows of the other side that can match them
           blocks that reach into the next range stay in memory for it, on both sides
 
-so a block is read once, if there is room for all blocks that reach further. Blocks with a wide range of keys are sorted
-first::
+So a block is read once, if there is room for all blocks that reach into later ranges. Blocks with a wide range of keys
+are sorted first::
 
     blocks, each with a wide range of keys  ──sort some at a time──►  blocks with narrow ranges
 
-and every row is read a few times, however little memory there is.
+So every row is read a few times, even with very little memory.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ def clean_up(
 
 
 class BlockWindow:
-    """Holds blocks of one side during a clean-up in code order; blocks that reach into later ranges stay in memory.
+    """Holds blocks of one side in memory during a clean-up; blocks that reach into later ranges are kept for these.
 
     Parameters
     ----------
     held
         Most bytes of blocks to hold.
     room
-        Most bytes of rows that are merged at a time. Merging takes twice that, besides the rows of the other side.
+        Most bytes of rows that are merged at a time. Merging takes twice as many, besides the rows of the other side.
     """
 
     def __init__(self, side: PairSide, partition: int, spans: Spans, held: int, room: int) -> None:
@@ -135,7 +135,7 @@ class BlockWindow:
 
 
 def _sort(inputs: PairInputs, side: PairSide, partition: int, spans: Spans, wide: Places) -> None:
-    """Sort some blocks of a side, as many at a time as there is room for."""
+    """Sort the rows of some blocks of a side into new blocks, as many blocks at a time as there is room for."""
     room = inputs.buffers.nbytes // 6
     nbytes = max(room // 32, min(inputs.buffers.block, _LEAST_BLOCK))
     rows = int(spans[:, 4].sum()) * nbytes // int(spans[:, 2].sum())
@@ -143,7 +143,10 @@ def _sort(inputs: PairInputs, side: PairSide, partition: int, spans: Spans, wide
 
 
 def _wide(spans: Spans, ranges: Ranges, room: int) -> Places:
-    """Return the blocks to sort, so that unsorted blocks in several ranges take up to half of ``room`` if possible."""
+    """Return the blocks to sort.
+
+    If possible, the other blocks that overlap several ranges take at most half of ``room``.
+    """
     starts, reached = np.array([low for low, _ in ranges], np.int64), _reached(spans, ranges)
     first = np.searchsorted(starts, spans[:, 0], side="right")
     for most in _REACH:

@@ -24,7 +24,7 @@ FAN_IN = 10
 
 
 class PartitionHistories:
-    """The history of joins on disk for each partition, and the clean-up of what has not been joined."""
+    """The history of joins on disk for each partition, and the clean-up, which joins what has not been joined."""
 
     def __init__(self, inputs: PairInputs) -> None:
         self._inputs = inputs
@@ -90,7 +90,7 @@ class CleanUpOnly(ReactivePolicy):
 
 
 class DiskProbing(ReactivePolicy):
-    """XJoin's second stage: a partition on disk is joined with the rows of it that the other side has in memory.
+    """XJoin's second stage: one side's partition on disk is joined with the other side's partition in memory.
 
     The partition with the most expected results is chosen, and all of its blocks are joined.
     """
@@ -101,7 +101,7 @@ class DiskProbing(ReactivePolicy):
         self._inputs = inputs
         self._histories = histories or PartitionHistories(inputs)
         self._seen = np.zeros((2, inputs.partitions.count, 2), np.int64)
-        """Per side and partition, at its last run: its rows on disk, and the other side's rows that had arrived."""
+        """Row counts at the last run, per side and partition: rows on disk, and rows arrived on the other side."""
         self._charge = inputs.budget.reserve("history")
         self._runs = 0
 
@@ -173,7 +173,7 @@ class DiskProbing(ReactivePolicy):
 
 
 class SegmentMerging(ReactivePolicy):
-    """HMJ's merging: up to ``fan_in`` segments of a partition are joined with each other and become one segment.
+    """HMJ's reactive policy: up to ``fan_in`` segments of a partition are joined with each other and become one.
 
     The paper does not say which segments to merge; those with the most expected results per block read are chosen.
 

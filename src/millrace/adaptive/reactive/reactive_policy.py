@@ -31,11 +31,11 @@ class ReactivePolicy(ABC):
     def unit(self, flush: Flush) -> Batches:
         """Do one unit of work, the least that can be done between two checks for new rows, and yield output batches.
 
-        A policy that needs memory occupied by rows calls ``flush``.
+        A policy calls ``flush`` if it needs memory that rows occupy.
         """
 
     def pause(self) -> None:
-        """Give back borrowed memory, because new rows are about to be processed."""
+        """Release memory that was reserved for blocks, because new rows are about to be processed."""
 
     @abstractmethod
     def clean_up(self) -> Batches:

@@ -1,4 +1,4 @@
-"""Segments, which HMJ and RPJ merge: the blocks of a partition that left memory together, or were merged.
+"""Segments: blocks of a partition that left memory together or were merged. HMJ and RPJ merge segments.
 
 ::
 
@@ -7,8 +7,8 @@
                                          merged  ►     (6, 31]                     (39, 42]  …
 
 The times are those of the logical clock. No row arrived between consecutive times, so all rows of a segment that has
-not been merged were in memory together. No more segments are kept than a few merges take; later blocks are added when
-earlier segments have been merged.
+not been merged were in memory together. Only as many segments are kept as are needed for a few merges; later blocks
+are added when earlier segments have been merged.
 """
 
 from __future__ import annotations
