@@ -44,7 +44,7 @@ class Recording:
             self._coverage.switch_context("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note how long a test took, and whether it passed."""
+        """Record how long a test took, and whether it passed."""
         test = self._found.get(report.nodeid)
         if test is None:
             return  # this process only distributes tests to others

@@ -175,7 +175,7 @@ def _functions(
 
 
 def _kind(value: ast.expr, inside: Class | None, own: str | None, kinds: Mapping[str, str]) -> str:
-    """Return the name of an expression's class if the source says it, else an empty text."""
+    """Return the name of an expression's class if the source declares it, else an empty text."""
     if isinstance(value, ast.Name):
         return kinds.get(value.id, "")
     if isinstance(value, ast.Attribute) and dotted(value.value) == own and inside is not None:

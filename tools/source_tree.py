@@ -87,7 +87,7 @@ class Tree:
 
     def __init__(self, source: Path) -> None:
         if not source.is_dir():
-            raise SystemExit(f"--source {source}: expected a folder of Python files; there is no such folder")
+            raise SystemExit(f"--source {source}: expected a folder of Python files; it is not a folder")
         self.source = source
         root = source
         while (root / "__init__.py").exists():

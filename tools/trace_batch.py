@@ -1,4 +1,4 @@
-"""Trace one pushed batch of a `SemiStreamJoin`: the files, depth, crossings and objects on its way.
+"""Trace one pushed batch of a `SemiStreamJoin`: count files, stack depth, calls between parts, and objects on its way.
 
     python -m tools.trace_batch                                  # the tree in src, algorithm ssbj
     python -m tools.trace_batch --list                           # with the files, crossings and classes one by one

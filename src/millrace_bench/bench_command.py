@@ -76,12 +76,12 @@ def run(
     if machine:
         wanted, every = ([here for e in some if (here := without_disk_model(e))] for some in (wanted, every))
         if not wanted:
-            raise ConfigError("machine: expected experiments that measure rates or hits; these need the disk model")
+            raise ConfigError("machine: expected experiments that measure rates or hits; got only others")
     wanted, too_large = runner.fitting(wanted, chosen_size, directory)
     for name, nbytes in too_large.items():
-        say(f"left out: {name}: its data takes about {format_size(nbytes)}, more than its disk has free")
+        say(f"left out: {name}: its data takes about {format_size(nbytes)}, more than is free on the disk")
     if not wanted:
-        raise ConfigError(f"directory: the disk of {directory} has no room for the data of any of the experiments")
+        raise ConfigError(f"directory: the data of each chosen experiment is too large for the disk of {directory}")
     for name, folder in (("directory", directory), ("to", to)):
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{name}: expected a directory; {folder} is a file")

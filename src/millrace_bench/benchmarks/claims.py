@@ -1,6 +1,6 @@
 """Measure what the papers claim about each other's algorithms, on a modelled disk as in the papers.
 
-A rate is tuples per second of device time after the join has settled; loads transfer whole rows, and tuples are always
+A rate is tuples per second of device time in a join's steady state; loads transfer whole rows, and tuples are always
 available. On a modelled disk the disk is the bottleneck, as it was in the papers, and the result does not depend on the
 machine. Every algorithm is run with each of its ``OPTIONS`` and judged by its best rate. A ratio is given with its
 least and its greatest value over several seeds of the stream. In ``meshjoin*``, a variant of MESHJOIN, tuples leave
@@ -175,7 +175,7 @@ def _master(directory: Path, setting: ClaimSetting) -> MasterStore:
 def model_rate(
     store: MasterStore, name: str, setting: ClaimSetting, seed: int, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return a settled join's tuples per second of device time, and the share of them that the cache answered."""
+    """Run a join to its steady state; return its tuples per second of device time and the cache's share of them."""
     device = Device(setting.disk, reads="rows")
     join = SemiStreamJoin(
         store,

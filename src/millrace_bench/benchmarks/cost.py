@@ -1,6 +1,6 @@
 """Compare the cost model with the engine: time of a step, service rate and memory, predicted and measured.
 
-Time is measured on the device model's virtual clock, once the join has settled; loads transfer whole rows, and tuples
+Time is measured on the device model's virtual clock, in the join's steady state; loads transfer whole rows, and tuples
 are always available. :mod:`machine <millrace_bench.benchmarks.machine>` measures without a disk model.
 Joins run with their own defaults; MESHJOIN on the disk of its paper keeps tuples for a whole turn, as in the paper.
 To check the memory, the model predicts the memory for a rate that lies between two measured rates. A join runs with
@@ -112,7 +112,7 @@ def measure(
     periods: tuple[float, float] | None = None,
     **options: Any,
 ) -> dict[str, float]:
-    """Return a settled join's tuples per second, seconds and tuples per step, share of hits, and memory in bytes."""
+    """Measure a join in its steady state: tuples per second, seconds and tuples per step, share of hits, bytes."""
     join, device = join_of(store, setting, memory, **options)
     settle, more = periods or PERIODS[setting.algorithm]
     mark: tuple[int, int, int, float] | None = None

@@ -1,4 +1,4 @@
-"""Compare ``auto`` with every fixed choice over a grid: skew, memory, repeated keys, an index, the disk.
+"""Compare ``algorithm="auto"`` with fixed algorithms over a grid of disks, skews, memory, unique keys and indexes.
 
 On a modelled disk the rate is tuples per second of device time. The warm-up takes two tuples for each master row, the
 measurement one more; loads transfer whole rows. Without a modelled disk the rate is tuples per second of wall time
@@ -32,7 +32,7 @@ FIXED = (
 )  # fmt: skip
 """Names of the algorithms that ``auto`` is compared with; each is the best in some setting."""
 WANTED, LEAST = 0.8, 0.6
-"""Shares of the best fixed choice's rate that ``auto`` should reach: in nearly all settings, and in all settings."""
+"""Shares of the best algorithm's rate that ``auto`` should reach: in nearly all settings, and in all settings."""
 
 _BATCH = 5_000
 _WARM, _LOOKED_AT, _MOST = 2, 1, 20  # tuples per master row: to warm up, to measure, and at most in all
@@ -72,7 +72,7 @@ def run(
     algorithms: Sequence[str] = FIXED,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure every fixed choice and ``auto`` in every setting; print and return the rates."""
+    """Measure every fixed algorithm and ``auto`` in every setting; print and return the rates."""
     console = console or Console()
     places = [*settings(disks, rows, skews, shares)]
     places += settings(("none",), machine_rows, machine_skews, machine_shares) if machine_rows else []
@@ -120,7 +120,7 @@ def _point(directory: Path, place: GridSetting, algorithms: Sequence[str], secon
 
 
 def _modelled(join: SemiStreamJoin, place: GridSetting) -> float:
-    """Return tuples per second of device time; infinite if the device takes no time at all."""
+    """Measure a join on a modelled disk; return tuples per second of device time, or infinity if that is 0."""
     clock = join.device.clock
     mark: tuple[int, float] | None = None
     for batch in zipf_stream(place.rows, place.skew, batch_rows=_BATCH, batches=_MOST * place.rows // _BATCH, seed=5):

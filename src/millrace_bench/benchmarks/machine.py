@@ -2,7 +2,7 @@
 
 The speed of a machine varies with its other work, the speed of a virtual machine by a factor of two within seconds. So
 no join is measured at one time only: the joins that give the unit costs and the joins that are predicted are all kept
-open once they have settled, and are sampled in turn, round after round. The slowest quarter of each join's samples is
+open in their steady state, and are sampled in turn, round after round. The slowest quarter of each join's samples is
 ignored. The errors then show how good the model is, not how the machine's speed changes from minute to minute.
 """
 
@@ -96,7 +96,7 @@ class _Sample(NamedTuple):
 
 
 class _SampledJoin:
-    """A settled join that stays open and is sampled once in every round."""
+    """A join in its steady state that stays open and is sampled once in every round."""
 
     def __init__(self, store: MasterStore, setting: CostSetting, share: float, stream: list[pa.RecordBatch]) -> None:
         self.setting, self.share = setting, share

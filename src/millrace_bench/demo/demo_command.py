@@ -154,12 +154,12 @@ class SparkInterrupts:
         self.check()
 
     def watch(self, spark: SparkSession) -> None:
-        """Cancel the jobs of a session when Ctrl-C comes; raise KeyboardInterrupt if it has come already."""
+        """From now on, cancel a session's jobs on Ctrl-C; raise KeyboardInterrupt if it has been pressed already."""
         self.check()
         self._spark = spark
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if Ctrl-C has come; to be called between calls to Spark."""
+        """Raise KeyboardInterrupt if Ctrl-C has been pressed; to be called between calls to Spark."""
         if self._held.interrupted:
             raise KeyboardInterrupt from None
 

@@ -1,5 +1,6 @@
-"""Estimate how much of a chain's result a policy would give online if it knew each row's number of results beforehand.
+"""Estimate the share of a chain join's result that comes out online if each row's number of results is known.
 
+*Online* means before the inputs have ended. A chain joins R1 with R2, R2 with R3 and R3 with R4, on three columns.
 All memory is used for rows; of the rows that have arrived, the policy keeps those that take part in the most results.
 The estimate is not proven to be the maximum, but a policy that has to learn from arriving rows will hardly reach more.
 """
@@ -22,7 +23,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def known_frequencies(_: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
-    """Return the share of a chain's result, from 0 to 1, that comes out online with the best of ``_WEIGHTS``."""
+    """Return the share of a chain join's result, from 0 to 1, that comes out online with the best of ``_WEIGHTS``."""
     inputs = open_inputs(point.data, point.rows, seed, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)
     order = np.argsort(np.concatenate([times[name] for name in inputs.tables]), kind="stable")

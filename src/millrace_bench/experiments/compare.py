@@ -115,7 +115,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any], tolerance: float, re
 
 
 def _log_ratio(new: float, old: float) -> float:
-    """Return the logarithm of ``new`` over ``old``: infinite if one of them is 0, and 0 if both are."""
+    """Return the logarithm of ``new / old``: infinite if one of them is 0, and 0 if both are."""
     if new > 0 and old > 0:
         return math.log(new / old)
     return 0.0 if new == old else math.copysign(math.inf, new - old)

@@ -105,7 +105,7 @@ def _measured(found: DataSet, point: Point, seed: int, memory: int) -> Outcome:
 
 
 def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
-    """Return the outcome of a join with the memory for the point's rate; search the memory by running the join."""
+    """Run a join with several budgets, to find the memory with which it has the point's rate; return that outcome."""
     assert point.rate is not None
     found = _open(directory, point)
     wanted = math.log(point.rate)

@@ -19,7 +19,7 @@ from millrace_bench.engines.engine_list import BUDGETED, ENGINES
 from millrace_bench.rivals.cell import Cell, CellJournal, CellResult
 from millrace_bench.rivals.cell_worker import Limits
 
-_MOST_SECONDS = 600.0  # for one process
+_MOST_SECONDS = 600.0  # a process that takes longer is ended
 _CACHED = 10_000_000  # master rows up to which the files of all engines together stay in the page cache
 
 _COSTS = {

@@ -59,7 +59,7 @@ def _with_memory(one: CellResult) -> str:
 
 
 def verdicts(found: Matrix) -> list[str]:
-    """Return a line for each peer, the settings that peers win, and whether all engines gave the same rows."""
+    """Return lines of text: a comparison with each peer, settings in which a peer is faster, and whether rows agree."""
     rates, mine = found.rates, found.mine
     lines = [str(summary) for summary in ratios.summaries(rates, mine)]
     won = ratios.wins(rates, mine)
