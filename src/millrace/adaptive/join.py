@@ -279,7 +279,7 @@ class StreamJoin(OneCallAtATime):
         return not self._finished and self.engine.reactive.has_work
 
     def end(self, side: str) -> Batches:
-        """End one input. Rows of other inputs that only new rows of this one could match need not stay in memory."""
+        """Mark one input as ended, so that rows that could only match new rows of this input can leave memory first."""
         self.engine.inputs.sides[self._open_input(side, "end")].end()
         return self._guarded(iter(()))
 

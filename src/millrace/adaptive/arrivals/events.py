@@ -70,7 +70,7 @@ class Arrivals(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """The clock by which tuples arrive."""
+        """The clock that gives the times at which tuples arrive."""
         ...
 
     @property

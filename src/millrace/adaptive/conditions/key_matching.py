@@ -174,7 +174,7 @@ def _wide(type_: pa.DataType) -> pa.DataType:
 
 
 def _float_codes(array: pa.Array) -> tuple[Codes, Mask | None]:
-    """Return floats as int64 codes in numeric order, and a mask of rows without null or NaN (None if all are)."""
+    """Return floats as int64 codes in numeric order, and a mask of valid rows, or None if no row is null or NaN."""
     values = fixed_values(array).view(np.float64) + 0.0
     bits = values.view(np.int64)
     codes = np.where(bits < 0, bits ^ _SIGN, bits)

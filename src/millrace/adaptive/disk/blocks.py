@@ -152,7 +152,7 @@ class DiskBlocks:
         )
 
     def merge(self, partition: int, pieces: Sequence[BlockSlice]) -> BlockRows:
-        """Merge rows read from blocks of a partition, sorted by key code."""
+        """Merge rows read from blocks of a partition, in the order of their key codes."""
         home = self.partitions[partition]
         parts = [(piece.at, piece.start, len(piece)) for piece in pieces]
         bits = self._bits_of(home, parts)

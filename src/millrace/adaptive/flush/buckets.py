@@ -77,7 +77,7 @@ class Buckets(FlushPolicy):
 
 
 class LargestPartition(Buckets):
-    """XJoin's flush policy: the largest partition goes to disk; the other input's rows of it stay in memory."""
+    """XJoin's flush policy: the largest partition of one input goes to disk; the other input's stays in memory."""
 
     def flush(self) -> Batches:
         number, bucket = np.unravel_index(int(self.counts.argmax()), self.counts.shape)
@@ -182,7 +182,7 @@ def choose_pair(left: Counts, right: Counts, smallest: float, imbalance: float) 
 
 
 class LeastLikely(Buckets):
-    """RPJ's flush policy: a block of rows whose partners are least likely to arrive goes to disk, oldest first."""
+    """RPJ's flush policy: rows that are least likely to match later arrivals go to disk, oldest first, a block at a time."""
 
     def __init__(self, inputs: PairInputs) -> None:
         super().__init__(inputs)

@@ -93,7 +93,7 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     def join_blocks(
         self, side: int, rows: BlockRows, other: BlockRows, history: JoinedHistory | None = None
     ) -> Batches:
-        """Join rows of blocks with the rows of ``other``, which should be more; skip pairs that were joined before."""
+        """Join rows of blocks with the rows of ``other``, the larger set; skip pairs that were joined before."""
         lows, highs = self.matching.ranges(side, rows.codes)
         corners, own, others = (history or _NOTHING_JOINED).seen_from(side)
         cursor = np.array([0, 0, -1], np.int64)
@@ -120,9 +120,9 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     # memory
 
     def spill_rest(self) -> None:
-        """Write the rows of a side in memory to disk if the other side has rows on disk.
+        """Write each side's rows in memory to disk if the other side has rows on disk, to join them there.
 
-        These rows are then joined on disk. All memory that is free afterwards is reserved for blocks.
+        All memory that is free afterwards is reserved for blocks.
         """
         needed = [side for side in self.sides if self.sides[1 - side.number].disk.rows]
         for side in needed:

@@ -59,7 +59,7 @@ def join_loaded(
 
 
 def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | None = None) -> Batches:
-    """Join combinations of rows of a partition that have not been joined, when all rows are on disk.
+    """Join the rows of a partition, which are all on disk, and skip combinations that have been joined before.
 
     An input is read once each time that memory is filled with rows of the inputs before it.
     """

@@ -10,7 +10,7 @@ from millrace.adaptive.array_types import Batches
 from millrace.adaptive.inputs.join_inputs import JoinInputs
 
 Flush = Callable[[], Batches]
-"""A function that writes some rows to disk, as the join's flush policy does, and yields output batches."""
+"""A function that calls the join's flush policy: it writes some rows to disk, and yields output batches."""
 
 
 class ReactivePolicy(ABC):
