@@ -182,7 +182,7 @@ def choose_pair(left: Counts, right: Counts, smallest: float, imbalance: float) 
 
 
 class LeastLikely(Buckets):
-    """RPJ's flush policy: rows that are least likely to match later arrivals go to disk, oldest first, a block at a time."""
+    """RPJ's flush policy: a block of the rows that are least likely to match later goes to disk, oldest first."""
 
     def __init__(self, inputs: PairInputs) -> None:
         super().__init__(inputs)
