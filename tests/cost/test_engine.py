@@ -140,9 +140,7 @@ def test_a_look_up_reads_each_page_once() -> None:
 
 def test_pages_are_predicted_for_one_row_to_a_key() -> None:
     for algorithm in ("hybridjoin", "cachejoin", "sscj"):
-        with pytest.raises(
-            ConfigError, match=f"{algorithm}: its model has one master row to a key; here a key has 2.5"
-        ):
+        with pytest.raises(ConfigError, match=f"{algorithm}: the model expects one master row per key; got 2.5"):
             predict(faced(rows_per_key=2.5), algorithm, 2_000_000)
     assert predict(faced(rows_per_key=2.5), "ssbj", 2_000_000).rate > 0
 

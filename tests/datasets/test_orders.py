@@ -60,5 +60,5 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "o.parquet").write_bytes(b"no Parquet")
     with pytest.raises(SchemaError, match="Parquet"):
         read_orders(tmp_path / "o.parquet")
-    with pytest.raises(ConfigError, match="expected a file of orders"):
+    with pytest.raises(ConfigError, match="expected the path of a file"):
         read_orders(tmp_path / "none.csv")

@@ -1,14 +1,14 @@
 """The part of its quota that a cyclic join uses, if tuples leave as soon as they have a match.
 
-The quota is the number of tuples that may enter before each load; it keeps the waiting room full on average, and no
-tuple enters a full room. If the number of waiting tuples goes up and down within a turn of the wheel, some of the quota
-is lost while it is up, and not made up for while it is down. There are two reasons for going up and down: the last load
-of a turn is shorter than the others, and the tuples of a very frequent key leave all at once, when its row passes.
+The quota is the number of tuples that may enter before each load. It keeps the waiting room full on average, and no
+tuple enters a full room. If the number of waiting tuples rises and falls within a turn of the wheel, some of the quota
+is lost when the room is full, and not regained when it is not. There are two reasons for rising and falling: the last
+load of a turn is shorter than the others, and all tuples of a very frequent key leave together, when its row passes.
 Neither effect depends on the size of the room.
 
-Both are simulated: a turn has k loads, and a chunk of tuples enters before each. The part of a chunk that still waits
-is 1 - (the part of a turn that has passed since); of a frequent key, all tuples wait until the key's row passes. It is
-not known where the rows of frequent keys are, so several places are tried.
+Both effects are simulated: a turn has k loads, and a chunk of tuples enters before each. When a part p of a turn has
+passed since, a part 1 - p of the chunk still waits; but all tuples of a frequent key wait until the key's row passes.
+Where the rows of frequent keys are is not known, so several places are tried.
 """
 
 from __future__ import annotations

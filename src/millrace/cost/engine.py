@@ -1,15 +1,15 @@
-"""Predictions for this engine's joins: the papers' models with the engine's own sizes and reads.
+"""Predictions for Millrace's joins: the papers' models, adapted to the sizes and disk reads of this implementation.
 
 Differences from the papers' models:
 
-- a waiting tuple takes what the engine charges for it (slot, index, queue, filter), and a load only has key codes;
+- a waiting tuple takes the bytes that are charged for it (slot, index, queue, filter), and a load has key codes only;
 - the wheel reads on where it stopped, so it seeks once a turn and not at every load;
-- if only one match matters, a tuple leaves with it and stays for half a turn on average;
-- a step loads several pages, and finding them reads the index;
-- caches find frequent keys by counting, so keys near the threshold enter and leave again and again.
+- if only one match matters, a tuple leaves as soon as it has it, and waits for half a turn on average;
+- a step loads several pages, and reads the index to find them;
+- caches find frequent keys by counting, so keys near the threshold enter and leave repeatedly.
 
-Rates are for a stream that always has the next tuple ready, once the join has settled. Every key is taken to have as
-many master rows as any other.
+Rates are those of the steady state, with a stream that always has the next tuple ready. All keys are assumed to have
+the same number of master rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millrace.cost.prediction import Prediction
 from millrace.cost.workload import Workload
 
 PREDICTED = ("meshjoin", "r-meshjoin", "ssbj", "hybridjoin", "cachejoin", "sscj", "lookup")
-"""Algorithms that have a model."""
+"""The algorithms whose performance can be predicted."""
 
 
 def predict(
@@ -42,7 +42,7 @@ def predict(
     algorithm
         One of :data:`PREDICTED`.
     b, cache_share, l
-        Options of the join, as it takes them; ``cache_share`` for ``cachejoin`` and ``sscj``, ``l`` for ``r-meshjoin``.
+        Options of the join: ``cache_share`` of ``cachejoin`` and ``sscj``, ``l`` of ``r-meshjoin``.
     """
     one_of("algorithm", algorithm, PREDICTED)
     asked = 1 if b is None or b <= rows_by_share(memory) else b  # the load's share of the budget has room for b rows
@@ -54,7 +54,7 @@ def predict(
             least,
         )
     if algorithm in ("cachejoin", "sscj", "ssbj") and not workload.cached_bytes > 0:
-        raise ConfigError(f"cached_bytes: {algorithm} caches rows; expected the bytes that a key's rows take; got 0")
+        raise ConfigError(f"cached_bytes: {algorithm} caches rows; expected the bytes of a key's rows; got 0")
     if algorithm == "lookup":
         return engine_direct.predict(workload, memory)
     if algorithm in ("hybridjoin", "cachejoin", "sscj"):

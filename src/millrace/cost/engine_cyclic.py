@@ -1,4 +1,4 @@
-"""The engine's joins that scan the whole master: MESHJOIN, R-MESHJOIN and SSBJ."""
+"""A model of Millrace's joins that scan the whole master: MESHJOIN, R-MESHJOIN and SSBJ."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from millrace.cost.prediction import Prediction
 from millrace.cost.symbols import UnitCosts
 from millrace.cost.workload import Workload
 
-_RESERVE = 0.01  # part of the budget that is kept free for the cache to grow into
+_RESERVE = 0.01  # share of the budget that is kept free for the cache to grow into
 _SWITCHING = 16 * 8
-_MOST_TUPLES = 46.0  # logarithm of more tuples than ever come in a turn
-_COUNTED_TURNS = 3  # hits are halved every turn, which is as good as counting over this many turns
+_MOST_TUPLES = 46.0  # logarithm of a number of tuples that no turn reaches
+_COUNTED_TURNS = 3  # hits are halved every turn, which is about as exact as counting over this many turns
 
 
 def predict(workload: Workload, algorithm: str, memory: int, b: int | None, loads_per_step: int) -> Prediction:
@@ -34,7 +34,7 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, load
         return _in_memory(workload, costs, memory, sizes)
 
     def short(log_tuples: float) -> float:
-        """Return log(assumed tuples per turn / tuples per turn that fit beside the cache that SSBJ then has)."""
+        """Return log(assumed tuples per turn / tuples per turn with the cache that SSBJ then has)."""
         return log_tuples - math.log(turn.balanced(free, memory, math.exp(log_tuples)).tuples)
 
     tuples = math.exp(increasing_root(short, 0.0, 0.0, _MOST_TUPLES, 1e-6, 1e-4))
@@ -42,7 +42,7 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, load
 
 
 class _Settled:
-    """One turn of the wheel, once the join has settled: tuples, matches, waiting room and cache."""
+    """One turn of the wheel in a steady state: tuples, matches, waiting room and cache."""
 
     def __init__(self, misses: float, met: float, room: Room) -> None:
         self.misses, self.met, self.room = misses, met, room
@@ -50,14 +50,14 @@ class _Settled:
         self.hit_share = self.cached = self.switched = 0.0
 
     def with_cache(self, hit_share: float, cached: float, switched: float) -> _Settled:
-        """Add a cache of ``cached`` bytes that answers ``hit_share`` of the stream; it admits ``switched`` keys."""
+        """Add a cache of ``cached`` bytes that answers ``hit_share`` of the stream and admits ``switched`` keys."""
         self.hit_share, self.cached, self.switched = hit_share, cached, switched
         self.tuples = self.misses / (1 - hit_share)
         return self
 
 
 class _Turn:
-    """A turn of the wheel in loads of b rows."""
+    """The model of a turn of the wheel in loads of b rows."""
 
     def __init__(
         self, workload: Workload, costs: UnitCosts, sizes: Plan, loads_per_step: int, judges: bool = False
@@ -69,7 +69,7 @@ class _Turn:
         self._last = (workload.rows - (self.steps - 1) * step_rows) / step_rows
 
     def settled(self, free: float, frequencies: Frequencies) -> _Settled:
-        """Return a settled turn with ``free`` bytes for waiting tuples, whose keys have these frequencies."""
+        """Return a turn in steady state with ``free`` bytes for waiting tuples, whose keys have these frequencies."""
         s, k = self._situation, self.steps
         room = Room.fitting(s, self._sizes, free, lambda capacity: min(k + 1, capacity / s.stay))
         quota = room.capacity / s.stay / (k + 1)
@@ -79,7 +79,7 @@ class _Turn:
         return _Settled(misses, frequencies.distinct(misses), room)
 
     def balanced(self, free: float, memory: int, tuples: float) -> _Settled:
-        """Return a settled turn with the cache that SSBJ has if ``tuples`` tuples come in a turn."""
+        """Return a turn in steady state with the cache that SSBJ has if ``tuples`` tuples come in a turn."""
         s = self._situation
         kept, leaves = balanced(s, tuples)
         share = min(s.frequencies.share(kept), 1 - 1e-9)
@@ -122,10 +122,11 @@ class _Turn:
 def balanced(workload: Workload, tuples: float) -> tuple[Floats, Floats]:
     """Return the part of each bucket's keys that SSBJ caches, and the chance that a cached key is evicted in a turn.
 
-    In a turn, ``tuples`` tuples arrive, n of them with a given key. The key is cached if significantly more of them
-    wait at a time than take as much memory as its rows, and evicted if significantly fewer arrived over its last turns.
-    In a steady state as many keys are cached as evicted. So if ``enters`` and ``leaves`` are the chances of both in a
-    turn, a key is in the cache for enters / (enters + leaves) of the time.
+    In a turn, ``tuples`` tuples arrive, n of them with a given key. If m tuples take as much memory as the key's rows,
+    the key is cached when significantly more than m of its tuples wait, and evicted when significantly fewer came in
+    its last turns. In a steady state as many keys are cached as are evicted. So if a key is cached with the chance
+    ``enters`` in a turn, and evicted with the chance ``leaves``, it is in the cache for enters / (enters + leaves) of
+    the time.
     """
     n = workload.frequencies.expected(tuples)
     worth = workload.cached_bytes / (workload.tuple_bytes * workload.stay)

@@ -1,7 +1,7 @@
-"""The engine's look-up: the rows of a batch are found through the index and read in one sweep; no tuple waits.
+"""A model of Millrace's ``lookup``: the rows of a batch are found through the index and read in one sweep.
 
-The rows of the different keys in a batch are scattered over pages; each of these pages is read once. A tuple whose key
-came before in the batch costs as much as one that a cache answers.
+No tuple waits. The rows of the different keys in a batch are scattered over pages, each of which is read once. A tuple
+whose key came before in the batch costs as much as one that a cache answers.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The engine's joins that load the page of the oldest tuple: HYBRIDJOIN, CACHEJOIN and SSCJ.
+"""A model of Millrace's joins that load the page of the oldest tuple: HYBRIDJOIN, CACHEJOIN and SSCJ.
 
 A step loads the pages of the n oldest tuples. If S tuples enter between two steps, the oldest tuple of a page waits
-while T tuples arrive, give or take S/2, and h_S - S/2 tuples wait on average; see
-:mod:`page_loads <millrace.cost.page_loads>` for T and G. After the oldest tuple, one arrival in T/G was the first of
-its page, and a page that is loaded has a share q = (T - G) / (T · G) of the stream on average. So the n oldest tuples
-are among the D arrivals from the oldest on, with a = G/T and
+while T tuples arrive, plus or minus S/2, and h_S - S/2 tuples wait on average; see
+:mod:`page_loads <millrace.cost.page_loads>` for T and G. After the oldest tuple, one arrival in T/G was the first one
+of its page, and a page that is loaded has a share q = (T - G) / (T · G) of the stream on average. So the n oldest
+tuples are among the first D arrivals, counted from the oldest tuple, with a = G/T and
 
     n  =  1  +  a · D  +  q · D  +  a · q · D² / 2
 
-which counts the oldest tuple, the first tuples of further pages, and later tuples of the oldest's page and of further
-pages. A step loads 1 + a · D pages, and T/G tuples leave with each.
+The terms count the oldest tuple, the first tuples of other pages, later tuples of the oldest tuple's page, and later
+tuples of other pages. A step loads 1 + a · D pages, and each answers T/G tuples.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from millrace.cost.workload import Workload
 
 _PART_OF_ROOM = 40  # a step frees at most about 1/40 of the room
 _ENTRY_BYTES, _INDEX_PAGE = 12, 8192
-_COUNTED_ROOMS = 3  # uses are halved after a room full of tuples, which is as good as counting over 3
+_COUNTED_ROOMS = 3  # uses are halved after a room full of tuples, which is about as exact as counting over 3
 _BUSY = 0.01  # share of the cached keys that may change in a hundred loads before the threshold goes up
 _ROUNDS = 12
 
@@ -38,7 +38,7 @@ _ROUNDS = 12
 def predict(workload: Workload, algorithm: str, memory: int, b: int | None, cache_share: float | None) -> Prediction:
     s = workload
     if s.rows_per_key != 1:
-        raise ConfigError(f"{algorithm}: its model has one master row to a key; here a key has {s.rows_per_key:.2g}")
+        raise ConfigError(f"{algorithm}: the model expects one master row per key; got {s.rows_per_key:.2g}")
     sizes = plan(memory, s.rows, paged=True, b=b, threads=s.threads)
     cache = int((cache_share or 0.0) * memory)
     free = memory - sizes.load_bytes - cache
@@ -50,7 +50,7 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, cach
         room = Room.fitting(s, sizes, free, lambda h: min(steps, h))  # noqa: B023
         before, hits_before = entering, hit_share
         if cache:
-            in_stream = 1 / (1 - hit_share)  # tuples of the stream for each that enters the room
+            in_stream = 1 / (1 - hit_share)  # tuples of the stream for each tuple that enters the room
             rows = cache / s.cached_bytes
             if algorithm == "sscj":
                 kept = s.frequencies.noticed(rows, _COUNTED_ROOMS * room.capacity * in_stream)
@@ -91,12 +91,12 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, cach
 
 
 def _looked_up(enough: float, most: int) -> float:
-    """Return n, the tuples whose pages are looked up in a step: ``enough``, rounded down, but at most ``most``."""
+    """Return n, the number of tuples whose pages a step looks up: about ``enough``, rounded down, at most ``most``."""
     return max(1.0, min(float(most), enough - 0.5))
 
 
 def _loads(looked_up: float, span: float, wanted: float) -> float:
-    """Return how many pages a step loads for ``looked_up`` tuples: 1 + a · D in the terms of the module."""
+    """Return how many pages a step loads for ``looked_up`` tuples: 1 + a · D in the docstring of this module."""
     a, q = wanted / span, (span - wanted) / (span * wanted)
     more = looked_up - 1
     back = more / a if q * more < 1e-9 * a else (math.sqrt((a + q) ** 2 + 2 * a * q * more) - (a + q)) / (a * q)
@@ -104,7 +104,7 @@ def _loads(looked_up: float, span: float, wanted: float) -> float:
 
 
 def _index(disk: Disk, rows: int, looked_up: float) -> float:
-    """Return the seconds to read the pages of the index that ``looked_up`` keys are on."""
+    """Return the seconds to read the pages of the index that have the entries of ``looked_up`` keys."""
     pages = max(1.0, rows * _ENTRY_BYTES / _INDEX_PAGE)
     different = pages * -math.expm1(looked_up * math.log1p(-1 / pages)) if pages > 1 else 1.0
     return disk.sweep(different, _INDEX_PAGE, pages)
@@ -113,9 +113,10 @@ def _index(disk: Disk, rows: int, looked_up: float) -> float:
 def _random_victims(frequencies: Frequencies, rows: float, tuples: float, wanted: float) -> Floats:
     """Return the part of each bucket's keys that CACHEJOIN caches; ``tuples`` come between two loads of a page.
 
-    A key enters when its page is loaded and enough tuples wait for it, and leaves when it is drawn as a victim. So it
-    is cached for enters / (enters + leaves) of the time; ``leaves`` is the same for all keys, and such that the cache
-    is full. The threshold for entering goes up until few enough keys change.
+    A key enters when its page is loaded and enough tuples wait for it, and leaves when it is drawn as a victim. If
+    ``enters`` and ``leaves`` are the chances of this in a load, a key is cached for enters / (enters + leaves) of the
+    time. ``leaves`` is the same for all keys, and follows from the size of the cache. The threshold for entering goes
+    up until few enough keys change.
     """
     if rows >= frequencies.keys:
         return np.ones_like(frequencies.each)

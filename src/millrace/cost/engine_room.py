@@ -1,4 +1,4 @@
-"""The waiting room of this engine's joins: how many tuples fit, and the least budget with which a join starts."""
+"""A model of Millrace's waiting room: how many tuples fit, and the least budget with which a join starts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from millrace.cost.workload import Workload
 CHUNK_BYTES = 256
 """Bytes that the queue takes for the tuples of one step."""
 FILTER_BYTES = 2.0
-"""Bytes of ``tuple_bytes`` that are for a tuple's bits in the filter."""
+"""The part of ``tuple_bytes`` that is charged for a tuple's bits in the filter, in bytes."""
 
 
 def least_memory(workload: Workload, b: int = 1) -> int:
-    """Return the least budget with which a join starts, in bytes."""
+    """Return the least budget with which a join with loads of ``b`` rows starts, in bytes."""
     room = int(4 * (workload.tuple_bytes - FILTER_BYTES)) + 64 + 4 * CHUNK_BYTES
     filters = 3 * (workload.threads * 8 * LEAST_MATCHES + 8)
     return b * LOAD_ROW_BYTES + LEAST_PAIRS * PAIR_BYTES + room + 1024 + filters
@@ -34,8 +34,8 @@ class Room:
     def fitting(cls, workload: Workload, plan: Plan, free: float, chunks: Callable[[float], float]) -> Room:
         """Return the room for as many tuples as fit into ``free`` bytes, their queue and filter included.
 
-        ``chunks(tuples)`` is how many steps the queue goes back when that many tuples wait. Bits of the filter are
-        counted twice, as the engine does: by what it holds, and in ``tuple_bytes``.
+        ``chunks(tuples)`` is the number of steps whose tuples are in the queue when that many tuples wait. The bits of
+        the filter are counted twice, as the joins do: by the size of the filter, and in ``tuple_bytes``.
         """
         finders = workload.threads * 8 * plan.matches
 
@@ -47,7 +47,7 @@ class Room:
         return cls(fits, CHUNK_BYTES * chunks(fits), finders + filter_bytes(fits))
 
     def parts(self, workload: Workload) -> dict[str, float]:
-        """Return the bytes of the room, of its queue and of its filter, by part of the budget."""
+        """Return the bytes of the room, of its queue and of its filter, by the names that these have in the budget."""
         waiting = self.capacity * (workload.tuple_bytes - FILTER_BYTES)
         return {"waiting": waiting, "queue": self.queue, "filter": self.filter}
 
@@ -55,7 +55,7 @@ class Room:
 def filter_bytes(tuples: float) -> int:
     """Return the bytes of the bit filter for ``tuples`` tuples.
 
-    Its length is a power of two of 8-byte words, with 8 to 16 bits for each tuple and a quarter more tuples.
+    Its length in words of 8 bytes is a power of two, with 8 to 16 bits per tuple for a quarter more tuples.
     """
     bits = 8 * int(tuples + tuples / 4)
     return 8 * max(1, 1 << max(0, (bits - 1).bit_length() - 6))

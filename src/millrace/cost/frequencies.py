@@ -1,7 +1,7 @@
-"""Frequencies of the keys of a stream, in a form in which a hundred million keys cost no more than a hundred.
+"""Frequencies of the keys of a stream, in a form that stays small for any number of keys.
 
-Keys are put into buckets of about equal frequency: every one of the most frequent keys has a bucket of its own, the
-others share buckets whose frequencies differ by a few per cent. What a model needs is then a sum over some 150 buckets.
+Keys are put into buckets of about equal frequency: each of the most frequent keys has a bucket of its own, the others
+share buckets in which frequencies differ by a few per cent. Models then only need sums over some 150 buckets.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ONE_ROW: RowsPerKey = ((1, 1.0),)
 
 _SINGLE = 32
 _RATIO = 1.18
-_MOST_KEYS = 10**15  # up to here a float can tell a number from the next
+_MOST_KEYS = 10**15  # up to here a float can represent every whole number
 
 
 @dataclass(frozen=True)
 class Split:
-    """What is cached: the number of keys, their rows, and their share of the stream."""
+    """The contents of a cache: the number of keys, of their rows, and their share of the stream."""
 
     keys: float
     rows: float
@@ -92,7 +92,7 @@ class Frequencies:
         """Estimate frequencies from how often each key came in a sample of the stream, and from the number of keys.
 
         The share of tuples whose key came only once estimates the share of keys not seen so far (Good and Turing). It
-        is divided equally among the unseen keys; without ``keys`` there are no unseen keys.
+        is divided equally among the unseen keys. If ``keys`` is not given, no key is unseen.
 
         >>> measured = Frequencies.measured([5, 3, 1, 1], keys=10)
         >>> measured.counts.tolist(), measured.each.round(3).tolist()
@@ -108,7 +108,7 @@ class Frequencies:
             raise ConfigError("frequencies: expected counts of at least one key; got none")
         unseen = 0 if keys is None else keys - len(seen)
         if unseen < 0:
-            raise ConfigError(f"frequencies: counts of {len(seen):,} keys, but there are only {keys:,}")
+            raise ConfigError(f"frequencies: expected counts of at most {keys:,} keys; got counts of {len(seen):,}")
         tuples = float(seen.sum())
         new = float((seen == 1).sum()) / tuples if unseen else 0.0
         new = min(new, unseen / (unseen + len(seen)))  # no unseen key is more frequent than those seen on average
@@ -125,17 +125,17 @@ class Frequencies:
         return float(self.counts.sum())
 
     def share(self, kept: Floats) -> float:
-        """Return the share of the stream that belongs to the kept keys: the part ``kept`` of each bucket's keys."""
+        """Return the share of the stream that belongs to some keys: the part ``kept`` of the keys of each bucket."""
         return float((self.counts * self.each * kept).sum())
 
     def expected(self, tuples: float) -> Floats:
-        """Return how many of ``tuples`` tuples are expected to have one key of each bucket."""
+        """Return, for each bucket, how many of ``tuples`` tuples are expected to have one given key of it."""
         return self.each * tuples
 
     def distinct(self, tuples: float) -> float:
         """Return how many different keys ``tuples`` tuples are expected to have.
 
-        >>> round(Frequencies.uniform(1_000).distinct(1_000))  # 1 - 1/e of them
+        >>> round(Frequencies.uniform(1_000).distinct(1_000))  # 1 - 1/e of the keys
         632
         """
         return float(self.counts @ -np.expm1(-self.expected(tuples)))
@@ -149,7 +149,7 @@ class Frequencies:
         return part
 
     def noticed(self, keys: float, tuples: float) -> Floats:
-        """Return the part of each bucket's keys that is kept if the hottest are found by counting ``tuples`` tuples.
+        """Return the part of each bucket's keys that is kept if frequent keys are found by counting ``tuples`` tuples.
 
         A key is kept if its count, which is Poisson distributed, is high enough for ``keys`` keys to be kept.
         """
@@ -167,9 +167,9 @@ class Frequencies:
         return at_least(math.exp(increasing_root(left_out, -math.log(keys), low, high, 1e-6, 1e-3)), mean)
 
     def balanced(self, tuples: float, v_R: float, v_S: float, rows: RowsPerKey = ONE_ROW) -> Split:
-        """Return what the cache inequality caches: keys with m rows and n tuples in a cycle where m · v_R < n · v_S.
+        """Return what the cache inequality selects: keys with m rows and n tuples in a turn where m · v_R < n · v_S.
 
-        ``tuples`` come in a cycle. A key without rows takes no bytes, and is cached if it comes once a cycle.
+        ``tuples`` come in a turn. A key without rows takes no bytes, and is cached if it comes at least once a turn.
         """
         waiting = self.expected(tuples) * v_S
         keys = cached_rows = share = 0.0
@@ -181,18 +181,18 @@ class Frequencies:
         return Split(keys, cached_rows, min(1.0, share))
 
     def without(self, kept: Floats) -> Frequencies:
-        """Return the frequencies of the rest of the stream without the part ``kept`` of each bucket's keys."""
+        """Return the frequencies of the rest of the stream, without the part ``kept`` of each bucket's keys."""
         left = 1 - self.share(kept)
         if left <= 1e-12:
-            raise ConfigError("frequencies: nothing is left of the stream")
+            raise ConfigError("frequencies: expected some keys that are not kept; got a stream of kept keys only")
         stays = kept < 1
         return Frequencies((self.counts * (1 - kept))[stays], self.each[stays] / left)
 
 
 def at_least(least: float, mean: Floats) -> Floats:
-    """Return the chance that a Poisson number of this mean is at least ``least``, which need not be whole.
+    """Return the chance that a Poisson variable with this mean is at least ``least``, which need not be whole.
 
-    By Wilson and Hilferty's approximation of the gamma distribution; good to about 0.005.
+    This is Wilson and Hilferty's approximation of the gamma distribution, with an error of about 0.005 at most.
 
     >>> at_least(7, np.array([2.0, 7.0, 20.0])).round(2).tolist()
     [0.0, 0.55, 1.0]
@@ -202,7 +202,7 @@ def at_least(least: float, mean: Floats) -> Floats:
 
 
 def _normal(x: Floats) -> Floats:
-    """Return the chance that a standard normal number is at most x: Abramowitz and Stegun 26.2.17, good to 1e-7."""
+    """Return the chance that a standard normal variable is at most x (Abramowitz and Stegun 26.2.17, error 1e-7)."""
     t = 1 / (1 + 0.2316419 * np.abs(x))
     tail = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
     tail *= t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
@@ -234,7 +234,7 @@ def _bucket_starts(keys: int) -> Floats:
 def _area(low: Floats, high: Floats, skew: float) -> Floats:
     """Return the area under t**-skew from ``low`` to ``high``.
 
-    A sum over ranks is the area from half before the first to half after the last.
+    The sum of rank**-skew over some ranks is about the area from the first rank - 1/2 to the last rank + 1/2.
     """
     logarithm = np.log(high / low)
     if skew == 1:

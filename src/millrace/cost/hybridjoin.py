@@ -1,9 +1,9 @@
-"""HYBRIDJOIN's cost model: one page of d tuples is loaded for the oldest tuple and serves all tuples that wait for it.
+"""HYBRIDJOIN's cost model: a page of d tuples is loaded for the oldest tuple and joined with all that wait for it.
 
 References
 ----------
-M. A. Naeem, G. Dobbie, G. Weber: HYBRIDJOIN for near-real-time data warehousing. IJDWM 7(4), 2011. How many tuples
-leave with a page is measured in the paper; here it comes from :mod:`page_loads <millrace.cost.page_loads>`.
+M. A. Naeem, G. Dobbie, G. Weber: HYBRIDJOIN for near-real-time data warehousing. IJDWM 7(4), 2011. The number of
+tuples that a page answers is measured in the paper; here :mod:`page_loads <millrace.cost.page_loads>` computes it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def memory(sizes: Sizes, h_S: float) -> float:
 
 
 def alpha(sizes: Sizes) -> float:
-    """Return the hash table's share of the memory besides the page; the queue has the rest."""
+    """Return the share of the hash table in the memory for waiting tuples; the queue has the rest."""
     return sizes.f * sizes.v_S / sizes.q
 
 
 def c_loop(sizes: Sizes, costs: UnitCosts, disk: Disk, w: float) -> float:
-    """Return the seconds of a step that loads one page with which w tuples leave."""
+    """Return the seconds of a step that loads one page, which answers w tuples."""
     return disk.c_IO(sizes.v_P) + sizes.per_page * costs.c_H + w * (costs.c_O + costs.waiting)
 
 
@@ -39,5 +39,5 @@ def mu(w: float, c_loop: float) -> float:
 
 
 def w(sizes: Sizes, frequencies: Frequencies, h_S: float) -> float:
-    """Return how many tuples leave with a page on average while h_S wait."""
+    """Return how many tuples a page answers on average while h_S tuples wait."""
     return PageLoads(frequencies, sizes.R_t, sizes.per_page).per_load(h_S)

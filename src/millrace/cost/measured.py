@@ -1,4 +1,4 @@
-"""Unit costs that were measured with several budgets: look-ups in more memory are slower."""
+"""Unit costs that were measured with several memory budgets, since look-ups in more memory are slower."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class MeasuredCosts:
 
     def __post_init__(self) -> None:
         if not self.memory or len(self.memory) != len(self.costs) or sorted(set(self.memory)) != list(self.memory):
-            raise ConfigError(f"costs: expected unit costs for each budget, budgets ascending; got {self.memory!r}")
+            raise ConfigError(f"costs: expected unit costs for each of the ascending budgets; got {self.memory!r}")
 
     def at(self, memory: float) -> UnitCosts:
-        """Return the unit costs of a join with this budget; outside of the measured budgets, those of the nearest."""
+        """Return the unit costs of a join with this budget; outside the measured range, those of the nearest budget."""
         places = [math.log(m) for m in self.memory]
         where = math.log(max(1.0, memory))
         return UnitCosts(
@@ -48,28 +48,28 @@ class MeasuredCosts:
 
     @classmethod
     def from_plain(cls, plain: Sequence[dict[str, Any]]) -> MeasuredCosts:
-        """Make unit costs from what :meth:`to_plain` returned."""
+        """Make unit costs from the values that :meth:`to_plain` returned."""
         costs = [UnitCosts(**{name: p[name] for name in p if name != "memory"}) for p in plain]
         return cls(tuple(p["memory"] for p in plain), tuple(costs))
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Measured unit costs, and how much they scattered."""
+    """Measured unit costs, and how much the measurements vary."""
 
     costs: MeasuredCosts
     disk: Disk
-    """The cost of a page that is found through the index: ``seek`` is its cost in addition to that of its rows."""
+    """The cost of a page that is found through the index; ``seek`` is its cost in seconds without that of its rows."""
     spread: dict[str, float] = field(default_factory=dict)
-    """By unit cost: half the distance between the quartiles, relative to the median."""
+    """For each unit cost, half the distance between the quartiles of its measurements, relative to the median."""
 
     def explain(self) -> str:
-        """Return the unit costs by budget, and their spread, as a table of text."""
+        """Return a text table of the unit costs for each budget, and of their spread."""
         names = [name for name in vars(self.costs.costs[0]) if any(getattr(c, name) for c in self.costs.costs)]
         heads = "".join(f"{name:>10}" for name in names)
         lines = [f"{'ns':>10}{heads}"]
         for memory, costs in zip(self.costs.memory, self.costs.costs, strict=True):
             lines.append(f"{format_size(memory):>10}" + "".join(f"{getattr(costs, n) * 1e9:10,.1f}" for n in names))
         lines.append(f"{'spread':>10}" + "".join(f"{self.spread.get(n, 0.0):10.0%}" for n in names))
-        lines.append(f"a page found through the index: {self.disk.seek * 1e6:.2f} µs beside its rows")
+        lines.append(f"a page found through the index: {self.disk.seek * 1e6:.2f} µs in addition to its rows")
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""MESHJOIN's cost model, and R-MESHJOIN's: b is in pages, as in the paper.
+"""The cost models of MESHJOIN and R-MESHJOIN. The size b of the disk buffer is in pages, as in the paper.
 
 References
 ----------
@@ -19,7 +19,7 @@ from millrace.cost.symbols import Disk, Sizes, UnitCosts
 
 
 def memory(sizes: Sizes, b: float, w: float, l: float = 1) -> float:  # noqa: E741  (the papers' l)
-    """Return the bytes of buffers, queue and hash table (equation 1); R-MESHJOIN has ``l`` loads per step."""
+    """Return the bytes of buffers, queue and hash table (equation 1). R-MESHJOIN makes ``l`` loads per step."""
     k = sizes.N_R / (l * b)
     return b * sizes.v_P + w * sizes.v_S + w * k * sizes.q
 
@@ -61,10 +61,10 @@ def w_in(sizes: Sizes, M: float, b: float) -> float:
 
 
 def b_for_least_memory(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float) -> float:
-    """Return the b, in pages, with which ``rate`` tuples per second take the least memory; exact.
+    """Return the b, in pages, with which ``rate`` tuples per second take the least memory.
 
-    With g = rate / (1 - rate · waiting), a seconds per page and w = g · (seek + a · b), equation 1 has a term in b, one
-    in 1/b and a constant.
+    The solution is exact. With g = rate / (1 - rate · waiting), a seconds per page and w = g · (seek + a · b),
+    equation 1 has a term in b, one in 1/b and a constant.
     """
     g = _g(costs, rate)
     growing = sizes.v_P + g * _a(sizes, costs, disk) * sizes.v_S
@@ -74,7 +74,7 @@ def b_for_least_memory(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float) 
 def b_for_highest_rate(sizes: Sizes, costs: UnitCosts, disk: Disk, M: float) -> float:
     """Return the b, in pages, with which M bytes give the highest rate, neglecting the stream buffer.
 
-    The size of R does not matter.
+    The result does not depend on the size of R.
     """
     a = _a(sizes, costs, disk)
     seek_bytes = disk.seek * sizes.v_P

@@ -1,6 +1,7 @@
 """How a join divides its budget before the first tuple comes: the load's buffer and the buffers of index pairs.
 
-The engine and the model of the engine take their sizes from here.
+An index pair is the slot of a tuple and the number of a master row that matches it. Joins and cost models take their
+sizes from here.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LOAD_ROW_BYTES = 8
-"""Bytes of a master row in a load: a key code."""
+"""Bytes of a master row in a load, which has only its key code."""
 PAGE_ROWS = 256
-"""Rows of a page that is found through the index."""
+"""Default number of rows of a page that is found through the index."""
 PAIR_BYTES = 8
 LEAST_PAIRS = 16
 LEAST_MATCHES = 16
@@ -29,11 +30,11 @@ class Plan:
     b: int
     """Master rows per load or, if pages are loaded, per page."""
     step_rows: int
-    """Master rows in memory in one step."""
+    """Master rows that are in memory at the same time in a step."""
     pairs: int
-    """Index pairs handled at a time."""
+    """The most index pairs that are handled at a time."""
     matches: int
-    """Matching master rows handled at a time by each thread."""
+    """The most matching master rows that each thread handles at a time."""
 
     @property
     def load_bytes(self) -> int:
@@ -45,12 +46,12 @@ class Plan:
 
 
 def rows_by_share(total: int) -> int:
-    """Return the master rows per load if b is not given: as many as fit into an eighth of the budget."""
+    """Return the master rows per load if the user sets no b: as many as fit into an eighth of the budget."""
     return max(1, int(total * _LOAD_SHARE) // LOAD_ROW_BYTES)
 
 
 def plan(total: int, rows: int, *, paged: bool, b: int | None = None, threads: int = 1) -> Plan:
-    """Return the sizes for a budget of ``total`` bytes and a master of ``rows`` rows; ``b`` is None unless set.
+    """Return the sizes for a budget of ``total`` bytes and a master of ``rows`` rows; ``b`` is None if not set.
 
     >>> plan(2_480_000, 2_000_000, paged=False)
     Plan(b=38750, step_rows=38750, pairs=3100, matches=3100)

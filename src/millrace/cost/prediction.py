@@ -1,4 +1,4 @@
-"""The result of a model of this engine's joins."""
+"""The result of a prediction for a join."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted times, rates and memory use of a join once it has settled."""
+    """The predicted times, rates and memory use of a join in a steady state."""
 
     algorithm: str
     memory: int
@@ -25,7 +25,7 @@ class Prediction:
     worst_wait: float
     """The longest time that a tuple waits, in seconds."""
     waiting: float
-    """Tuples that wait just before a load."""
+    """Number of tuples that wait just before a load."""
     parts: dict[str, float]
     """Bytes by part of the budget."""
 

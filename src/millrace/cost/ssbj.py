@@ -1,12 +1,12 @@
-"""SSBJ's cost model: b is in tuples, as in the paper.
+"""SSBJ's cost model. The size b of the disk buffer is in tuples, as in the paper.
 
 References
 ----------
 M. A. Naeem, G. Weber, C. Lutteroth: A memory-optimal many-to-many semi-stream join. Distributed and Parallel
 Databases, 2019, equations 1 to 5 and the cache inequality.
 
-Erratum: equation 6 adds bytes and calls the sum tuples; :func:`settled` and :func:`memory_for` do what it was for, with
-the inequality deciding which keys are cached.
+Erratum: equation 6 adds bytes and calls the sum tuples. Instead of it, :func:`settled` and :func:`memory_for` let the
+cache inequality decide which keys are cached.
 """
 
 from __future__ import annotations
@@ -62,20 +62,23 @@ def w_for(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float, b: float, hit
     if rate * each >= 1:
         raise OutOfReachError(
             f"rate: {rate:,.0f} tuples/s cannot be reached with any memory: "
-            f"a tuple takes {each:.3g} s beside the disk, so the limit is {1 / each:,.0f} tuples/s",
+            f"a tuple takes {each:.3g} s without disk reads, so the limit is {1 / each:,.0f} tuples/s",
             1 / each,
         )
     return rate * c_loop(sizes, costs, disk, b, 0, 0) / (1 - rate * each)
 
 
 def balance(sizes: Sizes, frequencies: Frequencies, b: float, w: float, rows: RowsPerKey = ONE_ROW) -> Settled:
-    """Return what the inequality m · v_R < n · v_S caches when w tuples come in a step."""
+    """Return the steady state with the keys that the cache inequality selects, when w tuples come in a step.
+
+    A key with m master rows and n tuples in a turn is cached if m · v_R < n · v_S.
+    """
     split = frequencies.balanced(w * sizes.R_t / b, sizes.v_R, sizes.v_S, rows)
     return Settled(split.rows, w * split.share, w * (1 - split.share))
 
 
 def settled(sizes: Sizes, frequencies: Frequencies, M: float, b: float, rows: RowsPerKey = ONE_ROW) -> Settled:
-    """Solve equation 1 for M bytes, with the inequality deciding which keys are cached.
+    """Return the steady state with M bytes (equation 1), if the cache inequality decides which keys are cached.
 
     With more tuples in a step, both the waiting tuples and the cache need more memory, so only one w fits.
     """
@@ -102,7 +105,7 @@ def memory_for(
     b: float,
     rows: RowsPerKey = ONE_ROW,
 ) -> float:
-    """Return the bytes needed for ``rate`` tuples per second, with the inequality deciding which keys are cached."""
+    """Return the bytes needed for ``rate`` tuples per second, if the cache inequality decides which keys are cached."""
     w, share = 0.0, 0.0
     for _ in range(50):
         w = w_for(sizes, costs, disk, rate, b, share)

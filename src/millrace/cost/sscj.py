@@ -1,12 +1,12 @@
-"""SSCJ's cost model, and CACHEJOIN's: HYBRIDJOIN behind a cache of h_R master tuples.
+"""The cost models of SSCJ and CACHEJOIN: HYBRIDJOIN behind a cache of h_R master tuples.
 
 References
 ----------
 M. A. Naeem, G. Weber, G. Dobbie, C. Lutteroth: SSCJ: a semi-stream cache join using a front-stage cache module.
 DaWaK 2013, equations 1 to 3. The paper's optimal split of the memory is not printed; :func:`best_h_R` searches for it.
-CACHEJOIN is the same with ``recorder=0``: it counts no frequencies.
+CACHEJOIN counts no frequencies, so its model is the same with ``recorder=0``.
 
-Erratum: the list of costs calls appending c_E and leaves removal out; the formula has both.
+Erratum: the list of costs uses c_E for appending and has no cost of removal; the formula has both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millrace.cost.page_loads import PageLoads
 from millrace.cost.symbols import Disk, Sizes, UnitCosts
 
 RECORDER = 8.0
-"""Bytes of the frequency recorder for a cached tuple."""
+"""Bytes that the frequency recorder takes for each cached tuple."""
 
 
 def memory(sizes: Sizes, d: float, h_R: float, h_S: float, recorder: float = RECORDER) -> float:
@@ -33,7 +33,7 @@ def h_S(sizes: Sizes, M: float, d: float, h_R: float, recorder: float = RECORDER
 
 
 def c_loop(sizes: Sizes, costs: UnitCosts, disk: Disk, d: float, w_N: float, w_S: float) -> float:
-    """Return the seconds of a step: the cache answers w_N tuples, and w_S leave with the page (equation 2)."""
+    """Return the seconds of a step in which the cache answers w_N tuples, and the page w_S tuples (equation 2)."""
     reading = disk.c_IO(d * sizes.v_R) + d * (costs.c_H + costs.c_F)
     return reading + w_S * (costs.c_O + costs.waiting) + w_N * costs.hit
 

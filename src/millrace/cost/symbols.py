@@ -51,13 +51,13 @@ class Sizes:
 
     @property
     def q(self) -> float:
-        """Bytes of a waiting tuple: its place in the hash table and in the queue."""
+        """Bytes that a waiting tuple takes in the hash table and in the queue."""
         return self.v_Q + self.f * self.v_S
 
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """Unit costs: seconds for one operation of each kind; all zero if only the disk counts."""
+    """Unit costs: the seconds that one operation of each kind takes. With all at zero, only disk reads take time."""
 
     c_H: float = 0.0
     """Looking up a tuple in a hash table."""
@@ -74,15 +74,15 @@ class UnitCosts:
     c_B: float = 0.0
     """Switching a disk tuple into the cache."""
     c_R: float = 0.0
-    """Reading a disk tuple that has matches, however many. The costs from here on are the engine's own."""
+    """Reading a disk tuple that has matches, however many. This cost and those below are not in the papers."""
     c_C: float = 0.0
-    """Answering a tuple from the cache; c_S + c_H + c_O if it is 0."""
+    """Answering a tuple from the cache; 0 stands for c_S + c_H + c_O."""
     c_step: float = 0.0
-    """A step, in addition to its tuples."""
+    """A step, in addition to the costs of its tuples."""
     c_I: float = 0.0
     """Looking up in the index which pages a step needs."""
     c_J: float = 0.0
-    """SSBJ: judging whether a disk tuple that has matches belongs in the cache."""
+    """SSBJ: deciding whether to cache a disk tuple that has matches."""
     c_Q: float = 0.0
     """Taking a tuple out of the middle of the queue, in addition to c_E."""
     c_L: float = 0.0
@@ -94,7 +94,7 @@ class UnitCosts:
                 raise ConfigError(f"{name}: expected seconds, at least 0; got {value!r}")
 
     def at(self, memory: float) -> UnitCosts:
-        """Return these unit costs, whatever the budget."""
+        """Return these unit costs, which do not depend on the budget."""
         return self
 
     @property
@@ -110,7 +110,7 @@ class UnitCosts:
 
 @dataclass(frozen=True)
 class Disk:
-    """The time of a disk read, c_IO, as a straight line: ``seek`` seconds, then ``bandwidth`` bytes per second."""
+    """The time of a disk read, c_IO, as a linear function: ``seek`` seconds, then ``bandwidth`` bytes per second."""
 
     seek: float
     bandwidth: float
@@ -120,7 +120,7 @@ class Disk:
             raise ConfigError(f"disk: expected seek ≥ 0 and bandwidth > 0; got {self.seek!r} and {self.bandwidth!r}")
 
     def c_IO(self, nbytes: float) -> float:
-        """Return the seconds to go to a place of the disk and read ``nbytes`` there.
+        """Return the seconds of a seek and a read of ``nbytes`` bytes.
 
         >>> Disk(seek=0.008, bandwidth=50e6).c_IO(1_000_000)
         0.028
@@ -132,9 +132,9 @@ class Disk:
         return nbytes / self.bandwidth
 
     def sweep(self, pieces: float, nbytes: float, of: float) -> float:
-        """Return the seconds to read ``pieces`` pieces of ``nbytes`` each, scattered among ``of`` such pieces.
+        """Return the seconds to read ``pieces`` of a file's ``of`` pieces, each of ``nbytes`` bytes, chosen at random.
 
-        They are read in order. What lies between two pieces is read too if that is quicker than a seek to the next.
+        They are read in order. What lies between two pieces is read too if that is faster than a seek.
         """
         gap = self.transfer(max(0.0, of / (pieces + 1) - 1) * nbytes)
         between = gap * -math.expm1(-self.seek / gap) if gap else 0.0
@@ -148,7 +148,7 @@ class Disk:
         Disk(seek=0.01, bandwidth=100000000.0)
         """
         if len(nbytes) != len(seconds) or len(set(nbytes)) < 2:
-            raise ConfigError("disk: expected seconds for reads of at least two lengths")
+            raise ConfigError("disk: expected one time for each read, and reads of at least two lengths")
         slope, seek = np.polyfit(np.asarray(nbytes, float), np.asarray(seconds, float), 1)
         if slope <= 0:
             raise ConfigError("disk: longer reads took no longer than short ones; measure longer ones")

@@ -1,7 +1,7 @@
-"""A search for the best b, cache share and memory in the engine's model, which takes milliseconds.
+"""A search for the best b, cache share and memory of a join, with the model of :mod:`engine <millrace.cost.engine>`.
 
-Where the papers give a closed form it is in :mod:`meshjoin <millrace.cost.meshjoin>`; the model of the engine has steps
-(whole loads, filters of a power of two), so it is searched.
+It takes milliseconds. The model of the MESHJOIN paper has a closed form, see :mod:`meshjoin <millrace.cost.meshjoin>`;
+this model has jumps, because loads are whole and the sizes of filters are powers of two.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from millrace.cost.prediction import Prediction
 from millrace.cost.workload import Workload
 
 WITHIN = 0.05
-"""Part of the best rate that may be lost within a flat region."""
+"""The largest share of the best rate that is lost within a flat region."""
 
 _CACHED = ("cachejoin", "sscj")
 _SHARES = (0.1, 0.2, 0.45, 0.6, 0.8)
 _SHARE = 0.3
 _MOST_RATE = 1e15
 _ROUNDS, _WORTHWHILE = 2, 0.03
-_COARSE, _FINE = (7, 5, 5), (5, 4)  # values that are tried in each round, ever closer to the best
+_COARSE, _FINE = (7, 5, 5), (5, 4)  # how many values are tried in each round, on a finer grid each time
 
 
 def for_memory(workload: Workload, algorithm: str, memory: int) -> Prediction:
@@ -43,7 +43,8 @@ def for_memory(workload: Workload, algorithm: str, memory: int) -> Prediction:
 def for_rate(workload: Workload, algorithm: str, rate: float, *, most: int | None = None) -> Prediction:
     """Return the setting with which ``rate`` tuples per second take the least memory.
 
-    ``most`` is the largest budget to consider; by default twice the master, where a join in memory would do.
+    ``most`` is the largest budget to consider. The default is twice the size of the master, with which a join could
+    keep all of it in memory.
     """
     found = memory_for(workload, algorithm, rate, most=most)
     best = for_memory(workload, algorithm, found.memory)
@@ -54,14 +55,14 @@ def for_rate(workload: Workload, algorithm: str, rate: float, *, most: int | Non
         try:
             better = memory_for(workload, algorithm, rate, most=found.memory, b=best.b, cache_share=share)
         except (BudgetTooSmallError, OutOfReachError):
-            break  # the best b for this memory does not fit into less
+            break  # the best b for this memory does not work with less memory
         found = min(found, better, key=lambda p: p.memory)
         best = _best_b(workload, found, found.b // 6, found.b * 6, _FINE)
     return found
 
 
 def flat_region(workload: Workload, best: Prediction) -> tuple[int, int]:
-    """Return the least and the greatest b with a rate within 5 % of the best prediction, all else equal."""
+    """Return the least and the greatest b whose rates are within 5 % of the best prediction, all else equal."""
     if not best.b:
         return 0, 0
     good = (1 - WITHIN) * best.rate
@@ -81,7 +82,7 @@ def memory_for(
     b: int | None = None,
     cache_share: float = _SHARE,
 ) -> Prediction:
-    """Return the prediction with the least memory that reaches ``rate``, for ``b`` and ``cache_share`` if given."""
+    """Return the prediction with the least memory that reaches ``rate``, with this ``b`` and ``cache_share``."""
     least = least_memory(workload, b or 1)
     most = most or max(
         2 * least, int(2 * workload.rows * max(workload.read_bytes, workload.cached_bytes, workload.tuple_bytes))
@@ -114,7 +115,7 @@ def _too_fast(workload: Workload, algorithm: str, rate: float, highest: float, m
     costs = workload.unit_costs(most)
     waiting = costs.waiting + costs.c_O
     each = {"ssbj": min(costs.hit, waiting), "lookup": costs.hit}.get(algorithm, waiting)
-    why = "the disk gives no more" if not each else f"a tuple takes at least {each:.3g} s beside the disk"
+    why = "the disk is the limit" if not each else f"a tuple takes at least {each:.3g} s without disk reads"
     return (
         f"rate: {algorithm} cannot join {rate:,.0f} tuples/s with any memory up to {format_size(most)}; the nearest is "
         f"{highest:,.0f} tuples/s: {why}"
@@ -122,7 +123,7 @@ def _too_fast(workload: Workload, algorithm: str, rate: float, highest: float, m
 
 
 def _rate(workload: Workload, algorithm: str, memory: int, b: int | None, cache_share: float) -> float:
-    """Return the predicted rate in tuples per second; nearly 0 if the memory is too little for the join to start."""
+    """Return the predicted rate in tuples per second; almost 0 if the join needs more memory to start."""
     try:
         found = predict(workload, algorithm, memory, b=b, cache_share=cache_share)
     except BudgetTooSmallError:
@@ -131,7 +132,7 @@ def _rate(workload: Workload, algorithm: str, memory: int, b: int | None, cache_
 
 
 def _best_b(workload: Workload, start: Prediction, low: int, high: int, grids: tuple[int, ...]) -> Prediction:
-    """Return the prediction with the best b from ``low`` to ``high``, by ever finer grids; else as ``start``."""
+    """Return the prediction with the best b from ``low`` to ``high``; all other options are those of ``start``."""
     share, most = start.cache_share or _SHARE, _most_b(workload, start.memory)
     low, high = max(1, low), min(high, most)
     tried = {start.b: start.rate}
@@ -148,7 +149,7 @@ def _best_b(workload: Workload, start: Prediction, low: int, high: int, grids: t
 
 
 def _most_b(workload: Workload, memory: int) -> int:
-    """Return the rows of the largest load: its buffer takes all of the memory."""
+    """Return the rows of the largest possible load, whose buffer takes all memory that the join can spare."""
     return max(1, min(workload.rows, (memory - least_memory(workload, 0)) // 8))
 
 

@@ -1,4 +1,4 @@
-"""What the models of this engine's joins start from: the master, the stream, the disk and the options of a join."""
+"""The input of the models of Millrace's joins: the master, the stream, the disk and the options of a join."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class Workload:
     rows: int
     """Master rows."""
     read_bytes: float
-    """Bytes that a scan reads of each row: all of it, or the key column alone."""
+    """Bytes that a scan reads of each master row: the whole row, or the key column alone."""
     tuple_bytes: float
-    """Bytes that a waiting tuple takes in memory, everything included."""
+    """Bytes that a waiting tuple takes in memory, including index, queue and filter."""
     disk: Disk
     frequencies: Frequencies
     cached_bytes: float = 0.0
     """Bytes that the master rows of a key take in the cache."""
     costs: UnitCosts | MeasuredCosts = field(default_factory=UnitCosts)
     leave_early: bool = True
-    """Whether a tuple leaves with its match."""
+    """Whether a tuple leaves as soon as it has its match; otherwise it waits for a whole turn."""
     every_load_seeks: bool = False
     """Whether the disk has to go back to the wheel's place at every load, as in the papers' models."""
     threads: int = 2
     rows_per_key: float = 1.0
-    """Master rows of a key, on average; the models of joins that load pages take it as 1."""
+    """Average number of master rows of a key; the models of joins that load pages only work for 1."""
     read_row_bytes: float = 0.0
-    """Bytes read for a row that is looked up; 0 if as many as a scan reads of it."""
+    """Bytes read of a row that is looked up; 0 means as many as a scan reads of it."""
     batch: int = 10_000
     """Stream tuples in a batch."""
 
@@ -48,5 +48,5 @@ class Workload:
 
     @property
     def stay(self) -> float:
-        """Part of a turn of the wheel that a tuple waits on average."""
+        """Average wait of a tuple, as a part of a turn of the wheel."""
         return 0.5 if self.leave_early else 1.0

@@ -1,6 +1,6 @@
-"""Seeded data sets of the papers' experiments: Zipf streams, the synthetic master, TPC-H, weather, stock orders.
+"""Data sets of the papers' experiments: Zipf streams, the synthetic master, TPC-H, weather, stock orders.
 
-What is generated is made batch by batch in constant memory, and depends on its seed but never on the batch size.
+Generated data are made batch by batch in constant memory. They depend on their seed, but never on the batch size.
 """
 
 from millrace.datasets.orders import read_orders

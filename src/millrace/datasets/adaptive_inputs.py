@@ -1,7 +1,7 @@
-"""Inputs of the DINER and MINER experiments: values of the join attribute, and tuples of 200 bytes with them.
+"""Inputs of the DINER and MINER experiments: values of the join attribute, and tuples of 200 bytes that have them.
 
-Everything here is synthetic, the stock and weather data too: the papers' files are no longer available, so these data
-only have the documented size and a plausible shape. All inputs depend on their arguments alone.
+All of it is synthetic, even the stock and weather data: the papers' files are no longer available, so these data only
+have the documented size and a plausible distribution. All inputs depend on their arguments alone.
 
 References
 ----------
@@ -36,7 +36,7 @@ _NORMAL, _INTERVALS, _FILLER, _UNIQUE, _STOCK, _WEATHER = range(30, 36)
 def zipf_values(
     count: int, skew: float, *, low: int = 1, high: int = 999, shuffle: int | None = None, seed: int = 0
 ) -> Values:
-    """Draw values from ``low``, the most frequent, to ``high`` with Zipf frequencies (figure 10: skew 1 to 5).
+    """Draw Zipf-distributed values from ``low``, the most frequent, to ``high`` (figure 10: skew 1 to 5).
 
     ``shuffle`` is the seed of a permutation that spreads the frequent values; inputs with the same ``shuffle`` have
     the same frequent values.
@@ -51,10 +51,10 @@ def zipf_values(
 
 
 def normal_values(count: int, mean: float = 500.0, variance: float = 50.0, *, seed: int = 0) -> Values:
-    """Draw values with a normal distribution, rounded to whole numbers, as equality needs.
+    """Draw values with a normal distribution, rounded to whole numbers so that some are equal.
 
-    The first input of figures 11 and 12 has mean 500 and variance 50; the second mean ``500 + x``, or variance
-    ``50 + x``.
+    In figures 11 and 12, the first input has mean 500 and variance 50. The second input has mean ``500 + x`` in one of
+    them, and variance ``50 + x`` in the other.
     """
     if variance < 0:
         raise ConfigError(f"variance: expected a number of at least 0; got {variance!r}")
@@ -85,15 +85,13 @@ def drifting_normal(
 ) -> Values:
     """Draw values whose mean moves up by ``shift`` from one period to the next (figure 15).
 
-    Period 0 has ``mean``.
-
-    The periods are equal parts of the time from 0 to the last of ``times``, the arrival times; without ``times``, equal
-    parts of the tuples.
+    The values of period 0 have the mean ``mean``. The periods are equal parts of the time from 0 to the last of
+    ``times``, the arrival times. Without ``times``, they have equal numbers of tuples.
     """
     number = whole_number("periods", periods, 1)
     moments = np.arange(1, count + 1) if times is None else np.asarray(times, np.float64)
     if moments.shape != (count,):
-        raise ConfigError(f"times: expected {count}, one for each tuple; got {moments.shape}")
+        raise ConfigError(f"times: expected {count} times, one for each tuple; got shape {moments.shape}")
     period = np.minimum(np.ceil(moments * (number / moments[-1])) - 1, number - 1) if count else np.zeros(0)
     drawn = generator(_NORMAL, seed).normal(0.0, variance**0.5, count)
     return np.rint(mean + shift * np.maximum(period, 0) + drawn).astype(np.int64)
@@ -103,9 +101,9 @@ def drifting_normal(
 
 
 def wide_tuples(columns: Mapping[str, npt.NDArray[Any]], *, tuple_bytes: int = TUPLE_BYTES, seed: int = 0) -> pa.Table:
-    """Return a table of the columns, a column ``row`` of tuple numbers and a text ``filler`` up to ``tuple_bytes``.
+    """Return a table of the columns, tuple numbers (``row``) and strings (``filler``) with ``tuple_bytes`` a tuple.
 
-    Arrow's 4-byte text offsets come on top.
+    Arrow's 4-byte string offsets come on top.
 
     >>> table = wide_tuples({"key": np.array([7, 8])}); table.column_names, table.nbytes
     (['key', 'row', 'filler'], 408)
@@ -114,9 +112,9 @@ def wide_tuples(columns: Mapping[str, npt.NDArray[Any]], *, tuple_bytes: int = T
     named = {**columns, "row": np.arange(count)}
     rest = tuple_bytes - sum(column.dtype.itemsize for column in named.values())
     if rest < 0:
-        raise ConfigError(f"tuple_bytes: the columns alone take {tuple_bytes - rest}; got {tuple_bytes}")
+        raise ConfigError(f"tuple_bytes: expected at least {tuple_bytes - rest}, for the columns; got {tuple_bytes}")
     if count * rest >= 2**31:
-        raise ConfigError(f"tuple_bytes: {count} texts of {rest} bytes do not fit in one array")
+        raise ConfigError(f"tuple_bytes: {count} strings of {rest} bytes do not fit in one Arrow array")
     letters = np.frombuffer(generator(_FILLER, seed).bytes(count * rest), np.uint8) % 26 + 97
     offsets = np.arange(0, (count + 1) * rest, rest, dtype=np.int32) if rest else np.zeros(count + 1, np.int32)
     filler = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(letters.astype(np.uint8)))
@@ -134,9 +132,10 @@ def chain_inputs(
 ) -> dict[str, pa.Table]:
     """Make the chain R1 -a1- R2 -a2- R3 -a3- R4 of the MINER experiments (figures 20 and 21).
 
-    R2 and R3 have ``rows`` tuples whose attributes follow a Zipf law on ``0 … keys - 1``, and are joined many to many;
-    R1 (from 3 inputs on) and R4 (with 4) have every value once, so that more inputs do not change how many results
-    there are. 0 is the most frequent value of every attribute, unless ``shuffle`` is given as in :func:`zipf_values`.
+    R2 and R3 have ``rows`` tuples whose attributes have a Zipf distribution over ``0 … keys - 1``, and are joined many
+    to many. With 3 inputs R1 is added, and with 4 inputs R4. These two have every value once, so that they do not
+    change the number of results. 0 is the most frequent value of every attribute, unless ``shuffle`` is given as in
+    :func:`zipf_values`.
 
     Notes
     -----
@@ -183,16 +182,16 @@ def stock_orders(
 ) -> dict[str, pa.Table]:
     """Make buy and sell orders of one share in one day, ``price`` in cents, as many as in the paper's CSCO data.
 
-    The market moves by a cent up or down with every tenth order on average, and turns back at ``start ± bound``.
-    Buyers offer less than the market, sellers ask for more, by an exponential distance of mean ``spread`` cents. The
-    orders are split equally. The paper's IPIX data has 45 568 orders. Prices are joined if equal, or by a band of
-    less than 5 cents.
+    The market price moves up or down by a cent with every tenth order on average, and turns back at ``start ± bound``.
+    Buyers offer less than the market price, and sellers ask for more. The distance has an exponential distribution with
+    a mean of ``spread`` cents. Half of the orders are buy orders. The paper's IPIX data has 45 568 orders. Prices are
+    joined if they are equal, or if they differ by less than 5 cents.
     """
     half = whole_number("total", total, 2) // 2
     random = generator(_STOCK, seed)
     steps = random.choice([-1, 0, 1], size=2 * half, p=[0.05, 0.9, 0.05])
     steps[0] += random.integers(0, 2 * bound)
-    walk = np.abs((np.cumsum(steps) + bound) % (4 * bound) - 2 * bound) - bound  # a walk folded back at both ends
+    walk = np.abs((np.cumsum(steps) + bound) % (4 * bound) - 2 * bound) - bound  # reflected at both ends
     distance = np.rint(random.exponential(spread, 2 * half)).astype(np.int64)
     market = start + walk.astype(np.int64)
     sides = {"buy": market[0::2] - distance[0::2], "sell": market[1::2] + distance[1::2]}
@@ -202,9 +201,9 @@ def stock_orders(
 def weather_stations(rows: int = 45_000, *, seed: int = 0) -> dict[str, pa.Table]:
     """Make hourly air temperatures of two stations, in whole degrees Fahrenheit, of the size of the paper's data.
 
-    A temperature is a yearly wave plus a daily wave, weather that lasts for days and is the same at both stations, and
-    noise of each station's own. The north is 3 degrees cooler and varies less over the day.
-    Temperatures are joined if equal, or by a band of less than 5 degrees.
+    A temperature is the sum of a yearly wave, a daily wave, weather that lasts for days and is the same at both
+    stations, and noise that differs between the stations. The northern station is 3 degrees cooler and varies less over
+    the day. Temperatures are joined if they are equal, or if they differ by less than 5 degrees.
     """
     count = whole_number("rows", rows, 1)
     random = generator(_WEATHER, seed)
@@ -212,7 +211,7 @@ def weather_stations(rows: int = 45_000, *, seed: int = 0) -> dict[str, pa.Table
     year = -18 * np.cos(2 * np.pi * hours / 8766)
     day = -np.cos(2 * np.pi * (hours - 3) / 24)
     days = random.normal(0.0, 1.0, count // 24 + 12)
-    fronts = np.convolve(days, np.exp(-np.arange(10) / 3), "valid")  # one a day, fading over ten days
+    fronts = np.convolve(days, np.exp(-np.arange(10) / 3), "valid")  # one a day, which fades over ten days
     shared = 4 * np.interp(hours / 24, np.arange(len(fronts)), fronts)
     stations = {}
     for number, (name, mean, swing) in enumerate([("north", 47, 5.0), ("south", 50, 8.0)]):

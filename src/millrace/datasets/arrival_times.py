@@ -1,4 +1,4 @@
-"""Arrival times of tuples, in seconds and in ascending order, for inputs that are slow, bursty or stalled.
+"""Arrival times of tuples, in seconds and in ascending order, for inputs that are slow or bursty, or that stall.
 
 The first tuple arrives one gap after time 0. The same arguments, with the same seed, always give the same times.
 """
@@ -19,14 +19,14 @@ GAP = 0.001
 """Mean seconds between tuples in the DINER experiments.
 
 The paper models gaps as exponential "with parameter 0.1" and gives no unit. Its 100 000 tuples in 10 periods of 10 s
-make 1 ms.
+have gaps of 1 ms.
 """
 
 _EXPONENTIAL, _PARETO, _BURSTS = range(20, 23)
 
 
 def steady(count: int, gap: float = GAP) -> Times:
-    """Return the times of one tuple every ``gap`` seconds.
+    """Return the times of tuples that arrive every ``gap`` seconds.
 
     >>> steady(3, 0.5).tolist()
     [0.5, 1.0, 1.5]
@@ -48,8 +48,8 @@ def exponential(count: int, gap: float = GAP, *, seed: int = 0) -> Times:
 def pareto(count: int, gap: float = GAP, *, shape: float = 1.5, seed: int = 0) -> Times:
     """Return times with independent gaps of a Pareto distribution: many short gaps and a few very long ones.
 
-    ``gap`` is the mean in seconds. The smaller ``shape``, the longer the longest gaps; it must be above 1 for a mean to
-    exist, and up to 2 the variance is infinite. The least gap is ``gap * (shape - 1) / shape``.
+    ``gap`` is the mean in seconds. The smaller ``shape`` is, the longer are the longest gaps. It must be above 1 for
+    the mean to exist; up to 2, the variance is infinite. The least gap is ``gap * (shape - 1) / shape``.
     """
     if not 1 < shape < math.inf:
         raise ConfigError(f"shape: expected a number above 1; got {shape!r}")
@@ -78,13 +78,13 @@ def bursts(
     pause
         Mean seconds between bursts.
     shape
-        None for exponential pauses, else the shape of a Pareto distribution of pauses, above 1.
+        None for exponential pauses; otherwise the shape of the Pareto distribution of the pauses, above 1.
     """
     if not 1 <= tuples < math.inf:
         raise ConfigError(f"tuples: expected a number of at least 1; got {tuples!r}")
     random = generator(_BURSTS, seed)
     gaps = random.exponential(_seconds("gap", gap), whole_number("count", count, 0))
-    ends = np.flatnonzero(random.random(count) < 1 / tuples) + 1  # a burst ends before these
+    ends = np.flatnonzero(random.random(count) < 1 / tuples) + 1  # the first tuples of new bursts
     ends = ends[ends < count]
     mean = _seconds("pause", pause)
     if shape is None:
@@ -100,9 +100,9 @@ def bursts(
 def with_stalls(times: npt.ArrayLike, percent: float, fragments: int = 10) -> Times:
     """Return arrival times with a pause added after each fragment of the input.
 
-    The tuples are divided into ``fragments`` of equal number. After each comes a delay of ``percent`` % of the time
-    that the fragment took, as in figures 16 and 17 of the DINER paper (10 to 50 % after each of 10 fragments). Later
-    fragments arrive later by all delays before them; the one after the last fragment delays nothing.
+    The tuples are divided into ``fragments`` parts of equal length. Each is followed by a delay of ``percent`` % of the
+    time that the fragment took, as in figures 16 and 17 of the DINER paper (10 to 50 % after each of 10 fragments). All
+    tuples after a delay arrive later by this delay.
 
     >>> with_stalls([1, 2, 3, 4], 50, fragments=2).tolist()
     [1.0, 2.0, 4.0, 5.0]
@@ -122,7 +122,7 @@ def with_stalls(times: npt.ArrayLike, percent: float, fragments: int = 10) -> Ti
 
 
 def generator(purpose: int, seed: int) -> np.random.Generator:
-    """Return a generator of random numbers that depend only on the seed and on their purpose."""
+    """Return a generator of random numbers for one purpose; they depend only on the purpose and on the seed."""
     return np.random.default_rng(np.random.SeedSequence((purpose, whole_number("seed", seed, 0))))
 
 

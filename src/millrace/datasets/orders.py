@@ -1,7 +1,7 @@
 """Stock orders: the prices of the buy and sell orders of one share in one day, read from an exchange's messages.
 
-The papers' files (INET, CSCO and IPIX) are no longer available. Orders of any share can take their place;
-:func:`millrace.datasets.adaptive_inputs.stock_orders` generates synthetic orders of the same number.
+The papers' files (INET, CSCO and IPIX) are no longer available. Orders of any share can take their place, or synthetic
+orders of the same number, which :func:`millrace.datasets.adaptive_inputs.stock_orders` generates.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def read_orders(path: str | Path) -> dict[str, Prices]:
     ----------
     path
         A LOBSTER message file for Nasdaq stocks (CSV without a header: time, type, order, size, price in
-        ten-thousandths of a dollar, direction 1 or -1), of which new orders, type 1, are taken; or a CSV or Parquet
-        file with the columns ``side`` (buy or B, sell or S) and ``price`` in dollars. CSV may be gzipped.
+        ten-thousandths of a dollar, direction 1 or -1), from which only new orders, type 1, are read; or a CSV or
+        Parquet file with the columns ``side`` (buy or B, sell or S) and ``price`` in dollars. CSV may be gzipped.
 
     References
     ----------
@@ -43,19 +43,19 @@ def read_orders(path: str | Path) -> dict[str, Prices]:
     """
     file = Path(path)
     if not file.is_file():
-        raise ConfigError(f"orders: expected a file of orders; got {file}")
+        raise ConfigError(f"orders: expected the path of a file; got {file}")
     try:
         table = _table(file)
         missing = [name for name in ("side", "price") if name not in table.column_names]
         if missing:
             raise SchemaError(
-                f"{file}: expected the columns side and price, or the six of a LOBSTER message file without a header; "
+                f"{file}: expected the columns side and price, or a LOBSTER message file (six columns, no header); "
                 f"got {', '.join(table.column_names) or 'none'}"
             )
         sides = pc.utf8_lower(pc.utf8_trim_whitespace(pc.cast(table["side"], pa.string())))
         dollars = pc.cast(table["price"], pa.float64()).to_numpy()
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        raise SchemaError(f"{file}: expected orders as CSV or Parquet, price in dollars; {error}") from error
+        raise SchemaError(f"{file}: expected orders as CSV or Parquet, with prices in dollars; {error}") from error
     known = pc.is_in(sides, pa.array([word for words in _SIDES.values() for word in words]))
     if not pc.all(known, min_count=0).as_py():
         wrong = table["side"].filter(pc.invert(known))[0].as_py()

@@ -38,11 +38,11 @@ MASTER_SCHEMA = pa.schema(
         ("label", pa.string()),
     ]
 )
-"""A master row of 120 bytes: an 8-byte key, 5 integers and 6 floats of 8 bytes, and a text of 24 bytes."""
+"""A master row of 120 bytes: an 8-byte key, 5 integers and 6 floats of 8 bytes each, and a string of 24 bytes."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _TO_UNIT = 2.0**-53
-_MAX_BATCH_ROWS = 2**24  # text offsets are int32: 24 bytes × 2**24 rows stay below 2**31
+_MAX_BATCH_ROWS = 2**24  # string offsets are int32: 24 bytes × 2**24 rows stay below 2**31
 
 _KeySource = Callable[[int, int], npt.NDArray[np.int64]]
 
@@ -71,20 +71,20 @@ def synthetic_master(
     domain
         Number of keys to draw from if keys may repeat; as many as ``rows`` if not given.
     order
-        ``"shuffled"`` (as in the papers: no order to profit from) or ``"sorted"`` by key.
+        ``"shuffled"``, as in the papers, or ``"sorted"`` by key.
     batch_rows
-        Rows of a batch; the last may have fewer.
+        Rows of a batch; the last batch may have fewer.
 
     Notes
     -----
-    Memory is one batch, also with sorted keys: repeated keys are then drawn as order statistics, one after
-    the other, so the sorted master has the same distribution as the shuffled one but is not the same draw.
+    Only one batch is in memory, even if keys are sorted: repeated keys are then drawn as order statistics, one
+    after the other, so the sorted master has the same distribution as the shuffled one, but other keys.
     Unique masters that differ only in ``order`` hold the same rows.
 
     With repetition and ``domain == rows`` the number of rows per key is about Poisson(1), so 36.8 % of the
     keys have no row at all. The paper does not state its domain.
 
-    A label starts with its row's key in 14 digits. Arrow's 4-byte text offsets come on top of the 120 bytes.
+    A label starts with its row's key in 14 digits. Arrow's 4-byte string offsets come on top of the 120 bytes.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def synthetic_master(
     column_keys = random_words(seed, MASTER_COLUMNS, _INTEGERS + _FLOATS + 1)
     if unique:
         if domain is not None and domain != count:
-            raise ConfigError(f"domain: expected {count} (rows), as the keys are unique; got {domain!r}")
+            raise ConfigError(f"domain: expected {count}, the number of rows, as the keys are unique; got {domain!r}")
         keys = _unique_keys(count, seed, order)
     else:
         drawn_from = count if domain is None else whole_number("domain", domain, 1, MAX_DOMAIN)
@@ -166,7 +166,7 @@ def _draw_ascending(
     passed: npt.NDArray[np.float64],
     drawn: npt.NDArray[np.int64],
 ) -> None:
-    # Gaps between sorted exponential variates are exponential, their mean one over the number still to come.
+    # Gaps between sorted exponential variates are exponential, with mean 1 / (number of variates still to come).
     for i in range(drawn.size):
         unit = (np.int64(mix(word + np.uint64(start + i) * _GOLDEN) >> np.uint64(11)) + 1) * _TO_UNIT
         passed[0] -= math.log(unit) / (rows - start - i)

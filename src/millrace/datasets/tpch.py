@@ -1,4 +1,4 @@
-"""TPC-H customers and orders as Parquet files, and their orders as a stream."""
+"""TPC-H customers and orders as Parquet files, and orders as a stream."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _TOOL = "tpchgen-cli"
 
 
 def tpch(table: Table, scale: float, directory: Path) -> Path:
-    """Return the path of a TPC-H table in ``directory``, one Parquet file, written by tpchgen-cli if not yet there.
+    """Return the path of a TPC-H table in ``directory``, one Parquet file; tpchgen-cli writes it if it is missing.
 
-    Scale 1 is 150 000 customers and 1 500 000 orders. The file's name carries the scale
+    Scale 1 is 150 000 customers and 1 500 000 orders. The file's name includes the scale
     (``customer-sf0.01.parquet``), so tables of several scales can share a directory. A file is visible only
-    when it is complete. Types are tpchgen's own: money is ``decimal128(15, 2)``, text ``string_view``.
+    when it is complete. Types are those of tpchgen: ``decimal128(15, 2)`` for money, ``string_view`` for text.
 
     Needs tpchgen-cli 3 or later: ``pip install millrace[tpch]``.
     """
@@ -46,17 +46,17 @@ def tpch(table: Table, scale: float, directory: Path) -> Path:
         done = subprocess.run([*command, f"--output-dir={unfinished}"], capture_output=True, text=True, check=False)
         written = Path(unfinished, f"{table}.parquet")
         if done.returncode != 0 or not written.exists():
-            said = done.stderr.strip() or "nothing on stderr"
+            said = done.stderr.strip() or "nothing was written to stderr"
             raise MillraceError(
                 f"tpch {table!r} at scale {scale:g}: expected {_TOOL} 3 or later to write {written.name}; "
-                f"{tool} ended with code {done.returncode} and said: {said}"
+                f"{tool} ended with code {done.returncode}: {said}"
             )
         take_name(written, path)
     return path
 
 
 def _tool() -> str:
-    """Return the path of tpchgen-cli, from the running Python's environment or else from the PATH."""
+    """Return the path of tpchgen-cli in the environment of the running Python, or else on the PATH."""
     found = shutil.which(_TOOL, path=sysconfig.get_path("scripts")) or shutil.which(_TOOL)
     if found is None:
         raise MillraceError(f"tpch: {_TOOL} is not installed; pip install millrace[tpch]")
@@ -66,8 +66,8 @@ def _tool() -> str:
 def orders_stream(path: Path, batch_rows: int = 65536) -> Iterator[pa.RecordBatch]:
     """Yield the orders of a Parquet file as a stream of batches of at most ``batch_rows`` rows.
 
-    Standard TPC-H gives the orders uniformly to two thirds of the customers: one customer in three (those
-    whose key is a multiple of 3) has none, and no customer is popular. :func:`skewed_orders` has skew.
+    Standard TPC-H distributes the orders uniformly over two thirds of the customers. Customers whose key is a
+    multiple of 3 have none, and no customer is popular. :func:`skewed_orders` yields orders with skew.
     """
     _check_orders(path)
     return _read(path, whole_number("batch_rows", batch_rows, 1))
@@ -76,11 +76,11 @@ def orders_stream(path: Path, batch_rows: int = 65536) -> Iterator[pa.RecordBatc
 def skewed_orders(
     path: Path, customers: int, skew: float, seed: int = 0, *, batch_rows: int = 65536
 ) -> Iterator[pa.RecordBatch]:
-    """Yield orders with each ``o_custkey`` drawn anew by a Zipf law, which is **not standard TPC-H**.
+    """Yield orders whose ``o_custkey`` is replaced by keys of a Zipf distribution, which is **not standard TPC-H**.
 
-    Keys come from :class:`~millrace.datasets.ZipfSampler` over all keys ``1..customers``, shuffled, so every
-    customer can have orders and popular ones lie anywhere. The other columns stay as they are. The keys do
-    not depend on ``batch_rows``.
+    Keys come from a shuffled :class:`~millrace.datasets.ZipfSampler` over all keys ``1..customers``, so every
+    customer can have orders, and any key can be popular. The other columns are unchanged. The keys do not
+    depend on ``batch_rows``.
     """
     place = _check_orders(path)
     sampler = ZipfSampler(whole_number("customers", customers, 1), skew, seed=seed)
@@ -96,7 +96,7 @@ def _redrawn(batch: pa.RecordBatch, place: int, sampler: ZipfSampler) -> pa.Reco
 def _check_orders(path: Path) -> int:
     """Check that a Parquet file holds orders; return the position of its column ``o_custkey``."""
     if not Path(path).is_file():
-        raise ConfigError(f"path: expected a Parquet file as tpch('orders', …) writes it; got {path}")
+        raise ConfigError(f"path: expected a Parquet file that tpch('orders', …) has written; got {path}")
     try:
         schema = pq.read_schema(path)
     except pa.ArrowInvalid as error:

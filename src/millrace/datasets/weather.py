@@ -1,8 +1,8 @@
-"""Weather: cloud reports with a longitude to join by, generated in the archive's shape or read from its files.
+"""Weather data: cloud reports that are joined by longitude, generated or read from the files of an archive.
 
-The papers' real data set is the archive of edited synoptic cloud reports: months of reports from ships and land
+The real data set of the papers is the archive of edited synoptic cloud reports: months of reports from ships and land
 stations, joined by longitude in hundredths of a degree, 0 to 36000. A longitude has many reports, so the join is many
-to many. Generated reports are called synthetic wherever they are shown.
+to many. Results with generated reports are always marked as synthetic.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from millrace.datasets.zipf import MAX_DOMAIN, Permutation, ZipfSampler, mix, ra
 
 KEY = "LON"
 LONGITUDES = 36_001
-"""Number of values of the join attribute: hundredths of a degree, both ends included."""
+"""Number of values of the join attribute: 0 to 36000 hundredths of a degree."""
 
 
 class Field(NamedTuple):
-    """A field of a record: its name, its width in characters, and the values it can have."""
+    """A field of a record: its name, its width in characters, and its least and greatest value."""
 
     name: str
     width: int
@@ -73,12 +73,12 @@ FIELDS = (
 _SHORT = next(i for i, field in enumerate(FIELDS) if field.name == "SLP")
 _WIDTHS = {56: (_SHORT, 2), 80: (len(FIELDS), 2), 82: (len(FIELDS), 4)}  # fields, and digits of the year
 _NARROW = ("yr", "mn", "dy", "hr", "LAT", KEY, "ID")
-_COLUMNS, _PLACES = 20, 21  # purposes of random words
+_COLUMNS, _PLACES = 20, 21  # purposes of random words, see random_words
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def weather_schema(*, narrow: bool = False) -> pa.Schema:
-    """Return the schema of a report: 128 bytes as in most papers or, if ``narrow``, 32 bytes as in MESHJOIN's."""
+    """Return the schema of a report: 128 bytes as in most papers, or if ``narrow``, 32 bytes as in MESHJOIN's paper."""
     return pa.schema([(f.name, pa.int64() if f.name == KEY else pa.int32()) for f in _fields(narrow)])
 
 
@@ -89,10 +89,10 @@ def _fields(narrow: bool) -> list[Field]:
 def synthetic_weather(
     rows: int | None = None, *, seed: int = 0, skew: float = 0.5, narrow: bool = False, batch_rows: int = 65536
 ) -> Iterator[pa.RecordBatch]:
-    """Yield reports in the archive's shape: longitudes by a Zipf law, other fields uniform; endless without ``rows``.
+    """Yield generated reports: Zipf-distributed longitudes, other fields uniform. Without ``rows``, it never ends.
 
-    Popular longitudes are the same for every seed, as stations stay where they are; the reports differ. The skew
-    of the archive is not known; the default is mild.
+    The popular longitudes are the same for every seed, because stations do not move; the reports differ. The skew
+    of the archive is not known; the default is low.
 
     >>> batch = next(synthetic_weather(1000)); batch.num_rows, batch.nbytes // 1000
     (1000, 128)
@@ -133,22 +133,22 @@ def _fill(
 def read_weather(
     paths: Iterable[Path] | Path, *, narrow: bool = False, batch_rows: int = 65536
 ) -> Iterator[pa.RecordBatch]:
-    """Yield reports of the archive's own files, plain or gzipped, in batches.
+    """Yield the reports in files of the archive, plain or gzipped, in batches.
 
-    A record is a line of fixed width: 56 characters in the first archive (NDP-026B), where the fields from ``SLP`` on
-    come out null; 80 in the extended one (EECRA), or 82 where the year has four digits. A year of two digits
-    is taken to be in the 20th century.
+    A record is a line of fixed width. It has 56 characters in the first archive (NDP-026B), where the fields from
+    ``SLP`` on are null; 80 in the extended archive (EECRA), or 82 if years have four digits. Years of two digits are
+    in the 20th century.
     """
     step = whole_number("batch_rows", batch_rows, 1)
     for path in [Path(paths)] if isinstance(paths, str | Path) else map(Path, paths):
         if not path.is_file():
-            raise ConfigError(f"weather: expected a file of cloud reports; got {path}")
+            raise ConfigError(f"weather: expected the path of a file; got {path}")
         with path.open("rb") as plain:
             file = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if path.suffix == ".gz" else plain
             try:
                 yield from _records(file, path, narrow, step)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise SourceError(f"{path}: expected a whole gzipped file; {error}") from error
+                raise SourceError(f"{path}: expected a complete gzip file; {error}") from error
 
 
 def _records(file: IO[bytes], path: Path, narrow: bool, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -170,7 +170,7 @@ def _records(file: IO[bytes], path: Path, narrow: bool, batch_rows: int) -> Iter
         rest = b""
         if not data:
             return
-        if not data.endswith(b"\n"):  # the last line of a file may end without one
+        if not data.endswith(b"\n"):  # the last line of a file may have no newline
             data += b"\n" * ending
         lines, left_over = divmod(len(data), width + ending)
         cut = np.frombuffer(data, np.uint8, lines * (width + ending)).reshape(lines, width + ending)
@@ -183,7 +183,7 @@ def _records(file: IO[bytes], path: Path, narrow: bool, batch_rows: int) -> Iter
 
 
 def _places(fields: Sequence[Field], year_digits: int) -> dict[str, tuple[int, int]]:
-    """Return where each field begins and ends in a line, by name."""
+    """Return the first character of each field in a line, and the one after its last, by name."""
     places, at = {}, 0
     for field in fields:
         width = year_digits if field.name == "yr" else field.width

@@ -1,4 +1,4 @@
-"""Zipf-distributed keys over domains of any size, without tables."""
+"""Zipf-distributed keys over domains of any size, drawn without tables in memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from millrace.core.errors import ConfigError
 from millrace.core.jit import kernel
 
 MAX_DOMAIN = 2**40
-"""Largest domain: beyond it, the 53 random bits of a draw would no longer tell neighbouring keys apart."""
+"""The largest number of keys. For more keys, the 53 random bits of a draw would be too few."""
 
 STREAM_SCHEMA = pa.schema([("key", pa.int64()), ("sid", pa.int64()), ("qty", pa.int32())])
 """A stream tuple of 20 bytes: the join key, the tuple's number in the stream, and a quantity from 1 to 50."""
 
-# What the random words derived from one seed are for; no two uses share words.
+# Purposes of the random words that are derived from a seed: for each purpose, the words are different.
 DRAWS, SHUFFLE, QUANTITY, MASTER_SHUFFLE, MASTER_KEYS, MASTER_COLUMNS = range(6)
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -30,7 +30,7 @@ _SUMMED_TERMS = 64
 
 
 def whole_number(option: str, value: object, least: int, most: int | None = None) -> int:
-    """Return ``value`` as an int between ``least`` and ``most``, else raise an error that names the option."""
+    """Return ``value`` as an int if it is from ``least`` to ``most``, else raise an error that names the option."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -42,7 +42,7 @@ def whole_number(option: str, value: object, least: int, most: int | None = None
 
 
 def random_words(seed: int, purpose: int, count: int) -> npt.NDArray[np.uint64]:
-    """Return ``count`` random 64-bit words that depend only on the seed and on their purpose."""
+    """Return ``count`` random 64-bit words for one purpose, such as ``DRAWS``; they depend only on it and the seed."""
     seed = whole_number("seed", seed, 0)
     words: npt.NDArray[np.uint64] = np.empty(count, dtype=np.uint64)
     words[:] = np.random.SeedSequence((purpose, seed)).generate_state(count, np.uint64)
@@ -58,13 +58,13 @@ def mix(word: np.uint64) -> np.uint64:
 
 
 class Permutation:
-    """A seeded bijection of ``1..size`` onto itself that needs no table.
+    """A random permutation of ``1..size``, made from a seed, that needs no table in memory.
 
     Notes
     -----
-    A Feistel network on the least number of bits that can hold ``size`` values. Results outside the domain
-    are put through the network again ("cycle walking"); as less than half of the values lie outside, the
-    expected number of passes is below two. Constant memory, O(1) expected time per value.
+    This is a Feistel network on the least number of bits that can hold ``size`` values. Results outside of
+    ``1..size`` are put through the network again ("cycle walking"). As these are less than half of the values,
+    the expected number of passes is below two. Constant memory, O(1) expected time per value.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Permutation:
         self._round_keys = random_words(seed, purpose, _HALF_ROUNDS)
 
     def apply(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the images of ``values``, each of which must lie in ``1..size``."""
+        """Return the number that takes the place of each value; values must be from 1 to ``size``."""
         numbers = _in_domain("values", values, self.size)
         images = np.empty_like(numbers)
         _permute(numbers.ravel(), self.size, (self.size - 1).bit_length(), self._round_keys, images.ravel())
@@ -129,8 +129,8 @@ def _in_domain(subject: str, values: npt.ArrayLike, domain: int) -> npt.NDArray[
 def harmonic(count: int, skew: float) -> float:
     """Return the generalized harmonic number, the sum of ``rank**-skew`` over the ranks ``1..count``.
 
-    The first terms are added up, the rest is the Euler-Maclaurin formula: O(1) for any ``count``, with a
-    relative error near the rounding of a float.
+    The first terms are added up, and the Euler-Maclaurin formula gives the sum of the rest: O(1) for any
+    ``count``, with a relative error near the precision of a float.
 
     >>> harmonic(3, 1.0) == 1 + 1 / 2 + 1 / 3
     True
@@ -146,7 +146,7 @@ def harmonic(count: int, skew: float) -> float:
     exponent = (1 - skew) * ratio
     stretch = math.expm1(exponent) / exponent if exponent else 1.0
     tail = [first ** (1 - skew) * ratio * stretch, (last**-skew - first**-skew) / 2]
-    # derivative holds skew (skew+1) … (skew+2j-2), the factor of the (2j-1)-th derivative of x**-skew.
+    # ``derivative`` is skew (skew+1) … (skew+2j-2), the factor of the (2j-1)-th derivative of x**-skew.
     derivative = skew
     for order, bernoulli in zip((1, 3, 5, 7), (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600), strict=True):
         tail.append(bernoulli * derivative * (first ** (-skew - order) - last ** (-skew - order)))
@@ -155,9 +155,9 @@ def harmonic(count: int, skew: float) -> float:
 
 
 class ZipfSampler:
-    """Draws keys of ``1..domain`` whose popularity falls with their rank as ``rank**-skew``.
+    """Draws keys from ``1..domain``; the key of each rank has a probability in proportion to ``rank**-skew``.
 
-    The draws depend on the options alone, never on how they are split into calls: sampling 10 and then 5
+    The draws depend on the options alone, not on how they are split into calls: sampling 10 keys and then 5
     gives the same keys as sampling 15. Memory is O(1) besides the result; a draw takes O(1) expected time.
 
     Parameters
@@ -165,19 +165,19 @@ class ZipfSampler:
     domain
         Number of keys, up to 2**40.
     skew
-        The Zipf exponent: 0 is uniform; any finite value of at least 0 will do, 1 and above included.
+        The Zipf exponent, a finite number of at least 0. With 0, all keys have the same probability.
     seed
         Any whole number of at least 0.
     shuffled
-        Spread the popular keys over the key space by a seeded :class:`Permutation`. If false, a key is its
+        Whether a seeded :class:`Permutation` spreads the popular keys over the domain. If false, a key is its
         rank: 1 is the most frequent.
 
     Notes
     -----
-    Rejection-inversion: the histogram of the weights is enclosed by the area under ``x**-skew``, which can be
-    inverted in closed form; about one draw in fifty is rejected at worst. Uniform numbers are a counter put
-    through SplitMix64's finalizer, so the whole state is that counter. As a uniform number has 53 bits,
-    single ranks with a probability below about 1e-15 are drawn less exactly than :meth:`probability` says.
+    The method is rejection-inversion: the histogram of the weights lies within the area under ``x**-skew``,
+    which can be inverted in closed form. At worst, about one draw in fifty is rejected. A uniform number is
+    SplitMix64's finalizer of a counter, so the whole state is that counter. As it has 53 bits, ranks with a
+    probability below about 1e-15 are drawn less exactly than :meth:`probability` says.
 
     Examples
     --------
@@ -221,7 +221,7 @@ class ZipfSampler:
         return chances
 
     def state(self) -> int:
-        """Return the position in the sequence of random numbers, to be given to :meth:`restore`.
+        """Return the position in the sequence of random numbers, from which :meth:`restore` continues.
 
         >>> zipf = ZipfSampler(100, 0.5)
         >>> here = zipf.state(); first = zipf.sample(3)
@@ -256,7 +256,7 @@ def _area(x: float, skew: float) -> float:
 
 @kernel
 def _inverse_area(area: float, skew: float) -> float:
-    """Return the ``x`` up to which the area under ``t**-skew`` from 1 is ``area``."""
+    """Return the ``x`` for which the area under ``t**-skew`` from 1 to ``x`` is ``area``."""
     scaled = max(area * (1.0 - skew), -1.0)
     if abs(scaled) < 1e-8:
         return math.exp(area * (1.0 - scaled / 2.0))
@@ -267,10 +267,10 @@ def _inverse_area(area: float, skew: float) -> float:
 def _draw_ranks(domain: int, skew: float, random: npt.NDArray[np.uint64], ranks: npt.NDArray[np.int64]) -> None:
     key, counter = random[0], random[1]
     last = float(domain)
-    # Rank k owns the areas from _area(k + 1/2) - k**-skew to _area(k + 1/2): exactly its weight.
+    # An area from _area(k + 1/2) - k**-skew to _area(k + 1/2) belongs to rank k: its length is the weight of k.
     lowest = _area(1.5, skew) - 1.0
     highest = _area(last + 0.5, skew)
-    # A draw at most this far below its rank is inside the rank's own area, whatever the rank.
+    # An x at most this far below its rank always belongs to the rank.
     surely = 2.0 - _inverse_area(_area(2.5, skew) - 2.0**-skew, skew)
     for i in range(ranks.size):
         while True:
@@ -294,9 +294,9 @@ def zipf_stream(
     seed: int = 0,
     shuffled: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a stream of 20-byte tuples with Zipf-distributed keys, endless unless ``batches`` says how many.
+    """Yield a stream of 20-byte tuples with Zipf-distributed keys; it never ends unless ``batches`` is given.
 
-    The tuples do not depend on ``batch_rows``. Memory is one batch.
+    The tuples do not depend on ``batch_rows``. Only one batch is in memory.
 
     >>> stream = zipf_stream(10**6, 1.0, batch_rows=3)
     >>> batch = next(stream); batch.num_rows, next(stream)["sid"].to_pylist()
