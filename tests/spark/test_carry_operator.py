@@ -179,7 +179,7 @@ def test_a_checkpoint_goes_on_with_an_index_and_not_with_another_algorithm(tmp_p
     got = turned(plan, first, 10)
     assert waiting(handle), "somebody waits"
     MasterStore.add_index(store.path)
-    with pytest.raises(StateError, match=r"tuples wait for ssbj, and the query now runs meshjoin\. Go on with"):
+    with pytest.raises(StateError, match=r"tuples that wait with ssbj, but the query now runs meshjoin\. Use"):
         turned(replace(plan, algorithm="meshjoin", options={}), second, 20)
     got += turned(plan, second, 20)
     assert sum(map(len, got)) > 2_000, "those of the first batch are answered by the second"

@@ -43,7 +43,7 @@ def test_the_store_and_pending_decide(tmp_path: Path) -> None:
     for store in stores.values():
         chosen = choose_algorithm("auto", store, "carry", {})
         assert chosen.algorithm == "ssbj"
-        assert "wait for a turn" in chosen.why
+        assert "wait for a scan" in chosen.why
     empty = MasterStore.build(stores[True].to_table().slice(0, 0), tmp_path / "empty", "key")
     assert choose_algorithm("auto", empty, "drain", {}).algorithm == "ssbj"
     with pytest.raises(ConfigError, match="b, evict_every: algorithm='auto' chooses options itself"):
@@ -117,7 +117,7 @@ def test_explain_tells_what_is_going_to_run(spark: SparkSession, place: Path, tm
     build_master(master_frame(spark, 3_000), store, "key", shards=3)
     told = explain(stream, store, "key", "left_outer", memory="600kB")
     assert told.startswith("lookup on the driver and in all workers, because the master has an index")
-    assert "memory 600.0 kB of an executor, of which a task has 200.0 kB" in told
+    assert "memory 600.0 kB per executor, 200.0 kB per task" in told
     assert "the join of a task with shard 0 of 3" in told
     assert "left join on key with" in told
     assert "instead" in told

@@ -315,7 +315,7 @@ def test_bad_arguments(spark: SparkSession, place: Path) -> None:
             build_master(stream.withColumn(reserved, F.lit(1)), place / "reserved", "key")
     with pytest.raises(ConfigError, match="got a DataFrame"):
         enrich(stream, stream, "key")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="name: the DataFrame has metrics called 'millrace store-1-3' already"):
+    with pytest.raises(ConfigError, match="name: the DataFrame already has metrics named 'millrace store-1-3'"):
         enrich(enrich(stream, store, "key", columns=["name"]), store, "key", columns=["price"])
     with pytest.raises(StoreNotFoundError, match="there is no master store here"):
         enrich(stream, place / "nowhere", "key")
@@ -365,7 +365,7 @@ def test_a_checkpoint_of_another_join(spark: SparkSession, place: Path, tmp_path
     run_to_parquet(first, tmp_path / "out", tmp_path / "check", carry=True, rows=ROWS * FILES)
     write_files(tmp_path / "in", FILES + 1, ROWS, DOMAIN)
     other = enrich(streamed(spark, tmp_path / "in"), place / "store-3-3", "key", pending="carry", memory="600kB")
-    with pytest.raises(Exception, match="the checkpoint is of another join"):
+    with pytest.raises(Exception, match="the checkpoint belongs to another join"):
         run_to_parquet(other, tmp_path / "out", tmp_path / "check", carry=True, rows=ROWS)
 
 

@@ -169,7 +169,7 @@ def test_integers_of_different_widths_meet() -> None:
         batches[:] = [batch.set_column(1, batch.schema.names[1], batch.column(1).cast(pa.int32())) for batch in batches]
     check(CHAIN, some)
     wrong = {**some, "c": [batch.set_column(1, "y", batch.column(1).cast(pa.string())) for batch in some["c"]]}
-    with pytest.raises(SchemaError, match=r"on: c\.y is string, but what it is to be equal to .* is int64"):
+    with pytest.raises(SchemaError, match=r"on: c\.y is string, but by .* it must equal a column that is int64"):
         check(CHAIN, wrong)
 
 
@@ -235,7 +235,7 @@ def test_a_checkpoint_of_another_grid_is_refused() -> None:
     world.micro_batch(some)
     other = World(plan_of(CHAIN, schemas, shards=6, sizes=[1_000, 10, 1]), names)
     other.states.update(world.states)
-    with pytest.raises(StateError, match="the checkpoint is of another join"):
+    with pytest.raises(StateError, match="the checkpoint belongs to another join"):
         other.micro_batch(some)
 
 

@@ -90,7 +90,7 @@ def test_equal_keys_and_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(more, tmp_path / "left" / "more.parquet")
     with pytest.raises(StreamingQueryException) as caught:
         finish(joined(2), tmp_path)
-    assert readable(caught.value).startswith("join_streams: the checkpoint is of another join")
+    assert readable(caught.value).startswith("join_streams: the checkpoint belongs to another join")
     finish(joined(3), tmp_path)
     ours, theirs = tables(spark, tmp_path)
     expected = ours.drop("tags").join(theirs.select("k", theirs.n.alias("n_right"), "rid"), "k")
@@ -178,7 +178,7 @@ def test_what_cannot_be_is_said_before_anything_runs(spark: SparkSession, place:
         join_streams(left, right, "t", (0, 5), suffix="_right")
     with pytest.raises(ConfigError, match="low not above high"):
         join_streams(left, right, "k", (1, 0), suffix="_right")
-    with pytest.raises(SchemaError, match=r"band: expected a column of numbers, dates or timestamps.*got string"):
+    with pytest.raises(SchemaError, match=r"band: expected columns of numbers .*, dates or timestamps; got string"):
         join_streams(left, right, "n", (0, 1), suffix="_right")
     with pytest.raises(BudgetTooSmallError, match="the least is 2097152 bytes"):
         join_streams(left, right, "k", suffix="_right", memory="1MB")
@@ -192,7 +192,7 @@ def test_what_cannot_be_is_said_of_streams_with_names(spark: SparkSession, place
     left, right = streams(spark, place)
     three = {"a": left.select("k", "n"), "b": right.select("k", "n"), "c": left.select("n", "lid")}
     on = [("a.k", "b.k"), ("b.n", "c.n")]
-    with pytest.raises(ConfigError, match=r"b\.n = c\.n has a band.*joined by equal columns"):
+    with pytest.raises(ConfigError, match=r"b\.n = c\.n has a band.*joined on equal columns"):
         join_streams(three, on=[("a.k", "b.k"), ("b.n", "c.n", (0, 1))])
     with pytest.raises(ConfigError, match="got right, band or columns"):
         join_streams(three, on=on, band=(0, 1))
@@ -200,7 +200,7 @@ def test_what_cannot_be_is_said_of_streams_with_names(spark: SparkSession, place
         join_streams(three, on="k")
     with pytest.raises(ConfigError, match="no condition connects c to the others"):
         join_streams(three, on=on[:1])
-    with pytest.raises(ConfigError, match="there is no input 'd'; there are a, b, c"):
+    with pytest.raises(ConfigError, match="there is no input 'd'; the inputs are a, b, c"):
         join_streams(three, on=[*on, ("c.n", "d.n")])
     with pytest.raises(ConfigError, match="closes a cycle"):
         join_streams(three, on=[*on, ("a.n", "c.n")])

@@ -273,10 +273,10 @@ def test_a_checkpoint_of_another_join_is_refused() -> None:
     world.micro_batch(left[:1], [])
     other = World(plan_of(left[0].schema, right[0].schema, ["k"], shards=5))
     other.states.update(world.states)
-    with pytest.raises(StateError, match="the checkpoint is of another join"):
+    with pytest.raises(StateError, match="the checkpoint belongs to another join"):
         other.micro_batch([], right[1:2].copy())
     alone = right[0].filter(pa.array(plan_shards(other.plan, right[0]) == 4))
-    with pytest.raises(StateError, match="the checkpoint is of another join"):
+    with pytest.raises(StateError, match="the checkpoint belongs to another join"):
         other.micro_batch([], [alone])
     world.plan = plan_of(left[0].schema, right[0].schema, ["k"], shards=2, memory=1 << 22)
     assert world.micro_batch([], right[:1])

@@ -205,7 +205,7 @@ def test_a_file_without_faults(write: Write) -> None:
         (
             'how = "left"',
             'columns = ["name", 5]',
-            '12: [join] columns: expected a list of texts such as ["a", "b"]; got ["name", 5]',
+            '12: [join] columns: expected a list such as ["a", "b"]; got ["name", 5]',
         ),
         ('"1MB"', '"1 lot"', '13: [join] memory: expected bytes, or text such as "256MB" or "1%"; got "1 lot"'),
         ('"1MB"', "1.5", '13: [join] memory: expected bytes, or text such as "256MB" or "1%"; got 1.5'),
@@ -224,7 +224,7 @@ def test_a_file_without_faults(write: Write) -> None:
             'on = { cust = "custkey" }\n',
             "",
             '10: [join]: expected the key on ("key", ["a", "b"], or { stream = "master" } with the names of columns); '
-            "it is not there",
+            "it is missing",
         ),
         ('cust = "custkey"', 'cust = "custkeyy"', "11: [join] on: the master store is keyed by custkey; got custkeyy"),
         ('how = "left"', 'columns = ["nmae"]', '12: [join] columns: the master has no "nmae"; did you mean name?'),
@@ -251,7 +251,7 @@ def test_a_file_without_faults(write: Write) -> None:
         (
             'path = "orders"\n',
             "",
-            "3: [source]: expected the key path, the folder of the parquet files; it is not there",
+            "3: [source]: expected the key path, the folder of the parquet files; it is missing",
         ),
         (
             '"orders"',
@@ -262,7 +262,7 @@ def test_a_file_without_faults(write: Write) -> None:
             'format = "parquet"\npath = "orders"',
             'format = "json"\npath = "orders"',
             '3: [source]: expected the key schema, the columns of the json files, such as "key BIGINT, name STRING"; '
-            "it is not there",
+            "it is missing",
         ),
         (
             'path = "orders"',
@@ -272,15 +272,15 @@ def test_a_file_without_faults(write: Write) -> None:
         (
             'path = "out"\n',
             "",
-            "15: [sink]: expected the key path, the folder to write parquet files to; it is not there",
+            "15: [sink]: expected the key path, the folder to write parquet files to; it is missing",
         ),
         ('path = "out"', 'path = "out"\nmode = "complete"', '18: [sink] mode: expected "append"; got "complete"'),
         ('path = "out"', 'path = "out"\ncheckpoint = "c"', "18: [sink] checkpoint: given twice; it is on line 1 too"),
         (
             'checkpoint = "checkpoint"\n',
             "\n",
-            "15: [sink]: expected the key checkpoint, the folder where the query keeps how far it has come; "
-            "it is not there",
+            "15: [sink]: expected the key checkpoint, the folder in which the query records its progress; "
+            "it is missing",
         ),
         ("= true", "= false", "20: [trigger] available_now: expected true; got false"),
         (
@@ -297,18 +297,18 @@ def test_a_file_without_faults(write: Write) -> None:
         (
             'store = "customers"',
             'store = "customers"\nbuild = { format = "parquet", key = [] }',
-            '9: [master.build] key: expected text, or a list of texts such as ["a", "b"]; got []',
+            '9: [master.build] key: expected text, or a list such as ["a", "b"]; got []',
         ),
         (
             'store = "customers"',
             'store = "customers"\n[master.build]\nformat = "parquet"\nkeys = "custkey"',
             "11: [master.build] keys: unknown key; did you mean key?",
         ),
-        ('store = "customers"', 'store = "orders"', "8: [master] store: expected a master store; {} is something else"),
+        ('store = "customers"', 'store = "orders"', "8: [master] store: expected a master store; {} is not one"),
         (
             'store = "customers"',
             'store = "s3://bucket/new"\nbuild = { format = "parquet", path = "customers.parquet", key = "custkey" }',
-            "8: [master] store: expected a path that all executors see; s3://bucket/new is an address",
+            "8: [master] store: expected a path that all executors see; s3://bucket/new is a URL",
         ),
         (
             "[trigger]",
@@ -326,10 +326,10 @@ def test_a_fault_is_told_with_its_line(write: Write, old: str, new: str, problem
 def test_paths_that_lead_nowhere(write: Write) -> None:
     file = write(_changed(('"orders"', '"nothing"'), ('"customers"', '"none"')))
     source, master = _problems(file)
-    assert source == f"5: [source] path: there is nothing at {file.parent}/nothing"
-    assert master.startswith(f"8: [master] store: there is no master store at {file.parent}/none; [master.build] says")
+    assert source == f"5: [source] path: no such file or folder: {file.parent}/nothing"
+    assert master.startswith(f"8: [master] store: there is no master store at {file.parent}/none; add [master.build]")
     file.write_text(_changed(('"customers"', '"none"\nbuild = { format = "csv", path = "x.csv", key = "k" }')))
-    assert _problems(file) == [f"9: [master.build] path: there is nothing at {file.parent}/x.csv"]
+    assert _problems(file) == [f"9: [master.build] path: no such file or folder: {file.parent}/x.csv"]
 
 
 def test_addresses_are_left_alone(write: Write) -> None:
@@ -364,10 +364,10 @@ def test_all_faults_are_told_at_once_in_the_order_of_lines(write: Write) -> None
         '2: [join] on: expected "key", ["a", "b"], or { stream = "master" } with the names of columns; got 5',
         "3: [join] memry: unknown key; did you mean memory?",
         '5: [source]: expected the key schema, the columns of the csv files, such as "key BIGINT, name STRING"; '
-        "it is not there",
+        "it is missing",
         "7: [source] path: expected text; got 1",
         "10: [spark] master: expected text; got []",
-        "11: [sink]: expected the key format (text); it is not there",
+        "11: [sink]: expected the key format (text); it is missing",
         "12: [master]: expected this table; the file ends without it",
     ]
 

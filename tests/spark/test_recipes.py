@@ -127,7 +127,7 @@ def test_stores_that_are_no_key_maps(spark: SparkSession, tmp_path: Path) -> Non
     with pytest.raises(SchemaError, match="one row per key; some keys have several"):
         assign_keys(batch, tmp_path / "twice", on="key")
     for surrogate, owner in ("sid", "batch"), ("key", "map's key"):
-        with pytest.raises(SchemaError, match=f"expected a name of its own; the {owner} has a column '{surrogate}'"):
+        with pytest.raises(SchemaError, match=f"a new column name; the {owner} already has a column '{surrogate}'"):
             assign_keys(batch, tmp_path / "keys", on="key", surrogate=surrogate)
     with pytest.raises(SchemaError, match="on: expected columns of the DataFrame, which has key, sid; got 'id'"):
         assign_keys(batch, tmp_path / "keys", on="id")

@@ -151,7 +151,7 @@ def test_ranges_are_even_and_complete() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"drfit": "1"}, "drfit: not an option of millrace-zipf; it has rate, rowsPerBatch, rows, domain"),
+        ({"drfit": "1"}, "drfit: not an option of millrace-zipf, which has rate, rowsPerBatch, rows, domain"),
         ({"rate": "fast"}, "rate: expected a whole number; got 'fast'"),
         ({"rate": "0"}, "rate: expected a whole number of at least 1; got 0"),
         ({"rowsPerBatch": "-5"}, "rowsPerBatch: expected a whole number of at least 1; got -5"),
@@ -172,9 +172,9 @@ def test_bad_options(options: dict[str, str], message: str) -> None:
 
 def test_options_that_do_not_go_together() -> None:
     for options, got in ({}, "neither"), ({"rate": "1", "rowsPerBatch": "1"}, "both"):
-        with pytest.raises(ConfigError, match=f"rate, rowsPerBatch: .* needs one of them; got {got}"):
+        with pytest.raises(ConfigError, match=f"rate, rowsPerBatch: .* needs one of the two; got {got}"):
             ZipfSource(options).streamReader(SCHEMA)
-    with pytest.raises(ConfigError, match="rows: a batch of millrace-zipf must say how many"):
+    with pytest.raises(ConfigError, match="rows: a batch of millrace-zipf needs the number of rows"):
         ZipfSource({}).reader(SCHEMA)
     with pytest.raises(ConfigError, match="rows: with the trigger availableNow"):
         ZipfStreamReader(ZipfOptions(rate=5)).prepareForTriggerAvailableNow()

@@ -35,7 +35,7 @@ def is_simple(type_: DataType) -> bool:
 
 
 def blank(type_: pa.DataType) -> pa.Array:
-    """Return an array of one filler value: zero or empty; null if the type is nested or Arrow's null type."""
+    """Return an array of one filler value: zero or empty, or null if the type is nested or is Arrow's null type."""
     if pa.types.is_nested(type_) or pa.types.is_null(type_):
         return pa.nulls(1, type_)
     zeros = pa.py_buffer(bytes(32))
@@ -43,7 +43,7 @@ def blank(type_: pa.DataType) -> pa.Array:
 
 
 def arrow_schema(schema: StructType, what: str) -> pa.Schema:
-    """Return the Arrow schema of rows with these fields as Python receives them; ``what`` begins error messages."""
+    """Return the Arrow schema in which Python receives rows of a Spark schema; error messages begin with ``what``."""
     try:
         return pa.schema([field.with_nullable(True) for field in to_arrow_schema(schema, timezone="UTC")])
     except (PySparkException, TypeError) as error:
@@ -60,14 +60,14 @@ def check_collation(field: StructField, what: str) -> None:
 
 
 def spark_fields(schema: Iterable[pa.Field], what: str) -> list[StructField]:
-    """Return the Spark fields that correspond to Arrow fields; ``what`` begins error messages."""
+    """Return the Spark fields that correspond to Arrow fields; error messages begin with ``what``."""
     fields = []
     for field in schema:
         try:
             fields.append(StructField(field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True), True))
         except (PySparkException, TypeError):
             raise SchemaError(
-                f"{what}: column {field.name!r} is {field.type}, for which Spark has no type; "
+                f"{what}: column {field.name!r} has Arrow's type {field.type}, which Spark does not have; "
                 "leave it out with columns=[…]"
             ) from None
     return fields

@@ -1,4 +1,4 @@
-"""``build_master``: a master store that the executors write and the driver makes visible."""
+"""``build_master``: the executors write the shards of a master store, and the driver then makes the store visible."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def build_master(
         The key column, or several. Rows whose key is null match nothing and are left out.
     shards
         Number of parts that the rows are split into by key. With one, streams need no shuffle, and each task scans the
-        whole master; with several, the stream is shuffled, and each task scans one part only. See the guide on when to
-        have more.
+        whole master; with several, the stream is shuffled, and each task scans one part only. The page
+        ``docs/explanation/drain-and-carry.md`` says when several are faster.
     columns
         Columns to keep besides the key; all by default.
     page_rows
@@ -92,7 +92,7 @@ def build_master(
         for number, shard in enumerate(written):
             (directory / shard.attempt).rename(directory / shard_name(number))
             entries.append(_entry(shard, shard_name(number)))
-        for leftover in directory.glob("*.attempt-*"):  # left by tasks that Spark repeated
+        for leftover in directory.glob("*.attempt-*"):  # attempts of tasks that Spark ran more than once
             shutil.rmtree(leftover, ignore_errors=True)
         longest = {name: max(shard.longest[name] for shard in written) for name in written[0].longest}
         nulls = {name: sum(shard.nulls[name] for shard in written) for name in written[0].nulls}
@@ -104,7 +104,7 @@ def build_master(
 
 
 def _write_shards(df: DataFrame, plan: ShardPlan) -> list[WrittenShard]:
-    """Have the executors write all shards, and return their reports in the order of the shards."""
+    """Write all shards on the executors, and return the executors' reports in the order of the shards."""
     columns = df.select(*(F.col(quoted(name)) for name in plan.schema.names))
     shard = key_shard([F.col(quoted(name)) for name in plan.key], plan.shards)
     by_shard = columns.withColumn(SHARD, shard).repartitionById(plan.shards, SHARD).drop(SHARD)

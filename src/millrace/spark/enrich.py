@@ -1,4 +1,4 @@
-"""``enrich``: a DataFrame in, the same DataFrame with master columns out."""
+"""``enrich``: the join of a DataFrame with a master store."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def enrich(
     how
         ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``, or Spark's names for them.
     algorithm
-        A name from the table of algorithms, or ``"auto"``, which chooses ``"lookup"`` if the store has an index and
-        ``pending`` is ``"drain"``, else ``"ssbj"``. :func:`explain` says which, and why.
+        A name from ``millrace.ALGORITHMS``, or ``"auto"``, which chooses ``"lookup"`` if the store has an index and
+        ``pending`` is ``"drain"``, else ``"ssbj"``. :func:`explain` says which algorithm is used, and why.
     memory
         The budget of one executor, shared by its tasks: a number of bytes, or text such as ``"256MB"`` or ``"1%"``
         (of the master).
     pending
-        ``"drain"``: every row is joined within its micro-batch, without state; for every trigger and for batch
-        DataFrames. ``"carry"``: rows that the cache can answer leave in their own micro-batch, and others may wait for
-        later ones, at most for one turn of the wheel (one scan of the whole master); only for streams, and for
-        algorithms that scan the master.
+        ``"drain"``: every row is joined within its micro-batch, without state. It works with every trigger and with
+        batch DataFrames. ``"carry"``: rows that the cache can answer are output in their own micro-batch; the others
+        may wait for later micro-batches, at most for one turn of the wheel (one scan of the whole master). It works
+        only with streams and with algorithms that scan the master.
     columns
         Master columns of the output; all but the key by default.
     suffix
@@ -78,10 +78,10 @@ def enrich(
         name of the store's directory. Two joins with the same store in one query need two names.
     scratch
         The directory in which workers keep their caches and, with ``"carry"``, copies of rows that wait; by
-        default the executor's local directory of Spark, which is removed when the executor ends.
+        default Spark's local directory on the executor, which is removed when the executor ends.
     **options
-        Options of the algorithm, or ``b`` (master rows read per step); with ``"auto"`` only options that all algorithms
-        have.
+        Options of the algorithm, or ``b`` (the number of master rows read per step). With ``"auto"``, only options that
+        all algorithms have.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def enrich(
     plan, output = enrich_plan(df, store, on, how, chosen, memory, columns, suffix, scratch, options)
     label = name or f"{PREFIX} {Path(plan.path).name}"
     if is_observed(df, label):
-        raise ConfigError(f"name: the DataFrame has metrics called {label!r} already; give this join another name=")
+        raise ConfigError(f"name: the DataFrame already has metrics named {label!r}; pass another name=… for this join")
     if pending == "carry":
         return carry(df, plan, output, turns, label)
     if df.isStreaming:

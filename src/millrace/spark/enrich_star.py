@@ -50,16 +50,16 @@ def enrich_star(
     pending
         As for :func:`enrich`. Even with ``"carry"``, no rows wait in arms that look master rows up through an index.
     reorder
-        Whether to run the arms in the cheapest order that gives the same rows. The output's columns are in the order
-        given either way.
+        Whether to run the arms in the cheapest order that gives the same rows. In any case, the output's columns are in
+        the order in which the arms were given.
     turns, scratch
         As for :func:`enrich`.
 
     Returns
     -------
     DataFrame
-        The DataFrame's columns, then those of the arms in the order given. The session's settings, views and cache
-        are not changed.
+        The DataFrame's columns, then the columns of the arms in the order in which the arms were given. The session's
+        settings, views and cache are not changed.
     """
     one_of("pending", pending, ("drain", "carry"))
     if not isinstance(df, DataFrame):
@@ -84,7 +84,7 @@ def _in_one_task(df: DataFrame, group: Sequence[PlannedArm]) -> DataFrame:
 def _alone(
     df: DataFrame, planned: PlannedArm, pending: str, turns: int, scratch: str | os.PathLike[str] | None
 ) -> DataFrame:
-    """Return the DataFrame joined with one master, each row in the task of its shard."""
+    """Return the DataFrame joined with one master, by an ``enrich`` of its own, which routes each row to its shard."""
     arm = planned.arm
     with naming(arm.name):
         return enrich(

@@ -1,4 +1,4 @@
-"""Spark's errors in readable words: one message instead of stack traces, plans and identifiers."""
+"""Turns Spark's errors into one readable message each, without stack traces, plans and identifiers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 SPARK_ERRORS = (PySparkException, Py4JError)
-"""The errors that Spark raises on the driver."""
+"""The classes of the errors that Spark raises on the driver."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _NOISE = (
@@ -25,7 +25,7 @@ _NOISE = (
 def readable(error: BaseException) -> str:
     """Return the message of an error, without Spark's stack traces, plans and identifiers.
 
-    If a Python worker raised the error, this is the worker's message. Messages of errors that are not Spark's are
+    If a Python worker raised the error, the worker's message is returned. Messages of errors that are not Spark's are
     returned unchanged.
     """
     text = str(error)

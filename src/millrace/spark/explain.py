@@ -1,4 +1,4 @@
-"""``explain``: what ``enrich`` with the same arguments will do, in words, before any query runs."""
+"""``explain``: a description of what ``enrich`` would do with the same arguments."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def explain(
     lines = [
         f"{chosen.algorithm} on the driver and in all workers, because {chosen.why}",
         f"  {_PENDING[pending]}",
-        f"  memory {format_size(total)} of an executor, of which a task has {format_size(plan.memory)}",
+        f"  memory {format_size(total)} per executor, {format_size(plan.memory)} per task",
         f"the join of a task{f' with {part}' if part else ''}:",
         *(f"  {line}" for line in join.explain().splitlines()),
     ]
@@ -59,6 +59,6 @@ def explain(
 
 
 _PENDING = {
-    "drain": "every micro-batch is completed before it ends; a query that is started again chooses anew",
+    "drain": "every micro-batch is completed before it ends; a query that is started again chooses again",
     "carry": "tuples may wait for later micro-batches in the state of the query, which keeps this algorithm",
 }

@@ -59,7 +59,7 @@ def join_streams(
         Appended to names of the right's columns that the left has too; without a suffix they are an error. For a
         mapping: appended to repeated names, instead of the input's name and ``_`` in front of them.
     sizes
-        For a mapping: the number of rows to expect of each input, or anything proportional to it; by default the same
+        For a mapping: the number of rows to expect from each input, or anything proportional to it; by default the same
         for all. Rows of large inputs are copied to fewer shards.
     name
         The name of the metrics in ``StreamingQueryProgress.observedMetrics``; by default ``"millrace streams"``.
@@ -78,12 +78,13 @@ def join_streams(
     if isinstance(left, Mapping):
         if right is not None or band is not None or columns is not None:
             raise ConfigError(
-                "join_streams: several inputs with names are joined by equal columns, and output all their columns; "
-                "got right, band or columns too. Give conditions as on=[…], and select columns before or after the join"
+                "join_streams: right, band and columns cannot be used with named inputs, which are joined on equal "
+                "columns and output all their columns. Give conditions as on=[…], and select columns before or after "
+                "the join"
             )
         return join_hypercube(left, on, sizes, shards=shards, memory=memory, suffix=suffix, name=name)
     if sizes is not None:
-        raise ConfigError("sizes: expected only with named inputs, as a mapping from names to DataFrames")
+        raise ConfigError("sizes: expected only with named inputs, which are a mapping from names to DataFrames")
     if not isinstance(left, DataFrame):
         return _one_after_the_other(
             left, right, on, band, shards=shards, memory=memory, columns=columns, suffix=suffix, name=name
@@ -98,7 +99,7 @@ def _one_after_the_other(frames: Any, right: Any, on: Any, band: Any, *, name: s
     if right is not None:
         raise ConfigError("right: expected None, as the list of DataFrames has all inputs; give the keys as on=…")
     if band is not None:
-        raise ConfigError("band: expected only with two inputs; join those two first, and the result with the others")
+        raise ConfigError("band: expected only with two inputs; join two with a band first, then join the others")
     if isinstance(on, str):
         on = [on] * (len(frames) - 1)
     if not isinstance(on, Sequence) or len(on) != len(frames) - 1:

@@ -1,4 +1,4 @@
-"""A Spark session on this machine that writes nothing to the terminal: its messages go to a file."""
+"""A local Spark session that writes nothing to the terminal: its messages go to a file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def quiet_spark(name: str, cores: int, scratch: Path, log: Path) -> Iterator[Spa
 
 @contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Send stdout and stderr of this process, and of those started in the block, to a file."""
+    """Send stdout and stderr of this process, and of the processes started in the block, to a file."""
     terminal = os.dup(1), os.dup(2)
     with log.open("ab") as file:
         sys.stdout.flush()

@@ -62,8 +62,8 @@ def assign_keys(
     its keys there and has the same result. New keys are numbered in the order of the keys, so the numbers depend on the
     batches and not on how Spark cut them into tasks. A row whose key is null gets no number.
 
-    The result is joined with the map as it is now: use it before the next batch changes the map. The batch is read
-    twice; persist it if it is expensive to compute, or if computing it again may give other rows.
+    The result is joined with the map as it is after this batch: use it before the next batch changes the map. The batch
+    is read twice; persist it if it is expensive to compute, or if computing it again may give other rows.
     """
     return enrich(batch, merge_keys(batch, key_map, on, surrogate, **options), on, "left", **options)
 
@@ -75,7 +75,7 @@ def merge_keys(
 
     Parameters are those of :func:`assign_keys`. The first number is 1. Without new keys the map is left alone; else the
     driver writes it again, which takes about a second for every ten million keys. Readers see the old map or the new
-    one, and of two writers to one map the second waits.
+    one. Only one writer changes a map at a time; others wait.
     """
     if batch.isStreaming:
         raise ConfigError(
@@ -85,7 +85,7 @@ def merge_keys(
     spec = JoinSpec.of(on)
     if surrogate in spec.master_key or surrogate in batch.columns:
         owner = "map's key" if surrogate in spec.master_key else "batch"
-        raise SchemaError(f"surrogate: expected a name of its own; the {owner} has a column {surrogate!r} already")
+        raise SchemaError(f"surrogate: expected a new column name; the {owner} already has a column {surrogate!r}")
     path = Path(os.path.realpath(key_map))
     keys = batch.select(*_columns(batch, spec.stream_key, "on")).dropna().distinct()
     with _write_lock(path):
@@ -105,7 +105,7 @@ def merge_keys(
 
 
 def _arrow(keys: DataFrame, spec: JoinSpec, schema: pa.Schema) -> pa.Table:
-    """Collect the keys on the driver, under the names and in the order and types that the map has for them."""
+    """Collect the keys on the driver, with the names, order and types of the map's key columns."""
     key_schema = pa.schema(list(schema)[:-1])
     return keys.toArrow().rename_columns(list(spec.master_key)).select(key_schema.names).cast(key_schema)
 
@@ -140,7 +140,7 @@ def _write_lock(path: Path) -> Iterator[None]:
         yield
 
 
-# rows that the master has, and rows that it has not
+# rows whose key the master has, and rows whose key it does not have
 
 
 def find_duplicates(
@@ -151,7 +151,7 @@ def find_duplicates(
     first_by: str | Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Return the rows whose key the master has already; with ``first_by``, also all but the first row of each new key.
+    """Return the rows whose key is in the master; with ``first_by``, also all but the first row of each new key.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def _ranked(df: DataFrame, on: On, first_by: str | Sequence[str]) -> DataFrame:
     if df.isStreaming:
         raise ConfigError(
             "first_by: the first row of a key can be found in a batch only; got a streaming DataFrame. Call this "
-            "inside stream.writeStream.foreachBatch(…), or let Spark's dropDuplicatesWithinWatermark drop what repeats"
+            "inside stream.writeStream.foreachBatch(…), or drop repeated rows with dropDuplicatesWithinWatermark"
         )
     keys = _columns(df, JoinSpec.of(on).stream_key, "on")
     order = _columns(df, [first_by] if isinstance(first_by, str) else first_by, "first_by")
@@ -227,6 +227,6 @@ def _columns(df: DataFrame, names: Sequence[str], option: str) -> list[Column]:
 
 
 def _name(what: str, master: str | os.PathLike[str] | MasterStore) -> str:
-    """Return the name for the metrics of one search, new rows or duplicates: a query may have both."""
+    """Return the default name of the metrics; ``what`` tells ``find_new`` and ``find_duplicates`` apart."""
     path = master.path if isinstance(master, MasterStore) else Path(master)
     return f"{PREFIX} {what} {path.name}"

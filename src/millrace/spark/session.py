@@ -18,12 +18,12 @@ BOUND_MB = "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB"
 fills one or two write buffers of 64 MB."""
 
 SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
-"""The setting for short Python tracebacks. Spark passes it on in the environment of stateless workers only, and reuses
-a worker only where environments are equal: if the setting is on, there are twice as many workers."""
+"""The setting for short Python tracebacks. Spark puts it into the environment of stateless workers only, and reuses a
+worker only for tasks with an equal environment. So if the setting is on, there are twice as many workers."""
 
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 """The setting that limits the bytes of an Arrow batch. With such a limit, Spark measures its Arrow buffers again for
-every row; the limit on rows is enough."""
+every row; the limit on the number of rows is enough."""
 
 LOCAL_FILES = {
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -37,11 +37,11 @@ starts fewer processes, and Spark's checksums are not needed where Hadoop has it
 
 DAEMON = {"spark.python.daemon.module": "millrace.worker.daemon"}
 """The setting that starts workers with the joins already loaded. It is used only where workers certainly run the
-driver's interpreter: an executor whose Python lacks Millrace could not report that it is missing."""
+driver's interpreter: if an executor's Python has no Millrace, workers started in this way cannot report that."""
 
 ARROW_CHECKS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Java options that turn off checks in Arrow's Java library: Spark checks for null before it reads a value, and without
-these options Arrow would check every value again."""
+"""Java options that turn off checks in Arrow's Java library. Spark checks for null before it reads a value; without
+these options, Arrow would check every value again."""
 
 TRIM = "-XX:TrimNativeHeapInterval=2000"
 """The Java option that gives free memory back to the system every two seconds. RocksDB allocates and frees memory a
@@ -60,7 +60,8 @@ def session(name: str = "millrace", *, master: str | None = None, **settings: ob
     name
         The application's name.
     master
-        Where to run, such as ``"local[2]"``; by default as ``spark-submit`` says, or on all cores of this machine.
+        Where to run, such as ``"local[2]"``; by default the master given to ``spark-submit``, or else all cores of this
+        machine.
     **settings
         Further settings, with ``__`` for each dot: ``spark__sql__shuffle__partitions=8``.
     """
@@ -94,7 +95,7 @@ def session(name: str = "millrace", *, master: str | None = None, **settings: ob
 
 
 def slots_per_executor(spark: SparkSession) -> int:
-    """Return how many tasks may run at once in one executor or, if its cores are not set, in the whole cluster."""
+    """Return how many tasks may run at once in an executor, or in the cluster if cores per executor are not set."""
     settings = spark.sparkContext.getConf()
     cpus = int(settings.get("spark.task.cpus", "1") or 1)
     cores = settings.get("spark.executor.cores")

@@ -42,7 +42,7 @@ def watch(query: StreamingQuery, *, every: float = 1.0, console: Console | None 
 
 
 def observed(progress: Any) -> dict[str, dict[str, Any]]:
-    """Return the metrics of each join in a query's progress, by name, with None values for joins that had no work."""
+    """Return the metrics of each join in a query's progress, by name; all are None for a join that had no input."""
     if progress is None:
         return {}
     found = progress["observedMetrics"] if isinstance(progress, dict) else progress.observedMetrics
@@ -55,7 +55,7 @@ def observed(progress: Any) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class JoinStatus:
-    """The metrics of a join in the last micro-batch in which it had something to do."""
+    """The metrics of a join in the last micro-batch in which it joined rows."""
 
     metrics: EnrichMetrics
     hit_rate: float | None
@@ -77,7 +77,7 @@ class JoinStatus:
 
 
 class Board:
-    """The latest metrics of a query's joins. Those of a join stay until a micro-batch in which it has work again."""
+    """The latest metrics of a query's joins. A join's metrics stay until a micro-batch in which it joins rows again."""
 
     def __init__(self) -> None:
         self._joins: dict[str, JoinStatus | None] = {}
@@ -85,7 +85,7 @@ class Board:
         self._head = "waiting for the first batch"
 
     def note(self, recent: list[Any]) -> None:
-        """Update the metrics from a query's recent progress, oldest first; seeing progress again does no harm."""
+        """Update the metrics from a query's recent progress, oldest first; repeated progress changes nothing."""
         for progress in recent:
             joins = observed(progress)
             self._at_work = {name for name, row in joins.items() if row["tuples_in"] is not None}
@@ -132,4 +132,4 @@ FACTS: dict[str, Callable[[JoinStatus], str]] = {
         f"{format_size(status.metrics.memory_bytes)} of {format_size(status.metrics.budget_bytes)}"
     ),
 }
-"""The rows of the table: the label of each, and the function that returns its text for a join."""
+"""The rows of the table: a mapping from a row's label to the function that returns its text for a join."""

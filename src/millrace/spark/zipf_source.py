@@ -1,7 +1,7 @@
-"""``millrace-zipf``: a source of Zipf-distributed rows for Spark, as a stream or as a batch.
+"""``millrace-zipf``: a Spark data source of rows whose keys are Zipf-distributed, as a stream or as a batch.
 
-A row depends on its number and on the options alone, not on the task that reads it, nor on the time or the micro-batch.
-A query that continues from its checkpoint therefore gets the rows that it would have got without the interruption.
+A row depends only on its number and on the options, not on the task that reads it, the time or the micro-batch. A
+query that continues from its checkpoint therefore gets the same rows as without the interruption.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SCHEMA = StructType(
 """The columns: the join key, the row's number from 0 on, and a random number from 0 to 1."""
 
 _ARROW = pa.schema([("key", pa.int64()), ("sid", pa.int64()), ("value", pa.float64())])
-_BLOCK = 16_384  # rows with one start in the random numbers; a read from inside a block draws the rows before it too
-_WORDS_BITS = 20  # a block has 2**20 random words to itself, and needs 1.02 per row
-_TURNOVER = 64  # says what a permutation is for, as SHUFFLE does
+_BLOCK = 16_384  # rows per block of random numbers; a read from inside a block draws the rows before it too
+_WORDS_BITS = 20  # 2**20 random words are reserved for a block; a row needs 1.02 of them on average
+_TURNOVER = 64  # a purpose of permutations, as SHUFFLE is: the order in which ranks pass to other keys
 
 _Longs = npt.NDArray[np.int64]
 
@@ -43,7 +43,7 @@ def register(spark: SparkSession) -> None:
 
 
 class ZipfSource(DataSource):
-    """Rows with keys of ``1..domain``, some of them far more popular than others.
+    """A data source of rows with keys from ``1..domain``, some of which are far more frequent than others.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ class ZipfSource(DataSource):
     skew
         The Zipf exponent, 1.0 by default; 0 is uniform.
     drift
-        Number of rows in the course of which every rank of popularity passes to another key, one rank after the other;
-        0, the default, if the popularity of keys does not change.
+        Number of rows during which every popularity rank passes to another key, one rank after the other. With 0, the
+        default, the popularity of keys does not change.
     seed
         Any whole number from 0 on; 0 by default.
     partitions
@@ -113,7 +113,7 @@ class ZipfOptions:
 
     @staticmethod
     def of(given: Mapping[str, str]) -> ZipfOptions:
-        """Read the options as Spark passes them: texts, under names in any case.
+        """Read the options as Spark passes them: values are strings, and names may be in upper or lower case.
 
         >>> ZipfOptions.of({"rowsperbatch": "500", "SKEW": "0.5"}).rowsPerBatch
         500
@@ -121,11 +121,11 @@ class ZipfOptions:
         known = {field.name.lower(): field.name for field in fields(ZipfOptions)}
         unknown = [name for name in given if name.lower() not in known]
         if unknown:
-            raise ConfigError(f"{unknown[0]}: not an option of millrace-zipf; it has {', '.join(known.values())}")
+            raise ConfigError(f"{unknown[0]}: not an option of millrace-zipf, which has {', '.join(known.values())}")
         texts = {known[name.lower()]: text for name, text in given.items()}
         read: dict[str, Any] = {name: _number(name, text) for name, text in texts.items()}
         options = ZipfOptions(**read)
-        ZipfSampler(options.domain, options.skew)  # raises an error that names a wrong option
+        ZipfSampler(options.domain, options.skew)  # raises an error if one of them is wrong
         return options
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ def _number(name: str, text: str) -> int | float:
 
 
 def zipf_rows(options: ZipfOptions, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows from ``start`` up to but not including ``end``; how calls divide the rows makes no difference.
+    """Yield the rows from ``start`` up to but not including ``end``. A row is the same in whichever range it is read.
 
     >>> options = ZipfOptions(domain=100, seed=7)
     >>> whole = pa.Table.from_batches(zipf_rows(options, 0, 40_000))
@@ -174,7 +174,7 @@ def _keys_of(options: ZipfOptions, ranks: _Longs, start: int) -> _Longs:
         return _permutation(options.domain, options.seed, 0, SHUFFLE).apply(ranks)
     keys = np.empty_like(ranks)
     for era in range(start // options.drift, (start + len(ranks) - 1) // options.drift + 1):
-        began = era * options.drift - start  # before or among these rows
+        began = era * options.drift - start  # where the era begins among these rows; negative if before them
         here = slice(max(0, began), began + options.drift)
         passed = (np.arange(len(ranks))[here] - began) / options.drift
         keys[here] = _keys_in_era(options, era, ranks[here], passed)
@@ -182,7 +182,7 @@ def _keys_of(options: ZipfOptions, ranks: _Longs, start: int) -> _Longs:
 
 
 def _keys_in_era(options: ZipfOptions, era: int, ranks: _Longs, passed: npt.NDArray[np.float64]) -> _Longs:
-    """Return the key of each rank when the share ``passed`` of the era, from 0 to 1, is over."""
+    """Return the key of each rank at a point of an era; ``passed`` is the share of the era before it, from 0 to 1."""
     old, new = (_permutation(options.domain, options.seed, e, SHUFFLE).apply(ranks) for e in (era, era + 1))
     turn = _permutation(options.domain, options.seed, era, _TURNOVER).apply(ranks)
     return np.where(turn <= passed * options.domain, new, old)
@@ -216,7 +216,7 @@ class ZipfReader(DataSourceReader):
 
     def __init__(self, options: ZipfOptions) -> None:
         if options.rows is None:
-            raise ConfigError("rows: a batch of millrace-zipf must say how many; got none")
+            raise ConfigError("rows: a batch of millrace-zipf needs the number of rows; got none")
         self._options, self._rows = options, options.rows
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -228,7 +228,7 @@ class ZipfReader(DataSourceReader):
 
 
 class ZipfStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream: rows as they come. An offset is the number of rows that come before it.
+    """Reads a stream, a micro-batch at a time. An offset is the number of rows that come before it.
 
     The rate is counted from the offset and the time of this reader's first micro-batch. A query that is started again
     gets a new reader, which continues where the old one ended.
@@ -237,7 +237,7 @@ class ZipfStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ZipfOptions, clock: Clock | None = None) -> None:
         if (options.rate is None) == (options.rowsPerBatch is None):
             got = "neither" if options.rate is None else "both"
-            raise ConfigError(f"rate, rowsPerBatch: a stream of millrace-zipf needs one of them; got {got}")
+            raise ConfigError(f"rate, rowsPerBatch: a stream of millrace-zipf needs one of the two; got {got}")
         self._options = options
         self._clock = clock or RealClock()
         self._began: tuple[int, float] | None = None
@@ -259,7 +259,7 @@ class ZipfStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         if self._options.rows is None:
-            raise ConfigError("rows: with the trigger availableNow a stream must say how many there are; got none")
+            raise ConfigError("rows: with the trigger availableNow, millrace-zipf needs the number of rows; got none")
         self._all_at_once = True
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -270,7 +270,7 @@ class ZipfStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return zipf_rows(self._options, partition.start, partition.end)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: the reader keeps nothing of the rows that were read."""
+        """Do nothing: the reader stores no rows that could be released now."""
 
     def _rows_so_far(self, here: int) -> int:
         """Return the number of rows that have come so far, of which the first ``here`` have been read."""

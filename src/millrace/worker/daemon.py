@@ -1,8 +1,8 @@
-"""The process that Spark forks Python workers from, with the joins loaded already: ``spark.python.daemon.module``.
+"""The process that Spark forks Python workers from, with the joins already loaded.
 
-Spark's own daemon loads nothing, so a worker spends a second on pandas, numba and the kernels before its first join,
-and workers that were idle for a minute are ended. A worker forked from this daemon is ready at once, and what is loaded
-is in memory once for all of them.
+``spark.python.daemon.module`` names it. Spark's own daemon loads nothing, so a new worker needs a second for pandas,
+numba and the kernels before its first join, and Spark ends workers that were idle for a minute. A worker forked from
+this daemon can join at once, and all workers share the memory of what is loaded.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from millrace.worker.row_files import READER, ROLE
 
 
 def main() -> None:
-    """Load what tasks run, then fork workers for Spark."""
+    """Import the modules that tasks need, then fork workers for Spark."""
     if os.environ.get(ROLE) != READER:
         importlib.import_module("millrace.spark")
     for kind_of_worker in sys.argv[1:2]:
         importlib.import_module(kind_of_worker)
     gc.collect()
-    gc.freeze()  # pages that the collector leaves alone stay shared between the workers
+    gc.freeze()  # memory pages that the garbage collector does not write to stay shared between the workers
     manager()
 
 

@@ -1,4 +1,4 @@
-"""Rows that one step of a task passes to the next through a local file.
+"""Local files through which one step of a task passes rows to the next.
 
 A file belongs to one task, on one machine. It is unlinked before its first row is read. A file that is never read,
 because its reader was killed or stopped early, is removed after a while, at the latest with Spark's local directory.
@@ -20,18 +20,18 @@ from millrace.core.files.leftovers import remove_unused
 from millrace.worker.scratch import local_directory
 
 ROLE, READER = "MILLRACE_ROLE", "reader"
-"""The environment variable, and its value, of workers that only read rows from files."""
+"""The name and the value of the environment variable of workers that only read rows from files."""
 
 _FOLDER = "millrace-output"
 
 _LEFTOVER_SECONDS = 900.0
-"""The age of a file after which it is a leftover: a file is normally read at once."""
+"""Age at which a file that was not read is removed, in seconds; files are normally read at once."""
 _TIDY_SECONDS = 60.0
-"""The time between two searches for leftovers."""
+"""Least time between two searches for such files, in seconds."""
 
 _numbers = count()
 _tidied: dict[Path, float] = {}
-"""When each folder was last searched for leftovers."""
+"""The time at which each folder was last searched for such files, in seconds since 1970."""
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> str:
@@ -68,7 +68,7 @@ def _open_once(path: str) -> pa.MemoryMappedFile:
 
 
 def _new_file() -> Path:
-    """Return a path in a folder of the executor, and remove leftovers from the folder now and then."""
+    """Return a path in a folder of the executor; now and then, remove old files from the folder."""
     folder = local_directory() / _FOLDER
     with _space_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def _new_file() -> Path:
 
 
 def _write(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Write batches in Arrow's stream format; only the disk's own errors become :class:`SpillError`."""
+    """Write batches in Arrow's stream format. An error of the disk becomes a :class:`SpillError`, no other does."""
     with _space_errors(path):
         sink = pa.OSFile(str(path), "wb")
         writer = pa.ipc.new_stream(sink, schema)
@@ -99,7 +99,7 @@ def _space_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise SpillError(
-            f"{path}: output rows cannot be written there: {error}. A stream needs as much of Spark's local disk "
-            "as the rows of a micro-batch take: free some, name a larger disk in spark.local.dir, or make the "
-            "micro-batches smaller. Then the query continues from its checkpoint"
+            f"{path}: output rows cannot be written there: {error}. A stream needs as much space on Spark's local disk "
+            "as the rows of a micro-batch take: free some, set spark.local.dir to a larger disk, or make the "
+            "micro-batches smaller. Then start the query again: it continues from its checkpoint"
         ) from error

@@ -1,4 +1,4 @@
-"""Where the workers of one executor keep files that are not needed after it."""
+"""The directory in which the workers of an executor keep files that are not needed after the executor has ended."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from pathlib import Path
 
 
 def local_directory(given: str | None = None) -> Path:
-    """Return ``given``, or Spark's local directory (removed with the executor), or the system's for temporary files."""
+    """Return ``given``, else Spark's local directory (removed with the executor), else the one for temporary files."""
     return Path(given or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())

@@ -1,4 +1,4 @@
-"""Functions that run in Spark's Python workers, sent by name, so that a worker that cannot run them says why."""
+"""Sends functions to Spark's Python workers by name, so that a worker that cannot run a function reports why."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Arguments = TypeVarTuple("Arguments")
 def in_worker(task: Callable[[*Arguments, Batches], Batches], *arguments: *Arguments) -> MapInArrow:
     """Return a function for ``mapInArrow`` that calls ``task(*arguments, batches)`` in the worker.
 
-    ``task`` is a function of a module that workers can import. Only its name is sent: a function
-    pickled by value could not say that the worker has no Millrace, or another version.
+    ``task`` is a function of a module that workers can import. Only its name is sent. A worker that has no Millrace, or
+    another version, could not report this if the function itself were pickled.
     """
     module, function = task.__module__, task.__qualname__
     if module == "__main__" or "." in function:
@@ -52,9 +52,9 @@ def in_worker(task: Callable[[*Arguments, Batches], Batches], *arguments: *Argum
 
 
 _FREEZE_BEFORE = (2, 3, 5, 9)
-"""A worker's tasks, counted from 1, before which all objects in memory are excluded from garbage collection.
+"""Numbers of a worker's tasks, from 1 on, before which all objects in memory are excluded from garbage collection.
 
-The tasks just before them import modules and compile kernels, which stay in memory.
+The tasks just before these import modules and compile kernels, which stay in memory.
 """
 
 _tasks = 0
@@ -73,6 +73,6 @@ def begin_task() -> None:
 
 
 def identity() -> str:
-    """Return what must be the same in the driver and in its workers: Python, millrace and pyarrow."""
+    """Return the versions that must be the same in the driver and in its workers: Python, millrace and pyarrow."""
     python = f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}"
     return f"{python}, millrace {version('millrace')}, pyarrow {pa.__version__}"

@@ -17,19 +17,19 @@ from millrace.worker.shipping import in_worker
 
 
 def drain_stream(df: DataFrame, plan: EnrichPlan, output: StructType, label: str) -> DataFrame:
-    """Return the joined stream. Its rows leave the tasks through files: those of a micro-batch fit on a local disk."""
+    """Return the joined stream. Its rows leave the tasks through local files, which hold one micro-batch at a time."""
     lines = routed(df, plan).mapInArrow(in_worker(drain_to_file, plan), OUTPUT_LINES)
     return output_rows(observe_enrich(lines, label, plan.algorithm), output)
 
 
 def drain_batch(df: DataFrame, plan: EnrichPlan, output: StructType, label: str) -> DataFrame:
-    """Return the joined batch. Its rows leave the tasks through Spark, not files: they may not fit on a local disk."""
+    """Return the joined batch. Its rows leave the tasks without files, because all of them may not fit on a disk."""
     joined = routed(df, plan).mapInArrow(in_worker(drain, plan), _with_metrics_column(output))
     return _without_metrics(observe_enrich(joined, label, plan.algorithm))
 
 
 def drain_through(df: DataFrame, plans: dict[str, EnrichPlan], output: StructType, labels: list[str]) -> DataFrame:
-    """Return the DataFrame joined with several masters, one after the other, in one task."""
+    """Return the DataFrame joined with several masters; each task joins its rows with one after the other."""
     out = df.mapInArrow(in_worker(drain_star, plans), _with_metrics_column(output))
     for place, (plan, label) in enumerate(zip(plans.values(), labels, strict=True)):
         out = observe_enrich(out, label, plan.algorithm, place)

@@ -1,4 +1,4 @@
-"""What ``enrich`` works out on the driver: whether the arguments are right, the plan, and the output's columns."""
+"""Checks the arguments of ``enrich`` on the driver, and makes the plan and the output's fields from them."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ SPARK_JOIN_KINDS = {
     "left_anti": "anti",
     "leftanti": "anti",
 }
-"""Our names for kinds of join, by Spark's names for them."""
+"""A mapping from Spark's names for kinds of join to Millrace's."""
 
 
 def open_store(df: DataFrame, master: str | os.PathLike[str] | MasterStore, pending: str) -> MasterStore:
-    """Check the types of the arguments, and return the master store."""
+    """Check ``pending`` and the types of ``df`` and ``master``, and return the master store."""
     one_of("pending", pending, ("drain", "carry"))
     if not isinstance(df, DataFrame):
         raise SchemaError(f"enrich: expected a DataFrame; got {type(df).__name__}")
     if isinstance(master, DataFrame):
         raise ConfigError(
-            "master: expected the path of a store; got a DataFrame. build_master(df, path, key) makes one"
+            "master: expected the path of a store; got a DataFrame. build_master(df, path, key) writes one to a store"
         )
     return master if isinstance(master, MasterStore) else MasterStore.open(master)
 
@@ -52,7 +52,7 @@ def with_condition(options: dict[str, Any], where: Condition | None, pending: st
     if where is None:
         return options
     if pending == "carry":
-        raise ConfigError("where: conditions work with pending='drain'; got 'carry'")
+        raise ConfigError("where: conditions work with pending='drain' only; got 'carry'")
     return {**options, "where": where}
 
 
@@ -70,7 +70,7 @@ def enrich_plan(
 ) -> tuple[EnrichPlan, StructType]:
     """Check everything that can be checked before the query runs, and return the plan and the output's fields.
 
-    ``algorithm`` is a name, not ``"auto"``. If ``memory`` is None, the plan has the least memory that works.
+    ``algorithm`` must not be ``"auto"``. If ``memory`` is None, the plan has the least memory that works.
     """
     how = SPARK_JOIN_KINDS.get(how, how)
     for side, names in (("stream", df.columns), ("master", store.schema.names)):
@@ -84,7 +84,7 @@ def enrich_plan(
             types.check_collation(df.schema[key], "stream")
     stream = _stream_schema(df, store, spec)
     if "main_memory" in ALGORITHMS[algorithm].options:
-        options = {"main_memory": False, **options}  # a task ends before reading all of the master into memory pays off
+        options = {"main_memory": False, **options}  # tasks are too short to gain from the whole master in memory
 
     joined = (store.shard(0), key_mapping(spec), how)
     arguments = {"algorithm": algorithm, "columns": columns, "suffix": suffix, **options}
@@ -138,7 +138,8 @@ def _too_little(total: int, tasks: int, least: int) -> BudgetTooSmallError:
 def _output_fields(stream: StructType, added: list[Any], spec: JoinSpec, store: MasterStore) -> StructType:
     """Return the output's fields, marked as not nullable where possible, since Spark then skips a check of each value.
 
-    A row that matches has no null in its key, and in an inner join a master column has nulls only if the master does.
+    A row that matches has no null in its key. In an inner join, a master column has nulls only if it has nulls in the
+    master.
     """
 
     def never_null(field: StructField) -> bool:
@@ -161,7 +162,9 @@ def _check_names(df: DataFrame) -> None:
     """Check that the stream's column names work with ``mapInArrow``, which looks them up unquoted."""
     odd = [name for name in df.columns if "." in name or "`" in name]
     if odd:
-        raise SchemaError(f"stream: Spark cannot pass the column {odd[0]!r} to Python; rename it without dots and `")
+        raise SchemaError(
+            f"stream: Spark cannot pass the column {odd[0]!r} to Python; rename it to a name without dots and backticks"
+        )
     if _is_case_sensitive(df):
         return
     seen: dict[str, str] = {}
@@ -178,7 +181,7 @@ def _is_case_sensitive(df: DataFrame) -> bool:
 
 
 def _check_case(df: DataFrame, output: StructType) -> None:
-    """Check that no two output names differ in case only: Spark treats them as equal unless it is set otherwise."""
+    """Check that no two output names differ in case only: Spark treats them as equal unless it is case-sensitive."""
     if _is_case_sensitive(df):
         return
     ours = {name.lower(): name for name in df.columns}

@@ -1,4 +1,4 @@
-"""What ``enrich_star`` works out on the driver: the plan and memory of each arm, and which arms share a task."""
+"""Plans the arms of ``enrich_star`` on the driver: the plan and memory of each, and which arms share a task."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def plan_arms(
         if is_observed(df, planned[-1].label):
             label = planned[-1].label
             raise ConfigError(
-                f"arm {arm.name!r}: the DataFrame has metrics called {label!r} already; give the arm another name="
+                f"arm {arm.name!r}: the DataFrame already has metrics named {label!r}; give the arm another name=…"
             )
         frame = df.sparkSession.createDataFrame([], planned[-1].fields)
     shares = split(total, [each.need for each in planned])
@@ -87,7 +87,7 @@ def plan_arms(
 
 
 def task_groups(planned: Sequence[PlannedArm]) -> list[list[PlannedArm]]:
-    """Group the arms that run in one task: consecutive arms whose rows can be joined without a shuffle."""
+    """Group the arms that share a task: consecutive arms whose rows can be joined without a shuffle."""
     groups: list[list[PlannedArm]] = []
     for each in planned:
         before = groups[-1][-1] if groups else None
@@ -115,7 +115,7 @@ def _planned_arm(
         if in_place and before and before.in_place and _needs_no_cast(before.emitted, plan):
             plan = replace(plan, stream=before.emitted.serialize().to_pybytes())
         shard = None if in_place or plan.shards == 1 else 0
-        least = least_task_memory(plan, shard)  # Arrow's types may take a little more than Spark's
+        least = least_task_memory(plan, shard)  # more than in the plan if the stream's types were changed above
         join = task_join(replace(plan, memory=max(plan.memory, least)), shard)
     tasks = tasks_sharing_memory(frame, arm.store)
     need = need_of(str(arm.name), join, arm.fixed(total), tasks)
@@ -123,7 +123,7 @@ def _planned_arm(
 
 
 def _needs_no_cast(emitted: pa.Schema, plan: EnrichPlan) -> bool:
-    """Return whether key timestamps that the arm before emits already have the type that this plan needs."""
+    """Return whether key timestamps in the output of the previous arm already have the type that this plan needs."""
     return not any(
         pa.types.is_timestamp(emitted.field(key).type) and emitted.field(key).type != plan.stream_schema.field(key).type
         for key in plan.on

@@ -1,4 +1,4 @@
-"""The metrics of ``enrich``: what a task counts of its join in one micro-batch."""
+"""The metrics of ``enrich``: what a task counts in one micro-batch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class EnrichMetrics:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> EnrichMetrics:
-        """Return the metrics with these values; values that are not metrics are left out."""
+        """Return the metrics with these values, which are given by name; values that are not metrics are left out."""
         return EnrichMetrics(**{each.name: values[each.name] for each in ENRICH_METRICS.fields})
 
     def line(self) -> str:
@@ -70,7 +70,10 @@ OBSERVED_NAMES = (*(each.name for each in ENRICH_METRICS.fields), HIT_RATE, ALGO
 
 
 def observed_metrics(row: Any) -> dict[str, Any] | None:
-    """Return an observed row's metrics by name, all None if no task ran; None if the row is not an ``enrich``'s."""
+    """Return the metrics in an observed row by name; all are None if no task ran.
+
+    If the row does not have the metrics of an ``enrich``, return None.
+    """
     structs = row if isinstance(row, dict) else row.asDict()
     if set(structs) != {ENRICH_METRICS.struct}:
         return None
@@ -97,7 +100,7 @@ class JoinMeter:
             self._running_since = None
 
     def resume(self) -> None:
-        """Let the clock run again."""
+        """Start the clock again."""
         self._running_since = time.perf_counter()
 
     def metrics(self) -> EnrichMetrics:
@@ -119,4 +122,4 @@ class JoinMeter:
             "wheel": m.cycles % 1.0,
         }
         names = [each.name for each in ENRICH_METRICS.fields if each.name not in derived]
-        return EnrichMetrics(**derived, **{name: getattr(m, name) for name in names})  # the others, by the same name
+        return EnrichMetrics(**derived, **{name: getattr(m, name) for name in names})  # the same names in both classes

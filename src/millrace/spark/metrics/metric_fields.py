@@ -1,8 +1,8 @@
 """Metrics as named fields, from the task that counts them to the progress of the query.
 
 A kind of join declares its metrics once, as a dataclass whose fields are :func:`total`, :func:`largest` or
-:func:`mean`. From this declaration come the text in which a task sends them, the aggregate that Spark computes over all
-tasks of a micro-batch, and the names in ``StreamingQueryProgress.observedMetrics``::
+:func:`mean`. From this declaration follow the line of text in which a task sends them, the aggregate that Spark
+computes over all tasks of a micro-batch, and the names in ``StreamingQueryProgress.observedMetrics``::
 
     task: dataclass ── line ──► column "__millrace" ── observe: sum, max, mean ──► observedMetrics[name][struct][field]
 
@@ -22,9 +22,9 @@ from millrace.spark.arrow_types import blank
 METRICS_COLUMN = "__millrace"
 """The column of the output that carries the metrics of a task to ``observe``."""
 METRICS_TYPE = pa.string()
-"""The type of the metrics column: text, which can travel from Python to Spark in every kind of operator."""
+"""The type of the metrics column: text, which every kind of operator can pass from Python to Spark."""
 PREFIX = "millrace"
-"""What the default names of observed metrics begin with."""
+"""The beginning of the default names of observed metrics."""
 
 Combine = Literal["sum", "max", "mean"]
 _WHOLE = {"int": True, "float": False}
@@ -77,7 +77,7 @@ class MetricSet:
     fields: tuple[MetricField, ...]
 
     def line(self, values: Mapping[str, float]) -> str:
-        """Return the metrics of a task as the text that it sends.
+        """Return the metrics of a task as the line of text that it sends.
 
         >>> MetricSet("join", (MetricField("rows"), MetricField("hits"))).line({"hits": 2, "rows": 5})
         '5.0 2.0'
@@ -85,7 +85,7 @@ class MetricSet:
         return " ".join(repr(float(values[each.name])) for each in self.fields)
 
     def read(self, line: str) -> dict[str, float]:
-        """Return the metrics that a task has sent, by name.
+        """Return the metrics in a line that a task has sent, by name.
 
         >>> MetricSet("join", (MetricField("rows"), MetricField("hits"))).read("5.0 2.0")
         {'rows': 5.0, 'hits': 2.0}

@@ -13,8 +13,8 @@ from millrace.spark.metrics.stream_join_metrics import stream_join_metrics
 def observe_enrich(df: DataFrame, name: str, algorithm: str, place: int = 0) -> DataFrame:
     """Return the DataFrame with its ``enrich`` metrics observed, over all tasks, as ``observedMetrics[name]``.
 
-    If the tasks run several joins, which send their metrics in one line, ``place`` is the number of this join. If no
-    task ran in a micro-batch, its metrics are null.
+    If each task runs several joins, it sends their metrics in one line, and ``place`` is the position of this join. If
+    no task ran in a micro-batch, its metrics are null.
     """
     combined = _Combined(ENRICH_METRICS, place)
 
@@ -49,8 +49,8 @@ def is_observed(df: DataFrame, name: str) -> bool:
 class _Combined:
     """Expressions that combine the metrics of all tasks into one struct of totals and largest values.
 
-    All rows of the output pass through the one aggregate in it, which lists the lines of metrics. Spark plans the
-    expression anew for every micro-batch, so it is small: whole lines are added and compared, as arrays.
+    All rows of the output pass through a single aggregate, which collects the lines of metrics. Spark plans the
+    expression again for every micro-batch, so it is kept small: lines are added and compared as whole arrays.
     """
 
     def __init__(self, metric_set: MetricSet, place: int = 0) -> None:
@@ -58,7 +58,7 @@ class _Combined:
         self._numbers = {each.name: number for number, each in enumerate(metric_set.fields)}
 
     def whole(self) -> Column:
-        """Return the struct from which :meth:`columns` takes the metrics."""
+        """Return the expression of the struct from which :meth:`columns` takes the metrics."""
         tasks = F.transform(F.collect_list(METRICS_COLUMN), self._values)
         zeros = F.array_repeat(F.lit(0.0), len(self._fields))
         totals = F.aggregate(tasks, zeros, lambda so_far, task: F.zip_with(so_far, task, lambda a, b: a + b))
@@ -71,11 +71,11 @@ class _Combined:
         return F.struct(*parts)
 
     def columns(self, whole: Column) -> list[Column]:
-        """Return every metric of the micro-batch, under its name."""
+        """Return the expressions of all metrics of the micro-batch, each under its name."""
         return [self._combined(whole, each).alias(each.name) for each in self._fields]
 
     def total(self, whole: Column, name: str) -> Column:
-        """Return the sum of a metric over all tasks."""
+        """Return the expression of a metric's sum over all tasks."""
         return whole["totals"][self._numbers[name]]
 
     def _combined(self, whole: Column, metric: MetricField) -> Column:

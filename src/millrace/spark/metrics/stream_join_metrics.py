@@ -1,4 +1,4 @@
-"""The metrics of ``join_streams``: what a task counts of its shards in one micro-batch."""
+"""The metrics of ``join_streams``: what a task counts for a shard in one micro-batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millrace.spark.metrics.metric_fields import MetricField, MetricSet, metric_
 
 @dataclass(frozen=True)
 class StreamJoinMetrics:
-    """The metrics of one shard in one micro-batch. A row counts in every shard that it goes to."""
+    """The metrics of one shard in one micro-batch. A row that goes to several shards counts in each of them."""
 
     rows_out: int = total()
     """Number of output rows."""
@@ -32,7 +32,7 @@ class StreamJoinMetrics:
 
 
 def stream_join_metrics(inputs: Sequence[str]) -> MetricSet:
-    """Return the metrics of a join of these inputs: the rows in from each, then those of ``StreamJoinMetrics``.
+    """Return the metrics of a join of these inputs: the number of rows in from each, then ``StreamJoinMetrics``.
 
     >>> [each.name for each in stream_join_metrics(("left", "right")).fields][:3]
     ['left_in', 'right_in', 'rows_out']

@@ -1,7 +1,7 @@
-"""A whole query in one TOML file: source, master, join, sink.
+"""Pipelines: whole queries described in a TOML file, with source, master, join and sink.
 
-``pipeline_keys`` has what a file may contain, ``pipeline_check`` finds its faults, and this module starts the query.
-``millrace run`` is the usual way to start one; ``spark-submit`` can run this module too.
+``pipeline_keys`` defines what a file may contain, ``pipeline_check`` finds its faults, and this module starts the
+query. ``millrace run`` is the usual way to start one; ``spark-submit`` can run this module too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["SPARK_ERRORS", "Pipeline", "PipelineError", "TomlLines", "listed", "
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A query as a TOML file describes it: ``tables`` are the file's tables, with paths made absolute.
+    """A query described in a TOML file; ``tables`` are the file's tables, with paths made absolute.
 
     Examples
     --------
@@ -90,12 +90,12 @@ class Pipeline:
 
     @property
     def checkpoint(self) -> str | None:
-        """The folder in which the query keeps its progress; None if it has none."""
+        """The folder in which the query records its progress; None if no folder is given."""
         found = self.tables["sink"].get("checkpoint", self.tables.get("checkpoint"))
         return None if found is None else str(found)
 
     def session(self, **settings: object) -> SparkSession:
-        """Return a session with the settings of the file's ``[spark]``, and ``settings`` where the file has none.
+        """Return a session with ``settings`` and the settings of the file's ``[spark]``, which take precedence.
 
         Under ``spark-submit``, the Spark master is the one given to it.
         """
@@ -171,7 +171,7 @@ class Pipeline:
 
     @contextmanager
     def _located_errors(self, name: Name) -> Iterator[None]:
-        """Turn errors in this block into errors that name the line and the part of the file that caused them."""
+        """Turn errors in this block into errors that name a part of the file, such as a table, and its line."""
         try:
             yield
         except (MillraceError, *SPARK_ERRORS) as error:

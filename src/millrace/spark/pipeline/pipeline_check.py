@@ -31,7 +31,7 @@ from millrace.spark.pipeline.toml_lines import Name, TomlLines
 
 
 class PipelineError(ConfigError):
-    """A pipeline's file cannot work; ``problems`` has a line for every fault."""
+    """A pipeline's file cannot be run; ``problems`` has a message for every fault."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(problems)
@@ -50,7 +50,7 @@ def checked(file: Path, lines: TomlLines, tables: dict[str, Any]) -> dict[str, A
 
 
 class _Check:
-    """Goes through a file's tables and collects their faults; ``tables`` has the keys without faults."""
+    """Checks a file's tables and collects their faults; ``tables`` has the keys without faults."""
 
     def __init__(self, file: Path, lines: TomlLines, tables: dict[str, Any]) -> None:
         self._file, self._lines = file, lines
@@ -64,7 +64,7 @@ class _Check:
         return [f"{self._file}:{line}: {problem}" for line, problem in sorted(self._found)]
 
     def report(self, name: Name, problem: str, line: int | None = None) -> None:
-        """Note a fault of a table or key."""
+        """Add a fault of a table or key, on the line of its name if no line is given."""
         found = line or self._lines.find(name)
         self._found.append((found, f"{label(name)}: {problem}"))
 
@@ -92,7 +92,7 @@ class _Check:
                 if kind is TABLE:
                     self.report((key,), "expected this table; the file ends without it", self._lines.last)
                 else:
-                    self.report(name, f"expected the key {key} ({kind.expected}); it is not there")
+                    self.report(name, f"expected the key {key} ({kind.expected}); it is missing")
         return right
 
     def _unknown(self, name: Name, is_table: bool) -> None:
@@ -111,7 +111,7 @@ class _Check:
         self.report(name, f"unknown {'table' if is_table else 'key'}; {hint}")
 
     def _free(self, name: Name, table: dict[str, Any]) -> dict[str, Any]:
-        """Return a table of settings by dotted name: TOML reads dots outside quotes as nested tables."""
+        """Return a table of settings with dotted names in place of nested tables, which TOML makes of unquoted dots."""
         right: dict[str, Any] = {}
         for key, value in table.items():
             if isinstance(value, dict):
@@ -132,7 +132,7 @@ class _Check:
     # tables
 
     def files(self, name: Name, folder: bool) -> None:
-        """Check that a table that reads files has a path that exists and, if ``folder`` is set, is a folder."""
+        """Check that the path of a table that reads files exists and, if ``folder`` is set, is a folder."""
         table = self._at(name)
         if table.get("format") not in FILES:
             return
@@ -141,7 +141,7 @@ class _Check:
             self._missing(name, "path", f"the folder of the {table['format']} files")
         elif _is_local(path) and not re.search(r"[*?\[{]", path):
             if not os.path.exists(path):
-                self.report((*name, "path"), f"there is nothing at {path}")
+                self.report((*name, "path"), f"no such file or folder: {path}")
             elif folder and not os.path.isdir(path):
                 self.report((*name, "path"), f"expected a folder, whose files are the stream; {path} is a file")
 
@@ -166,13 +166,13 @@ class _Check:
         if store is None:
             return
         if not _is_local(store):
-            self.report(("master", "store"), f"expected a path that all executors see; {store} is an address")
+            self.report(("master", "store"), f"expected a path that all executors see; {store} is a URL")
         elif is_store(Path(store)):
             return
         elif os.path.lexists(store):
-            self.report(("master", "store"), f"expected a master store; {store} is something else")
+            self.report(("master", "store"), f"expected a master store; {store} is not one")
         elif "build" not in table:
-            build = "[master.build] says how to build one, or `millrace master build` builds it"
+            build = "add [master.build] to build it when the query starts, or run `millrace master build`"
             self.report(("master", "store"), f"there is no master store at {store}; {build}")
         else:
             self.files(("master", "build"), folder=False)
@@ -224,11 +224,11 @@ class _Check:
             self.report(("sink", "checkpoint"), f"given twice; it is on line {self._lines.find(('checkpoint',))} too")
         above = ("checkpoint",) in self._meant or ("checkpoint",) in self._lines.of
         if table.get("format", "noop") not in WITHOUT_CHECKPOINT and not above:
-            self._missing(("sink",), "checkpoint", "the folder where the query keeps how far it has come")
+            self._missing(("sink",), "checkpoint", "the folder in which the query records its progress")
         self._sink_and_checkpoint(table)
 
     def _sink_and_checkpoint(self, table: dict[str, Any]) -> None:
-        """Check that existing output is of the same query: the file sink tells micro-batches apart by number only."""
+        """Check that existing output is of the same query: the file sink skips micro-batches whose numbers it has."""
         path, checkpoint = table.get("path"), table.get("checkpoint", self.tables.get("checkpoint"))
         if table.get("format") not in FILES or path is None or checkpoint is None:
             return
@@ -238,8 +238,8 @@ class _Check:
                 self.report(
                     ("sink", "path"),
                     f"{path} has the output of another query: its last micro-batch is {written}, and the last in the "
-                    f"checkpoint is {begun if begun >= 0 else 'none'}. Spark would leave out all rows up to that one; "
-                    "use the checkpoint that belongs to the output, or another path",
+                    f"checkpoint is {begun if begun >= 0 else 'none'}. Spark would skip all micro-batches up to the "
+                    "former; use the checkpoint that belongs to the output, or another path",
                 )
 
     def trigger(self) -> None:
@@ -263,11 +263,11 @@ class _Check:
     def _missing(self, name: Name, key: str, what: str) -> None:
         """Report a missing key, unless it is there but misspelt or of a wrong type."""
         if (*name, key) not in self._lines.of and (*name, key) not in self._meant:
-            self.report(name, f"expected the key {key}, {what}; it is not there")
+            self.report(name, f"expected the key {key}, {what}; it is missing")
 
 
 def _is_local(path: str) -> bool:
-    """Return whether a path is one of this machine rather than an address such as ``s3://…``."""
+    """Return whether a path is in this machine's file system, and not a URL such as ``s3://…``."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) is None
 
 

@@ -1,4 +1,4 @@
-"""What a pipeline's file may contain: its tables, their keys, and the values of each key."""
+"""The definition of a pipeline's file: its tables, their keys, and the values that each key may have."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def _one_of(*choices: str) -> Kind:
 
 
 TEXT = Kind("text", _is_text)
-TEXTS = Kind('a list of texts such as ["a", "b"]', _are_texts)
-SOME = Kind('text, or a list of texts such as ["a", "b"]', _is_some)
+TEXTS = Kind('a list such as ["a", "b"]', _are_texts)
+SOME = Kind('text, or a list such as ["a", "b"]', _is_some)
 WHOLE = Kind("a whole number of at least 1", _is_whole)
 TRUE = Kind("true", lambda value: value is True)
 SIZE = Kind('bytes, or text such as "256MB" or "1%"', _is_size)
 INTERVAL = Kind('text such as "5 seconds"', _is_interval)
 ON = Kind('"key", ["a", "b"], or { stream = "master" } with the names of columns', _is_on)
-FREE = Kind("a table of texts, numbers and booleans", lambda value: isinstance(value, dict))
+FREE = Kind("a table whose values are text, numbers or booleans", lambda value: isinstance(value, dict))
 TABLE = Kind("a table", lambda value: isinstance(value, dict))
 
 KEYS: dict[Name, dict[str, Kind]] = {
@@ -108,7 +108,7 @@ KEYS: dict[Name, dict[str, Kind]] = {
     },
     ("trigger",): {"available_now": TRUE, "processing_time": INTERVAL, "once": TRUE},
 }
-"""The keys that each table may have, and what values each key may have."""
+"""The keys that each table may have, and the kind of value of each key."""
 
 REQUIRED: dict[Name, tuple[str, ...]] = {
     (): ("source", "master", "join", "sink"),
@@ -130,19 +130,19 @@ PATHS: tuple[Name, ...] = (
     ("sink", "path"),
     ("sink", "checkpoint"),
 )
-"""Keys whose values are paths, which are relative to the folder of the file."""
+"""The keys whose values are paths. Relative paths start from the folder of the pipeline's file."""
 
 JOIN_OPTIONS = ("leave_early", "output_rows", "scratch")
 """Options of a join that work with every algorithm."""
 
 FILES = ("parquet", "orc", "json", "csv", "text", "xml", "avro")
-"""Formats of files, which need a path."""
+"""The formats that read or write files, and so need a path."""
 
 WITH_COLUMNS = ("parquet", "orc", "text")
-"""File formats that need no ``schema``, because Spark finds out their columns itself."""
+"""The file formats that need no ``schema``, because Spark can tell their columns."""
 
 WITHOUT_CHECKPOINT = ("console", "memory", "noop")
-"""Sinks that need no checkpoint."""
+"""The formats of sinks that need no checkpoint."""
 
 
 def label(name: Name) -> str:

@@ -16,7 +16,7 @@ _TOKEN = re.compile(
 
 
 class TomlLines:
-    """``of`` maps the tables and keys of a TOML text to their lines. ``tomllib`` must be able to read the text.
+    """The lines of a TOML text's tables and keys, in the mapping ``of``. The text must be valid TOML.
 
     >>> TomlLines('a.b = 1\\n[t."x y"]\\n\\nk = { u = [1,\\n 2], v = "[no]" }\\n').of
     {('a',): 1, ('a', 'b'): 1, ('t',): 2, ('t', 'x y'): 2, ('t', 'x y', 'k'): 4, ('t', 'x y', 'k', 'u'): 4, \
@@ -42,7 +42,7 @@ class TomlLines:
                 self._value(self._name(table, "="))
 
     def find(self, name: Name) -> int:
-        """Return the line of a table or key; if it is missing, that of the table around it, or the end of the file."""
+        """Return the line of a table or key; if it is missing, the line of the table around it, or the last line."""
         while name and name not in self.of:
             name = name[:-1]
         return self.of.get(name, self.last)

@@ -1,4 +1,4 @@
-"""Band joins on Spark: the buckets that rows go to, so that every matching pair meets in exactly one bucket.
+"""Band joins on Spark: rows are divided into buckets, so that both rows of a matching pair are in exactly one bucket.
 
 ::
 
@@ -6,8 +6,9 @@
     left rows          [──·──]                            a left row to all that its interval touches:
                               [──·──]                     this one to two
 
-The interval of a left row goes from its value plus ``low`` to its value plus ``high``. Greater values never have a
-lower bucket number, so each partner's bucket lies between the buckets of the interval's ends, even after rounding.
+The interval of a left row goes from its value plus ``low`` to its value plus ``high``; right rows with a value in it
+match. Greater values never have a lower bucket number, so the bucket of a matching row lies between the buckets of the
+interval's ends, even after rounding.
 """
 
 from __future__ import annotations
@@ -53,31 +54,31 @@ class BucketedBand:
     def of(band: Any, type_: pa.DataType) -> BucketedBand:
         """Read the band from the argument ``(low, high)`` as users write it, for columns of this type."""
         if not isinstance(band, tuple | list) or len(band) != 2:
-            raise ConfigError(f"band: expected (low, high), the least and the most of right - left; got {band!r}")
+            raise ConfigError(f"band: expected (low, high), the limits of right minus left; got {band!r}")
         floating = pa.types.is_floating(type_)
         low, high = (_in_units(end, type_) for end in band)
         if low > high:
             raise ConfigError(f"band: expected (low, high) with low not above high; got {band!r}")
         if floating:
-            farthest = max(abs(low), abs(high))  # the rounded ends of an interval are no farther apart
+            farthest = max(abs(low), abs(high))  # rounding may widen a narrow interval, but not to more than this
             return BucketedBand(low, high, min(max(_BANDS_PER_BUCKET * (high - low), farthest) or 1.0, _GREATEST), True)
         return BucketedBand(low, high, min(_BANDS_PER_BUCKET * (high - low + 1), _LONG.max), False)
 
     def values(self, column: pa.Array) -> Values:
-        """Return the values of a column as 64-bit numbers; where the column is null, the number means nothing."""
+        """Return the values of a column as 64-bit numbers; the number for a null is arbitrary."""
         if self.floating:
             return np.asarray(column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
         return KeyCoder([column.type]).codes([column])[0]
 
     def reach(self, values: Values) -> tuple[Values, Values]:
-        """Return, for the value of each left row, the least and the greatest value that a partner may have."""
+        """Return, for the value of each left row, the least and the greatest value of a matching right row."""
         if self.floating:
             with np.errstate(over="ignore"):
                 return values + self.low, values + self.high
         return _moved(values, int(self.low)), _moved(values, int(self.high))
 
     def without_partner(self, values: Values, reaching: bool) -> npt.NDArray[np.bool_]:
-        """Return which rows cannot have a partner: NaN, and left rows (``reaching``) with intervals beyond 64 bits."""
+        """Return a mask of the rows that cannot match: NaN and, if ``reaching``, left rows whose interval overflows."""
         if self.floating:
             return np.asarray(np.isnan(values))
         none = np.zeros(len(values), np.bool_)
@@ -98,7 +99,7 @@ class BucketedBand:
         return np.asarray(np.floor_divide(values, np.int64(self.width)))
 
     def copies(self, values: Values) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the pairs of left row and bucket, as an array of row numbers and one of bucket numbers."""
+        """Return each left row with every bucket that its interval touches, as row numbers and bucket numbers."""
         low, high = self.reach(values)
         first, last = self.buckets(low), self.buckets(high)
         counts = last - first + 1
@@ -131,15 +132,19 @@ def _in_units(end: Any, type_: pa.DataType) -> Any:
             scaled = Decimal(end).scaleb(type_.scale)
             if scaled == int(scaled):
                 return _bounded(int(scaled), end)
-        raise ConfigError(f"band: expected Decimals with at most {type_.scale} places for {type_}; got {end!r}")
+        raise ConfigError(
+            f"band: expected Decimals with at most {type_.scale} decimal places for columns of {type_}; got {end!r}"
+        )
     if pa.types.is_signed_integer(type_):
         if isinstance(end, int) and not isinstance(end, bool):
             return _bounded(end, end)
         raise ConfigError(f"band: expected whole numbers for columns of {type_}; got {end!r}")
-    raise SchemaError(f"band: expected a column of numbers, dates or timestamps (decimals to 18 digits); got {type_}")
+    raise SchemaError(
+        f"band: expected columns of numbers (decimals with at most 18 digits), dates or timestamps; got {type_}"
+    )
 
 
 def _bounded(number: int, end: Any) -> int:
     if abs(number) > _FARTHEST:
-        raise ConfigError(f"band: no column of 64 bits reaches as far as {end!r}")
+        raise ConfigError(f"band: {end!r} is too large for columns of 64 bits")
     return number

@@ -1,4 +1,4 @@
-"""What ``enrich`` sends to its workers: everything that a join needs, small enough to travel with every task."""
+"""What ``enrich`` sends to its workers: everything that a task needs to make its join."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class EnrichPlan:
-    """One ``enrich``, as its workers see it."""
+    """The arguments of an ``enrich`` that its workers need, checked and resolved by the driver."""
 
     path: str
     """The path of the master store."""

@@ -1,4 +1,8 @@
-"""What a join of several streams sends to its workers: the attributes of each input, and the grid of cells."""
+"""What a join of several streams sends to its workers.
+
+The shards are the cells of a grid. The grid has a dimension for every set of columns that conditions make equal; the
+columns of one input in such a set are an attribute of the input. See :mod:`millrace.spark.streams.hypercube_parts`.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,14 @@ from millrace.spark.plans.stream_join_plan import StreamJoinPlan
 
 
 class Attribute(NamedTuple):
-    """The positions of columns of an input that are joined on together, and their dimension of the grid."""
+    """Columns of an input that are joined on together: their dimension of the grid, and their positions."""
 
     dimension: int
     places: tuple[int, ...]
 
 
 class JoinStep(NamedTuple):
-    """A step from one input (``origin``), whose rows are known, to another, whose matching rows are looked up."""
+    """A step of a join: the rows found in one input (``origin``) are matched with the rows of another (``target``)."""
 
     origin: int
     origin_attribute: Attribute
@@ -30,22 +34,22 @@ class JoinStep(NamedTuple):
 
 @dataclass(frozen=True)
 class HypercubePlan(StreamJoinPlan):
-    """A join of several streams, as its workers see it."""
+    """The description of a join of several streams that workers get."""
 
     attributes: tuple[tuple[Attribute, ...], ...]
     """The attributes of each input; its rows are kept sorted by the first attribute's codes."""
     key_types: tuple[bytes, ...]
     """For each dimension, the Arrow schema in which its attributes are compared, serialized."""
     parts: tuple[int, ...]
-    """For each dimension of the grid, the number of parts that it is cut into."""
+    """For each dimension of the grid, the number of parts that its values are divided into."""
     steps: tuple[tuple[JoinStep, ...], ...]
     """For each input, the steps that lead from its rows to the matching rows of all other inputs."""
     output_places: tuple[tuple[int, ...], ...]
-    """For each input, the positions of those of its columns that are in the output."""
+    """For each input, the positions of the columns that are in the output."""
 
     @property
     def block_bytes(self) -> int:
-        """Size of a block of rows, in bytes: all steps but the last hold one, and two while combining pieces."""
+        """Size of a block of rows, in bytes. Each step but the last holds one block, or two while combining pieces."""
         return self.memory // (4 * len(self.schemas))
 
     def _fixed(self) -> tuple[Any, ...]:
@@ -53,6 +57,6 @@ class HypercubePlan(StreamJoinPlan):
 
     @cached_property
     def coders(self) -> tuple[KeyCoder, ...]:
-        """For each dimension, the coder of the key that its inputs have in common."""
+        """For each dimension, the :class:`KeyCoder` that makes key codes of the columns joined on."""
         schemas = [pa.ipc.read_schema(pa.py_buffer(types)) for types in self.key_types]
         return tuple(KeyCoder(schema.types, schema.names) for schema in schemas)

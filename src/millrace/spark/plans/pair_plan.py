@@ -19,7 +19,7 @@ BUCKET = "__millrace_bucket"
 
 @dataclass(frozen=True)
 class PairPlan(StreamJoinPlan):
-    """A join of two streams, as its workers see it: which columns must be equal, and which must be within a band."""
+    """The description of a join of two streams that workers get: the columns that must be equal or within a band."""
 
     keys: tuple[tuple[int, ...], tuple[int, ...]]
     """For each side, the positions of the columns that must be equal."""
@@ -29,7 +29,7 @@ class PairPlan(StreamJoinPlan):
     """For each side, the position of the column that the band compares; None without a band."""
     band: BucketedBand | None
     right_columns: tuple[int, ...]
-    """The positions of those of the right's columns that are in the output."""
+    """The positions of the right columns that are in the output."""
 
     @property
     def block_bytes(self) -> int:
@@ -41,7 +41,7 @@ class PairPlan(StreamJoinPlan):
 
     @cached_property
     def coder(self) -> KeyCoder:
-        """The coder of a row's key: the columns that must be equal and, with a band, the bucket."""
+        """The :class:`KeyCoder` that makes key codes of the columns that must be equal and, with a band, the bucket."""
         fields = list(pa.ipc.read_schema(pa.py_buffer(self.key_types)))
         if self.band is not None:
             fields.append(pa.field(BUCKET, pa.int64()))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """How the executors write the shards of a store."""
+    """The arguments of ``build_master`` that the executors need to write the shards."""
 
     directory: str
     """The directory in which the store is being built."""
@@ -34,7 +34,7 @@ class WrittenShard:
     """What a task reports about the shard that it has written."""
 
     attempt: str
-    """The folder of the shard, named for the attempt of the task."""
+    """The name of the shard's folder, which is different for every attempt of the task."""
     entry: dict[str, Any]
     """The shard's entry in the store's manifest, as JSON."""
     longest: dict[str, int]

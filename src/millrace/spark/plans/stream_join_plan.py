@@ -1,4 +1,4 @@
-"""What every ``join_streams`` sends to its workers."""
+"""What ``join_streams`` sends to its workers, for two and for several inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CODE = "__millrace_code"
 
 @dataclass(frozen=True)
 class StreamJoinPlan(ABC):
-    """One ``join_streams``, as its workers see it."""
+    """The base of the descriptions of a ``join_streams`` that workers get."""
 
     inputs: tuple[str, ...]
     """The names of the inputs in the metrics."""
@@ -51,7 +51,7 @@ class StreamJoinPlan(ABC):
 
     @property
     def chunk_bytes(self) -> int:
-        """Size of a chunk of the state, in bytes; a merge holds one or two chunks of each of four runs in memory."""
+        """Size of a chunk of the state, in bytes. A merge of four runs of chunks holds up to eight chunks in memory."""
         return min(self.memory // 64, 1 << 22)
 
     @property

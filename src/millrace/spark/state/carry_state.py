@@ -1,13 +1,13 @@
 """What ``pending="carry"`` keeps in Spark's state: one shard's waiting tuples, position of the scan, and cache.
 
-All of it is in the values of one map state, because Spark sets up every state variable anew for each task, which costs
-more than another value:
+Waiting tuples are stored in chunks. A chunk has the tuples that came at the same position of the scan. All is stored
+in one map state, because each further state variable would cost every task more than another key in the map:
 
 ``head``
-    a line of JSON (:class:`CarryHead`), then for every chunk its marks: which of its tuples still wait and what each
-    has matched, a bit for each tuple and a byte for each that waits; written in every micro-batch
+    a line of JSON (:class:`CarryHead`), then the marks of every chunk: a bit for each of its tuples, set if the tuple
+    still waits, and a byte for each waiting tuple, which says what it has matched; written in every micro-batch
 ``rows <start>``
-    the tuples of a chunk as they came; written once
+    the tuples of the chunk that came at position ``start``; written once
 ``cache``
     the keys and rows of the cache; written when they have changed enough
 
@@ -61,7 +61,7 @@ class CarryHead:
 
     format: int
     identity: str
-    """Digest that tells which join the state belongs to."""
+    """Digest of the join that the state belongs to (:attr:`EnrichPlan.identity`)."""
     timer: int
     """Time at which the next timer is due, in milliseconds since 1970."""
     at: int
@@ -87,14 +87,14 @@ class CarryHead:
         """Check that the state belongs to the join of this plan."""
         if self.identity != plan.identity:
             raise StateError(
-                "carry: the checkpoint is of another join: master, keys, columns, kind of join or the stream's schema "
-                "have changed. Go on with the old parameters, or start with a new checkpoint"
+                "carry: the checkpoint belongs to another join: master, keys, columns, kind of join or the stream's "
+                "schema have changed. Restore them, or start with a new checkpoint"
             )
         wrote = str(self.progress["join"]).partition(", ")[0]
         if wrote != plan.algorithm:
             raise StateError(
-                f"carry: in the checkpoint tuples wait for {wrote}, and the query now runs {plan.algorithm}. Go "
-                f"on with algorithm={wrote!r}, or start with a new checkpoint"
+                f"carry: the checkpoint has tuples that wait with {wrote}, but the query now runs {plan.algorithm}. "
+                f"Use algorithm={wrote!r}, or start with a new checkpoint"
             )
 
 
@@ -155,7 +155,7 @@ class CarryState:
             self._chunks[start] = _StoredChunk(entry.length, entry.digest, still, slots)
 
     def save(self, join: SemiStreamJoin, timer: int, now: int) -> None:
-        """Write to the state which tuples wait now and, if it has changed enough, the cache."""
+        """Write the waiting tuples and the scan's position to the state, and the cache if it has changed enough."""
         before = self._cache
         cache = io.BytesIO()
         if worth_keeping(join) and join.keep_cache(cache):
@@ -185,12 +185,14 @@ class CarryState:
         chunk = self._chunks[start]
         still = _is_among(chunk.slots, slots)
         if int(still.sum()) != len(slots):
-            raise StateError(f"carry: tuples were added to chunk {start} after it was written")
+            raise StateError(
+                f"carry: tuples were added to the chunk of waiting tuples at scan position {start} after it was written"
+            )
         marks = _write_marks(chunk.length, chunk.present[still], join.tally_at(chunk.slots[still]))
         return ChunkEntry(start, step, chunk.length, len(marks), chunk.digest), marks
 
     def _recall(self, key: str, digest: str) -> bytes:
-        """Return the value of ``key``, which has this digest, from the local disk if there is a copy."""
+        """Return the value of ``key``, which has this digest: a local copy or, without one, the state's value."""
         blob = self._copies.get(digest)
         if blob is None:
             blob = _value(self._values, key)
@@ -206,7 +208,7 @@ class CarryState:
 
 
 def last_run(values: Any) -> int | None:
-    """Return when a shard's last micro-batch ran, in milliseconds since 1970; None if there was none."""
+    """Return the time at which a shard's last micro-batch ran, in milliseconds since 1970; None if there was none."""
     line, _, _ = _value(values, _HEAD).partition(b"\n")
     return CarryHead.read(line).at if line else None
 

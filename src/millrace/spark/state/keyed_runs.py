@@ -1,4 +1,4 @@
-"""Rows sorted by the codes of their keys."""
+"""Rows sorted by key code."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ class RunRows(NamedTuple):
 
 
 class RestoreRows(Protocol):
-    """A function that makes :class:`RunRows` of rows whose first column is the code; with ``sort``, it sorts them."""
+    """A function that makes :class:`RunRows` of rows whose first column is the key code; ``sort`` sorts them."""
 
     def __call__(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows: ...

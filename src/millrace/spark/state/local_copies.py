@@ -1,8 +1,8 @@
 """Copies of values of the state store, on a disk of the executor.
 
-Values of the state store come to Python through two pickles and a socket, which takes tens of milliseconds for a few
-megabytes. A copy is found by its digest, which the state store has too, and is used only if its contents have this
-digest: a copy that is lost, damaged or old costs time, nothing else.
+A value of the state store is pickled twice and sent through a socket before Python has it, which takes tens of
+milliseconds for a few megabytes. The state store also has the digest of the value. A copy is found by this digest, and
+is used only if its contents have it. So a copy that is lost, damaged or old costs time, but changes no result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millrace.core.files.leftovers import remove_unused
 
 _SUFFIX = ".copy"
 _UNUSED_SECONDS = 600.0
-"""The time after which a copy that was not used is removed, in seconds."""
+"""Time after its last use at which a copy is removed, in seconds."""
 
 
 def digest_of(blob: bytes) -> str:
@@ -50,12 +50,12 @@ class LocalCopies:
         return blob if digest_of(blob) == digest else None
 
     def put(self, digest: str, blob: bytes) -> None:
-        """Write a copy; a disk that is full or missing is no error."""
+        """Write a copy; errors of the disk are ignored."""
         with suppress(OSError):
             write_file(self._path(digest), blob, durable=False)
 
     def forget(self, digests: Iterable[str]) -> None:
-        """Remove the copies with these digests, and those of the shard that have not been used for a long time."""
+        """Remove the copies with these digests, and all copies of the shard that have not been used for a long time."""
         for digest in digests:
             with suppress(OSError):
                 self._path(digest).unlink()

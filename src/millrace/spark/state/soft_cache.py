@@ -1,4 +1,4 @@
-"""The cache of a join with ``pending="drain"``, kept in a file for the next micro-batch; it may be lost at any time."""
+"""Files with the caches of joins with ``pending="drain"``, for later micro-batches. A file may be lost at any time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def worth_keeping(join: SemiStreamJoin) -> bool:
 def soft_folder(plan: EnrichPlan) -> Path:
     """Return the folder for caches and copies that all workers of this executor share; create it if possible.
 
-    It is removed with the executor. Folders of masters that were since replaced at the same path are removed here.
+    The folder is removed with the executor. Before it is created, the folders of older masters at the same path are
+    removed.
     """
     folder = _folder(plan)
     if not folder.exists():
@@ -45,7 +46,7 @@ def keep_cache(plan: EnrichPlan, join: SemiStreamJoin, shard: int | None) -> Non
     if not worth_keeping(join):
         return
     soft_folder(plan)
-    with suppress(OSError):  # a cache that cannot be kept costs time, nothing else
+    with suppress(OSError):  # without the file, the next task only begins with an empty cache
         join.keep_cache(_cache_file(plan, shard))
 
 
@@ -64,7 +65,7 @@ def _path_digest(plan: EnrichPlan) -> str:
 
 
 def _remove_stale(plan: EnrichPlan, parent: Path) -> None:
-    """Remove the folders of caches and copies whose master was since replaced at the same path."""
+    """Remove the folders whose caches and copies are of an older master, which was at the same path."""
     for other in parent.glob(f"millrace-{_path_digest(plan)}-*"):
         try:
             stale = (other / _SNAPSHOT).read_text() != plan.snapshot

@@ -1,12 +1,13 @@
-"""One input's rows in the state store: sorted runs of chunks, merged so that there are never many.
+"""One input's rows in the state store, as sorted runs. Runs are merged so that there are never many.
 
 ::
 
-    runs       ▇▇▇▇▇▇▇▇▇▇▇▇   ▇▇▇▇   ▇   ▇        a run's chunks cover ranges of codes that follow each other
-    micro-batch ──────────────────────────► ▇     the last four are merged unless the oldest outweighs the others
+    runs       ▇▇▇▇▇▇▇▇▇▇▇▇   ▇▇▇▇   ▇   ▇        a run is a sequence of rows, sorted by key code and cut into chunks
+    micro-batch ──────────────────────────► ▇     the last four runs are merged unless the oldest of them is larger
+                                                  than the other three together
 
-A chunk is one value of a map state. Its number, least and greatest code, rows and bytes are in the head of the shard's
-state, so a chunk with none of the codes looked for is not read.
+A chunk is one value of a map state. The head of the shard's state has its number, its least and greatest key code, and
+its numbers of rows and bytes. So a chunk that cannot have the codes looked for is not read.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class SortedRuns:
     chunk_bytes
         Size of a chunk, in bytes.
     state
-        A map state from numbers to blobs.
+        A map state from the numbers of chunks to blobs.
     known
         The value of :attr:`known` after the last micro-batch.
     """
@@ -65,7 +66,7 @@ class SortedRuns:
 
     @property
     def known(self) -> list[Run]:
-        """The chunks of each run, as they are recorded in the head."""
+        """The chunks of each run, as they are recorded in the head of the shard's state."""
         return self._runs
 
     @property
@@ -75,7 +76,7 @@ class SortedRuns:
 
     @property
     def nbytes(self) -> int:
-        """Size of all blobs, in bytes."""
+        """Size of all chunks, in bytes."""
         return sum(map(_nbytes, self._runs))
 
     @property
@@ -85,7 +86,7 @@ class SortedRuns:
 
     @property
     def chunks_skipped(self) -> int:
-        """Number of chunks not read because they had none of the codes looked for."""
+        """Number of chunks not read so far because they cannot have the codes looked for."""
         return self._skipped_count
 
     @property
@@ -132,7 +133,7 @@ class SortedRuns:
         return self._restore(rows, self._side, sort=False)
 
     def _write(self, pieces: Iterator[RunRows]) -> Run:
-        """Write pieces of rows, in ascending order of codes, as chunks of the right size; return them as a run."""
+        """Write rows, given in pieces with ascending codes, in chunks of the right size; return the chunks as a run."""
         run: Run = []
         pending: list[pa.RecordBatch] = []
         size = 0
@@ -168,10 +169,8 @@ def _nbytes(run: Run) -> int:
     return sum(chunk.nbytes for chunk in run)
 
 
-def _merged(
-    restore: RestoreRows, side: int, one: Iterator[RunRows], other: Iterator[RunRows]
-) -> Iterator[RunRows]:
-    """Yield the rows of two sequences with ascending codes as one such sequence; hold a piece of each in memory."""
+def _merged(restore: RestoreRows, side: int, one: Iterator[RunRows], other: Iterator[RunRows]) -> Iterator[RunRows]:
+    """Merge two sequences of pieces with ascending codes into one; only a piece of each is in memory at a time."""
     ours, theirs = next(one, None), next(other, None)
     while ours is not None and theirs is not None:
         edge = min(ours.codes[-1], theirs.codes[-1])

@@ -1,6 +1,7 @@
-"""The parts that each dimension is cut into when several inputs are joined in the cells of a grid.
+"""Divides the dimensions of a grid into parts, so that several inputs can be joined in the cells of the grid.
 
-::
+The grid has a dimension for every set of columns that conditions make equal, and a hash of their values gives the part.
+A cell, which is a shard, has one part of every dimension::
 
     orders(cust)  customers(cust, nation)  nations(nation)          nation
                                                                   0   1   2
@@ -8,13 +9,13 @@
     of its customer; a nation to a column; a customer           1 │   │   │ n │
     to one cell, the only one that has all three                2 │   │   │ n │
 
-An input is copied along the dimensions it has no column for. With more parts of a dimension, a cell has fewer rows of
-the inputs that have a column for it, and fewer cells are left for the other dimensions.
+An input is copied along the dimensions for which it has no column. With more parts of a dimension, a cell has fewer
+rows of the inputs that have a column for it, and fewer cells are left for the other dimensions.
 
 References
 ----------
-F. N. Afrati, J. D. Ullman: Optimizing joins in a map-reduce environment. EDBT 2010. They solve for real numbers with a
-given product; here all grids of whole numbers up to a given number of cells are compared.
+F. N. Afrati, J. D. Ullman: Optimizing joins in a map-reduce environment. EDBT 2010. They compute the numbers of parts
+as real numbers with a given product; this module compares all grids of at most a given number of cells.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from math import prod
 def grid_parts(
     inputs: Sequence[frozenset[int]], sizes: Sequence[float], dimensions: int, cells: int
 ) -> tuple[int, ...]:
-    """Return the parts per dimension that give a cell the fewest rows and, among equals, make the fewest copies.
+    """Return the numbers of parts that give a cell the fewest rows and, among equals, make the fewest copies of rows.
 
     The grid has at most ``cells`` cells.
 
@@ -57,7 +58,7 @@ def grid_parts(
 
 
 def _grids(dimensions: int, cells: int) -> Iterator[tuple[int, ...]]:
-    """Yield all grids of at most ``cells`` cells whose last dimension has no room for another part.
+    """Yield the grids of at most ``cells`` cells in which the last dimension has no room for another part.
 
     Grids with more parts in the first dimension come first.
     """

@@ -1,4 +1,4 @@
-"""``join_streams`` of named inputs: conditions become the dimensions of a grid of shards, and the grid a query."""
+"""``join_streams`` of named inputs: the conditions determine a grid of shards, in which one query joins all inputs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def hypercube_plan(
 ) -> HypercubePlan:
     """Return the plan of a join of several inputs in a grid of at most ``shards`` cells.
 
-    ``names`` is a function that returns names for a given number of cells; ``memory`` is that of one task, in bytes.
+    ``names`` is a function that returns the names of a given number of shards; ``memory`` is for one task, in bytes.
     """
     classes = dimensions(tree)
     attributes = [
@@ -105,7 +105,7 @@ def hypercube_plan(
 
 
 def dimensions(tree: JoinTree) -> dict[EdgeEnd, int]:
-    """Return the dimension of every attribute: attributes that conditions make equal have the same dimension.
+    """Return the dimension of the grid for every attribute. Attributes that conditions make equal have the same one.
 
     >>> star = JoinTree.of([("a.x", "b.x"), ("a.x", "c.k"), ("c.y", "d.y")])
     >>> [(star.names[end.relation], dimension) for end, dimension in dimensions(star).items()]
@@ -127,12 +127,12 @@ def _tree(frames: Mapping[str, DataFrame], on: Any) -> JoinTree:
     banded = [edge.text for edge in tree.edges if edge.band is not None]
     if banded:
         raise ConfigError(
-            f"on: {banded[0]} has a band; several inputs are joined by equal columns. Join two with band=…, and the "
-            "result with the others"
+            f"on: {banded[0]} has a band, but named inputs are joined on equal columns only. Join two inputs with "
+            "band=… first, then join the result with the others"
         )
     unknown = [each for each in tree.names if each not in frames]
     if unknown:
-        raise ConfigError(f"on: there is no input {unknown[0]!r}; there are {', '.join(frames)}")
+        raise ConfigError(f"on: there is no input {unknown[0]!r}; the inputs are {', '.join(frames)}")
     apart = [each for each in frames if each not in tree.names]
     if apart:
         raise ConfigError(f"on: no condition connects {', '.join(apart)} to the others")
@@ -167,8 +167,8 @@ def _key_types(tree: JoinTree, schemas: Sequence[pa.Schema], classes: dict[EdgeE
             if None in both:
                 at = both.index(None)
                 raise SchemaError(
-                    f"on: {tree.names[end.relation]}.{columns[at]} is {mine[at]}, but what it is to be equal to by "
-                    f"{edge.text} is {so_far[at]}; cast one of them to the other's type"
+                    f"on: {tree.names[end.relation]}.{columns[at]} is {mine[at]}, but by {edge.text} it must equal a "
+                    f"column that is {so_far[at]}; cast one of them to the other's type"
                 )
             shared[number] = both
     found = []
@@ -196,7 +196,7 @@ def _steps(tree: JoinTree, attributes: list[tuple[Attribute, ...]], relation: in
 def _output(
     frames: Mapping[str, DataFrame], tree: JoinTree, schemas: Sequence[pa.Schema], suffix: str | None
 ) -> StructType:
-    """Return the output's fields. Names that an earlier input has too get the input's name in front, or the suffix."""
+    """Return the output's fields. Repeated names get the suffix or, without one, the input's name in front of them."""
     folded = name_folding(next(iter(frames.values())).sparkSession)
     fields: dict[str, StructField] = {}
     for relation, (each, df) in enumerate(frames.items()):

@@ -1,4 +1,4 @@
-"""What all joins of streams need on the driver: checks of inputs, shards, memory, and the query."""
+"""What the driver does for every join of streams: it checks the inputs, shards and memory, and makes the query."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def check_inputs(frames: Mapping[str, Any]) -> None:
     if batch and len(batch) < len(frames):
         other = "the other side is a stream" if len(frames) == 2 else "others are streams"
         raise ConfigError(
-            f"{batch[0]}: is a batch DataFrame, and {other}. Make a store of it with build_master, and "
-            "let enrich join the stream with it"
+            f"{batch[0]}: is a batch DataFrame, and {other}. Write it to a store with build_master, and "
+            "join the stream with the store by enrich"
         )
     for name, df in frames.items():
         if df.sparkSession.conf.get(STATE_STORE, "") != ROCKSDB:
@@ -63,7 +63,7 @@ def shard_count(spark: SparkSession, shards: Any) -> int:
 
 
 def names_of_shards(spark: SparkSession, shards: int) -> tuple[int, ...]:
-    """Return names for the shards that spread them over the session's partitions."""
+    """Return the numbers by which Spark groups rows by shard; they spread shards over the session's partitions."""
     return tuple(shard_names(shards, _partitions(spark)))
 
 
@@ -80,9 +80,9 @@ def task_memory(spark: SparkSession, memory: str | int) -> int:
 
 
 def common_type(one: pa.DataType, other: pa.DataType, *, banded: bool = False) -> pa.DataType | None:
-    """Return the type in which two columns are compared: theirs, or the wider of two integer types; None if none fits.
+    """Return the type in which two columns are compared: their common type, or the wider of two integer types.
 
-    The columns of a band may also have two floating-point types.
+    The columns of a band may also have two floating-point types. For all other types, return None.
     """
     if one == other:
         return one
@@ -93,7 +93,7 @@ def common_type(one: pa.DataType, other: pa.DataType, *, banded: bool = False) -
 
 
 def name_folding(spark: SparkSession) -> Callable[[str], str]:
-    """Return a function that maps column names to the same text if Spark takes them for the same name."""
+    """Return a function that returns the same text for column names that Spark treats as equal."""
     sensitive = (spark.conf.get("spark.sql.caseSensitive", "false") or "false").lower() == "true"
     return (lambda name: name) if sensitive else str.lower
 
@@ -111,10 +111,10 @@ def join_packed(
     output: StructType,
     name: str | None,
 ) -> DataFrame:
-    """Return the query: every input is packed by shard, and all are joined in one stateful operator."""
+    """Return the joined DataFrame: every input is packed by shard, and one stateful operator joins all of them."""
     label = name or f"{PREFIX} streams"
     if any(is_observed(df, label) for df in frames.values()):
-        raise ConfigError(f"name: the DataFrame has metrics called {label!r} already; give this join another name=")
+        raise ConfigError(f"name: the DataFrame already has metrics named {label!r}; pass another name=… for this join")
     packed = [df.mapInArrow(pack, PACKED_INPUT) for df, pack in zip(frames.values(), packers, strict=True)]
     shards = reduce(DataFrame.union, packed).groupBy(SHARD)
     lines = shards.transformWithStateInPandas(StreamJoinOperator(join), OUTPUT_LINES, "Append", "None")

@@ -1,4 +1,4 @@
-"""``join_streams`` of two inputs on the driver: the arguments checked, the plan, and the output's columns."""
+"""``join_streams`` of two inputs on the driver: it checks the arguments, and makes the plan and the output's fields."""
 
 from __future__ import annotations
 
@@ -133,14 +133,14 @@ def _right_columns(right: DataFrame, spec: JoinSpec, equal: list[str]) -> list[s
 def _output(
     left: DataFrame, right: DataFrame, spec: JoinSpec, right_columns: list[str], suffix: str | None
 ) -> StructType:
-    """Return the output's fields: the left's, then those of ``right_columns``, with the suffix where names repeat."""
+    """Return the output's fields: the left's, then ``right_columns``, with the suffix if the left has the name too."""
     folded = name_folding(left.sparkSession)
     taken = {folded(name) for name in left.columns}
     fields = [output_field(field, field.name, spec.stream_key) for field in left.schema]
     for column in right_columns:
         name = column + suffix if folded(column) in taken and suffix is not None else column
         if folded(name) in taken:
-            advice = "choose another suffix" if suffix else "tell them apart with suffix='_right'"
+            advice = "choose another suffix" if suffix else "give it another name with suffix='_right'"
             raise SchemaError(
                 f"output: both the left and the right have a column {name!r}; choose columns of the right with "
                 f"columns=[…] or {advice}"

@@ -10,9 +10,9 @@
 A tuple that the cache can answer leaves at once; the others wait one turn of the wheel (one scan of the master) at
 most.
 
-Spark may run a micro-batch again after its output was taken, because its state was not written. So the output of a
-micro-batch must follow from the state before it and from its input alone: the cache, which decides what leaves at once,
-is part of the state, and blobs are sorted by their contents, not taken in the order of their arrival.
+Spark may run a micro-batch again although its output was used already, if its state was not written. So the output of a
+micro-batch must depend only on its input and on the state before it. Therefore the cache, which decides which tuples
+leave at once, is part of the state, and blobs are sorted by their contents, not taken in the order of their arrival.
 
 Rows leave the operator through a file (:mod:`millrace.spark.transport.output_files`).
 """
@@ -43,7 +43,7 @@ _TICK_MS = 1
 
 
 class CarryOperator(StatefulProcessor):
-    """The stateful operator that joins the rows of each shard; it scans the master once in ``turns`` micro-batches."""
+    """The stateful operator that joins the rows of each shard; ``turns`` micro-batches scan the master once."""
 
     def __init__(self, plan: EnrichPlan, turns: int) -> None:
         self._plan, self._turns = plan, turns
@@ -62,7 +62,7 @@ class CarryOperator(StatefulProcessor):
         yield from self._micro_batch(self._shard(key), map(from_blob, blobs), timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        """Continue to scan the master for waiting tuples without input; yield the file's line and the metrics."""
+        """Scan more of the master for a shard without new input; yield what :meth:`handleInputRows` yields."""
         if last_run(self._values) == int(timerValues.getCurrentProcessingTimeInMs()):
             return  # input came in the same micro-batch and has turned the wheel already
         yield from self._micro_batch(self._shard(key), iter(()), timerValues)
@@ -89,11 +89,11 @@ class CarryOperator(StatefulProcessor):
         yield metrics_frame(meter.metrics().line())
 
     def _joined(self, join: SemiStreamJoin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Push the input, and scan this micro-batch's share of the master; more if too many tuples came to wait."""
+        """Push the input, then scan this micro-batch's share of the master; a push also scans if there is no room."""
         goal = join.progress().turned + -(-join.store.rows // self._turns)
         for batch in batches:
             yield from join.push(batch)
-        moved = False  # at least one step: a chunk must be complete before it is written
+        moved = False  # make at least one step: after it, no more tuples are added to the waiting chunks
         while join.metrics.waiting and (not moved or join.progress().turned < goal):
             yield from join.step()
             moved = True

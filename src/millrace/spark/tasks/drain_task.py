@@ -1,7 +1,8 @@
 """A task of ``pending="drain"``: every micro-batch is completed before it ends.
 
-It keeps no state, and works with any trigger and with batch DataFrames. A task joins the rows of one shard of the
-stream with the same shard of the master or, if the master has only one shard, whichever rows it gets with all of it.
+A task keeps no state, so this works with any trigger and with batch DataFrames. If the master has several shards, a
+task joins the rows of one shard of the stream with the same shard of the master. If the master has one shard, a task
+joins any rows of the stream with the whole master.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def drain(plan: EnrichPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def drain_to_file(plan: EnrichPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join the rows of one task, and yield a line that names the file of the output, and a line of metrics."""
+    """Join the rows of one task; yield a line that names the output file, and a line with the metrics."""
     task = DrainTask(plan)
     yield from file_lines(task.rows(batches))
     if task.metrics is not None:

@@ -1,13 +1,14 @@
-"""A block of new rows of several streams in one cell of the grid, joined with the rows of earlier blocks.
+"""Joins a block of new rows of several streams, in one cell of the grid, with each other and with earlier blocks.
 
 ::
 
-    new orders ─► × customers, chunk by chunk ─► a block of pairs ─► × nations, chunk by chunk ─► out; orders are kept
-    new customers ─► × orders, also the new ones ─► …                                    ─► out; customers are kept
-    new nations ─► × customers ─► a block of pairs ─► × orders                           ─► out; nations are kept
+    new orders ─► × customers, chunk by chunk ─► a block of pairs ─► × nations, chunk by chunk ─► out; orders are stored
+    new customers ─► × orders, also the new ones ─► …                                    ─► out; customers are stored
+    new nations ─► × customers ─► a block of pairs ─► × orders                           ─► out; nations are stored
 
-The inputs take turns: the new rows of each are joined with what is kept of all others, then kept themselves. So a
-combination comes out once, in the turn of the last of its rows. Only rows of inputs are kept, no pairs of them.
+The inputs are processed one after the other: the new rows of an input are joined with the stored rows of all others,
+then stored themselves. So a combination is output once, when the last of its rows is processed. Only rows of inputs are
+stored, not their combinations.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from millrace.spark.tasks.hypercube_rows import HypercubeRows
 from millrace.spark.tasks.sorted_match import code_ranges, pairs, pairs_in
 
 Combinations = dict[int, pa.RecordBatch]
-"""Combined rows, by number of the input: row i of each batch belongs to row i of the others. Codes come first."""
+"""Combinations of rows: a mapping from input numbers to batches. Combination i is row i of all batches together. The
+first column of a batch is the key code."""
 
 
 class HypercubeJoin:
@@ -40,7 +42,7 @@ class HypercubeJoin:
         return tuple(f"input{number}" for number in range(len(self._plan.schemas)))
 
     def join(self, new: list[RunRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
-        """Yield each new combination of rows once; after an input's turn, add its new rows to those that are kept."""
+        """Yield each new combination of rows once; add each input's new rows to ``kept`` after joining them."""
         for number, (rows, runs) in enumerate(zip(new, kept, strict=True)):
             others = [each for each in kept if each is not runs]
             if len(rows.rows) and all(each.rows for each in others):
@@ -50,7 +52,7 @@ class HypercubeJoin:
     def _with_all(
         self, found: Combinations, steps: Sequence[JoinStep], kept: list[SortedRuns]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield output rows: ``found`` with partners from the inputs of ``steps``, passed between steps in blocks."""
+        """Yield the output rows of ``found`` combined with the matching rows of all inputs that ``steps`` lead to."""
         if not steps:
             yield self._output(found)
             return
@@ -66,7 +68,7 @@ class HypercubeJoin:
             yield from self._with_all(_concatenated(pending), steps[1:], kept)
 
     def _with_next(self, found: Combinations, step: JoinStep, runs: SortedRuns) -> Iterator[Combinations]:
-        """Yield the combinations ``found`` with their partners from one more input, piece by piece."""
+        """Yield the combinations ``found``, each extended by every matching row of one more input, piece by piece."""
         codes = self.layout.codes(found[step.origin], step.origin_attribute)
         order = np.argsort(codes, kind="stable")
         codes = codes[order]
@@ -89,7 +91,7 @@ class HypercubeJoin:
                     yield more
 
     def _verified(self, found: Combinations, step: JoinStep) -> Combinations:
-        """Return the combinations whose keys are equal, not only their codes."""
+        """Return the combinations in which the keys are equal, not only the key codes."""
         coder = self._plan.coders[step.origin_attribute.dimension]
         if coder.exact:
             return found
@@ -99,7 +101,7 @@ class HypercubeJoin:
         return found if same.all() else {number: rows.filter(pa.array(same)) for number, rows in found.items()}
 
     def _output(self, found: Combinations) -> pa.RecordBatch:
-        """Return output rows: the columns of all inputs that come out, in order."""
+        """Return combinations as output rows, with the output columns of all inputs in order."""
         by_input = enumerate(self._plan.output_places)
         return self.layout.output([found[number].column(1 + place) for number, places in by_input for place in places])
 

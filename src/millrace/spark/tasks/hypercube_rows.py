@@ -1,4 +1,7 @@
-"""The rows of a join of several streams: their cells, attributes and codes."""
+"""The rows of a join of several streams: the cells that they are routed to, their attributes and key codes.
+
+Cells, dimensions and attributes are explained in :mod:`millrace.spark.plans.hypercube_plan`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from millrace.spark.tasks.row_layout import RoutedRows, RowLayout, all_present, 
 
 
 class HypercubeRows(RowLayout):
-    """How rows of all inputs are routed and coded. A row goes to every cell of the grid that fits its attributes."""
+    """Routes the rows of all inputs, and makes their key codes. A row goes to every cell that fits its attributes."""
 
     def __init__(self, plan: HypercubePlan) -> None:
         self.plan: HypercubePlan = plan
@@ -26,7 +29,10 @@ class HypercubeRows(RowLayout):
         return self.plan.input_schemas[side]
 
     def route(self, batch: pa.RecordBatch, side: int) -> RoutedRows:
-        """Return the rows, the cell of each with 0 in dimensions that it lacks, and offsets of its other cells."""
+        """Return rows without nulls in attributes, the first cell of each, and the offsets from it to all its cells.
+
+        The cells of a row differ in the dimensions for which the input has no attribute.
+        """
         plan = self.plan
         mine = plan.attributes[side]
         keep = all_present(batch, [place for attribute in mine for place in attribute.places])
@@ -44,7 +50,7 @@ class HypercubeRows(RowLayout):
         return RoutedRows(rows, cell, tuple(map(sum, product(*lacking))))
 
     def _part(self, rows: pa.RecordBatch, attribute: Attribute) -> npt.NDArray[np.int64]:
-        """Return which part of its dimension each row belongs to.
+        """Return the number of each row's part in the dimension of an attribute.
 
         Every dimension uses other bits of the hash. Otherwise, rows with equal values in two dimensions would all be in
         cells on the diagonal.
@@ -55,7 +61,7 @@ class HypercubeRows(RowLayout):
     def key(self, rows: pa.RecordBatch, attribute: Attribute, ahead: int = 1) -> list[pa.Array]:
         """Return the columns of an attribute, in the types of its dimension.
 
-        ``ahead`` is the number of columns in front of a row's own.
+        ``ahead`` is the number of columns in front of the input's own.
         """
         columns = [rows.column(place + ahead) for place in attribute.places]
         return cast(columns, self.plan.coders[attribute.dimension].types)
@@ -65,12 +71,12 @@ class HypercubeRows(RowLayout):
         return self.plan.coders[attribute.dimension].codes(self.key(rows, attribute, ahead))[0]
 
     def code(self, rows: pa.RecordBatch, side: int) -> RunRows:
-        """Return packed rows with the codes of their first attribute, sorted by code."""
+        """Return packed rows with the key codes of their first attribute, sorted by code."""
         codes = self.codes(rows, self.plan.attributes[side][0], 0)
         return self.restore(rows.add_column(0, CODE, pa.array(codes, pa.int64())), side)
 
     def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
-        """Return rows whose first column is their code as :class:`RunRows`; with ``sort``, sort them."""
+        """Return rows whose first column is the key code as :class:`RunRows`; with ``sort``, sort them by code."""
         codes = read_only(rows.column(0).to_numpy())
         if sort and len(rows):
             order = np.argsort(codes, kind="stable")

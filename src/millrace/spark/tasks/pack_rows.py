@@ -1,6 +1,6 @@
-"""The rows of a task, packed by shard into Arrow blobs.
+"""Packs the rows of a task into Arrow blobs, by shard.
 
-Spark shuffles the blobs, one value instead of many rows, to the stateful operators, which unpack them.
+Spark shuffles a blob as one value instead of many rows, and the stateful operator that receives it unpacks the rows.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def pack_hypercube_input(plan: HypercubePlan, side: int, batches: Iterator[pa.Re
 def pack_input(layout: RowLayout, side: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task, packed by shard.
 
-    The first shard gets an empty blob from every task that has rows. So it has state from the first micro-batch on,
-    and a checkpoint of another join is always detected.
+    The first shard gets an empty blob from every task that has rows. So it has state from the first micro-batch on, and
+    the use of another join's checkpoint is always detected.
     """
     plan = layout.plan
     arriving = (types.conform(batch, plan.input_schemas[side]) for batch in batches if len(batch))

@@ -1,4 +1,4 @@
-"""A block of new rows of two streams, joined with the rows of earlier blocks."""
+"""Joins a block of new rows of two streams with each other and with the rows of earlier blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PairJoin:
         self.layout = PairRows(plan)
 
     def join(self, new: list[RunRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
-        """Yield each new match once, then add the new rows to those that are kept."""
+        """Yield each new match once, then add the new rows to ``kept``."""
         left, right = new
         for chunk in kept[RIGHT].overlapping(left.codes):
             yield from matches(self.layout, left, chunk)

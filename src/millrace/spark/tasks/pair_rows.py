@@ -1,4 +1,4 @@
-"""The rows of a join of two streams: their keys, codes and intervals."""
+"""The rows of a join of two streams: their keys, key codes and intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace.spark.tasks.row_layout import RoutedRows, RowLayout, all_present, 
 
 
 class PairRows(RowLayout):
-    """How rows of both sides are routed and coded. With a band, a left row is copied to each bucket of its interval."""
+    """Routes the rows of two inputs, and makes their key codes. With a band, left rows are copied to buckets."""
 
     def __init__(self, plan: PairPlan) -> None:
         self.plan: PairPlan = plan
@@ -23,12 +23,12 @@ class PairRows(RowLayout):
         return schema if self.plan.band is None else schema.append(pa.field(BUCKET, pa.int64()))
 
     def route(self, batch: pa.RecordBatch, side: int) -> RoutedRows:
-        """Return the rows of a side that may have a partner, and the shards of their keys."""
+        """Return the rows of a side that may match a row of the other side, and the shards of their keys."""
         rows = self._with_buckets(batch, side)
         return RoutedRows(rows, self.plan.coder.shards(self.key_columns(rows, side), self.plan.shards), (0,))
 
     def _with_buckets(self, batch: pa.RecordBatch, side: int) -> pa.RecordBatch:
-        """Return the rows that may have a partner, with their bucket if there is a band."""
+        """Return the rows that may match, with their bucket if there is a band. Rows with null keys are left out."""
         plan = self.plan
         keep = all_present(batch, [*plan.keys[side], *([] if plan.banded is None else [plan.banded[side]])])
         if plan.band is None or plan.banded is None:
@@ -46,7 +46,7 @@ class PairRows(RowLayout):
     def key_columns(self, rows: pa.RecordBatch, side: int, ahead: int = 0) -> list[pa.Array]:
         """Return the key columns of the rows, in the types that both sides have in common.
 
-        ``ahead`` is the number of columns in front of a row's own.
+        ``ahead`` is the number of columns in front of the input's own.
         """
         columns = [rows.column(place + ahead) for place in self.plan.keys[side]]
         if self.plan.band is not None:
@@ -59,7 +59,7 @@ class PairRows(RowLayout):
         return self.restore(rows.add_column(0, CODE, pa.array(codes, pa.int64())), side)
 
     def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
-        """Return rows whose first column is their code as :class:`RunRows`; with ``sort``, sort them."""
+        """Return rows whose first column is the key code as :class:`RunRows`; with ``sort``, sort them by code."""
         plan = self.plan
         codes = read_only(rows.column(0).to_numpy())
         values = None
@@ -75,6 +75,6 @@ class PairRows(RowLayout):
         return RunRows(rows, codes, (read_only(firsts), read_only(lasts)))
 
     def joined(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
-        """Return output rows: row i of ``left`` with row i of ``right``. The first column of both is the code."""
+        """Return output rows: row i of ``left`` with row i of ``right``. In both, the first column is the key code."""
         count = len(self.plan.input_schemas[LEFT])
         return self.output(left.columns[1 : 1 + count] + [right.column(1 + place) for place in self.plan.right_columns])

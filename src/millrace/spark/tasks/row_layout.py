@@ -1,4 +1,4 @@
-"""How the rows of a join's inputs are routed to shards, coded and sorted."""
+"""Routes the rows of a stream join's inputs to shards, makes their key codes, and sorts them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RoutedRows(NamedTuple):
 
 
 class RowLayout(ABC):
-    """How the rows of a join's inputs are routed, coded and sorted, for packing them and for the stateful operator."""
+    """Routes rows before they are packed; makes their key codes and sorts them after they are unpacked."""
 
     plan: StreamJoinPlan
 
@@ -33,7 +33,7 @@ class RowLayout(ABC):
 
     @abstractmethod
     def route(self, batch: pa.RecordBatch, side: int) -> RoutedRows:
-        """Return the rows of an input that may have a partner, and the shards that they go to."""
+        """Return the rows of an input that may match other inputs' rows, and the shards that they go to."""
 
     @abstractmethod
     def code(self, rows: pa.RecordBatch, side: int) -> RunRows:
@@ -41,7 +41,7 @@ class RowLayout(ABC):
 
     @abstractmethod
     def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
-        """Return rows whose first column is their code as :class:`RunRows`; with ``sort``, sort them."""
+        """Return rows whose first column is the key code as :class:`RunRows`; with ``sort``, sort them by code."""
 
     def output(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
         """Return the output's columns as a batch, cast to the types that Spark expects."""
@@ -66,7 +66,7 @@ def cast(columns: Sequence[pa.Array], types: Sequence[pa.DataType]) -> list[pa.A
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array contiguous and read-only, as Arrow's arrays are, so that kernels are compiled for one type."""
+    """Return a contiguous, read-only view or copy, like Arrow's arrays, so that kernels are compiled for one type."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

@@ -19,7 +19,7 @@ _MOST_PAIRS = 65_536
 
 
 def matches(layout: PairRows, left: RunRows, right: RunRows) -> Iterator[pa.RecordBatch]:
-    """Yield the output rows of all matching pairs, in small batches. The side with fewer rows looks up its partners."""
+    """Yield the output rows of all matching pairs, in small batches. Rows of the smaller side are looked up."""
     left, right = _overlap(left, right), _overlap(right, left)
     if not len(left.rows) or not len(right.rows):
         return
@@ -42,7 +42,7 @@ def matches(layout: PairRows, left: RunRows, right: RunRows) -> Iterator[pa.Reco
 
 
 def code_ranges(few: Codes, many: Codes) -> tuple[Codes, Codes]:
-    """Return, for each code in ``few``, where the codes equal to it start and stop in ``many``, which is sorted."""
+    """Return, for each code in ``few``, the start and the end of the equal codes in ``many``, which is sorted."""
     starts, stops = (np.searchsorted(many, few, side).astype(np.int64) for side in ("left", "right"))
     return starts, stops
 
@@ -50,7 +50,7 @@ def code_ranges(few: Codes, many: Codes) -> tuple[Codes, Codes]:
 def pairs(starts: Codes, stops: Codes, ordered: Places, most: int) -> Iterator[tuple[Places, Places]]:
     """Yield each row with every place in its range, as two arrays of at most ``most`` pairs at a time.
 
-    The range of row i is ``ordered[starts[i]:stops[i]]``. The next pairs overwrite the arrays.
+    The range of row i is ``ordered[starts[i]:stops[i]]``. The arrays are reused for the next pairs.
     """
     cursor = np.array([0, -1], np.int64)
     ours, theirs = np.empty(most, np.int32), np.empty(most, np.int32)

@@ -1,4 +1,4 @@
-"""A task of ``enrich_star``: several joins in sequence, with no shuffle and no detour through Java between them."""
+"""A task of ``enrich_star``: several joins in sequence; between them, rows are not shuffled and stay in Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millrace.spark.tasks.task_join import stream_batches, task_join
 
 
 def drain_star(plans: dict[str, EnrichPlan], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join the rows of one task with each whole master in turn; yield the output followed by a row of metrics."""
+    """Join the rows of one task with all of each master in turn; yield the output followed by a row of metrics."""
     every = list(plans.values())
     first, last = every[0], every[-1]
     joins: dict[str, SemiStreamJoin] = {}

@@ -9,7 +9,7 @@
                                     state store: chunks of both sides
 
 Only the state store holds anything between micro-batches, so what Spark guarantees for its state holds for the join.
-The output of a micro-batch follows from the rows that have come until its end, whatever their order and batches. The
+After a micro-batch, all output so far depends only on the rows that have come, not on their order and batches. The
 drawing has two inputs (:class:`millrace.spark.tasks.pair_join.PairJoin`);
 :class:`millrace.spark.tasks.hypercube_join.HypercubeJoin` joins any number.
 """
@@ -39,21 +39,21 @@ class BlockJoin(Protocol):
 
     @property
     def layout(self) -> RowLayout:
-        """How the rows of the inputs are routed, coded and sorted."""
+        """The object that routes the rows of the inputs, makes their key codes and sorts them."""
 
     @property
     def state_names(self) -> tuple[str, ...]:
         """The names of the inputs' state variables. They are in checkpoints and must not change."""
 
     def join(self, new: list[RunRows], kept: list[SortedRuns]) -> Iterator[pa.RecordBatch]:
-        """Yield each new match once, then add the new rows to those kept. Both lists have one element per input."""
+        """Yield each new match once, then add the new rows to ``kept``. Both lists have one element per input."""
 
 
 class StreamJoinOperator(StatefulProcessor):
     """The stateful operator that joins the rows of each shard.
 
-    State: ``head`` (one line of JSON: the identity of the join, and what is known about its chunks), and the chunks of
-    every input.
+    The state consists of ``head`` (one line of JSON: the identity of the join, and a list of its chunks) and the chunks
+    of every input.
     """
 
     def __init__(self, join: BlockJoin) -> None:
@@ -125,13 +125,13 @@ class StreamJoinOperator(StatefulProcessor):
         ]
 
     def _known(self) -> list[Any]:
-        """Return what the state's head records about the chunks of all inputs; check that the head is of this join."""
+        """Return what the state's head records about each input's chunks; check that the state belongs to this join."""
         if not self._head.exists():
             return [[] for _ in self._chunks]
         head = json.loads(self._head.get()[0])
         if head["identity"] != self._plan.identity:
             raise StateError(
-                "join_streams: the checkpoint is of another join: columns, keys, band, number of shards, sizes or "
-                "spark.sql.shuffle.partitions have changed. Go on with the old ones, or start with a new checkpoint"
+                "join_streams: the checkpoint belongs to another join: columns, keys, band, number of shards, sizes or "
+                "spark.sql.shuffle.partitions have changed. Restore them, or start with a new checkpoint"
             )
         return list(head["runs"])

@@ -1,4 +1,4 @@
-"""The join of one task of ``enrich``, made from its plan, and the rows that it gets."""
+"""Makes the join of one task of ``enrich`` from the plan, and prepares and checks the rows that the task gets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from millrace.spark.transport.combine_batches import combined
 _PUSHED_ROWS = 65_536
 _OPEN_STORES = 8
 _GREEDY = 2**31
-"""Tuples let in per step: all that there is room for, so that one scan of the master completes a micro-batch."""
+"""Number of tuples let in per step: more than there is room for, so that one scan of the master completes a
+micro-batch."""
 
 _stores: dict[str, MasterStore] = {}
 """The stores that this worker has opened most recently, by path."""
@@ -41,8 +42,8 @@ def open_master(plan: EnrichPlan) -> MasterStore:
     if manifest.snapshot != plan.snapshot:
         raise StateError(
             f"{plan.path}: the master store was replaced after the query was started "
-            f"(it was {plan.snapshot[:8]}, now it is {manifest.snapshot[:8]}). Restart the query to join with the "
-            "new one; no rows of this micro-batch were written"
+            f"(its snapshot was {plan.snapshot[:8]} and is now {manifest.snapshot[:8]}). Restart the query to join "
+            "with the new store; no rows of this micro-batch were written"
         )
     store = _stores.get(plan.path)
     if store is None or (store.manifest.snapshot, store.indexed) != (plan.snapshot, manifest.indexed):
@@ -84,14 +85,14 @@ def _arguments(plan: EnrichPlan, store: MasterStore, turns: int) -> dict[str, An
 
 
 def stream_batches(plan: EnrichPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield Spark's batches in the types of the stream's schema, combined into batches large enough to push."""
+    """Yield Spark's batches, cast to the stream's schema and combined into batches large enough to push."""
     return combined((types.conform(batch, plan.stream_schema) for batch in batches if len(batch)), _PUSHED_ROWS)
 
 
 def shard_of_task(plan: EnrichPlan, batch: pa.RecordBatch) -> int | None:
     """Return the shard that a task works on, from its first rows; None if the master has one shard only.
 
-    Spark's partition numbers cannot tell: they change when results are unioned.
+    It cannot be told from Spark's partition number, which changes when the DataFrame is part of a union.
     """
     if plan.shards == 1:
         return None
@@ -107,12 +108,12 @@ def check_shard(plan: EnrichPlan, batch: pa.RecordBatch, shard: int | None) -> N
     if (found != shard).any():
         raise StateError(
             f"rows of shard {int(found[found != shard][0])} came to the task of shard {shard}: "
-            "something between the stream and the join has moved them"
+            "they were repartitioned between the shuffle by shard and the join"
         )
 
 
 def _shards_in(plan: EnrichPlan, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the shard of every row that has a key, computed from the key itself."""
+    """Return the shard of every row whose key is not null, computed from the key."""
     store = open_master(plan)
     keys = [
         column.cast(type_) if column.type != type_ else column

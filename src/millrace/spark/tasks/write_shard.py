@@ -1,4 +1,4 @@
-"""A task of ``build_master``: it writes one shard of the store."""
+"""A task of ``build_master``, which writes one shard of the store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shard_name(number: int) -> str:
 
 
 def write_shard(plan: ShardPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the rows of one task as one shard, and yield a row that reports it."""
+    """Write the rows of one task as one shard, and yield a row that reports it (:data:`WRITTEN`)."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -43,14 +43,15 @@ def write_shard(plan: ShardPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def written_shard(plan: ShardPlan, number: int, batches: Iterator[pa.RecordBatch]) -> WrittenShard:
-    """Write a shard to a folder of this attempt's own, and return the report."""
+    """Write a shard to a new folder, which no other attempt of the task uses, and return the report."""
     plain = plain_schema(plan.schema)
     places = range(len(plan.key))
     coder = KeyCoder([plain.field(name).type for name in plan.key], plan.key)
     attempt = f"{shard_name(number)}.attempt-{uuid.uuid4().hex[:8]}"
     if not Path(plan.directory).is_dir():
         raise StoreError(
-            f"{plan.directory}: the worker on this machine does not see the directory that the driver has made"
+            f"{plan.directory}: the worker on this machine cannot find the directory that the driver has created; "
+            "the store's path must be the same shared folder on the driver and on all executors"
         )
     writer = ShardWriter(Path(plan.directory), attempt, plain, plan.page_rows)
     null_keys = 0
@@ -64,7 +65,7 @@ def written_shard(plan: ShardPlan, number: int, batches: Iterator[pa.RecordBatch
             if plan.shards > 1:
                 shards = coder.shards([batch.column(place) for place in places], plan.shards)
                 if (shards != number).any():
-                    raise StoreError(f"{plan.directory}: Spark and the store do not agree on the hash of the key")
+                    raise StoreError(f"{plan.directory}: Spark and the store compute different hashes of a key")
             writer.append(batch, codes)
         entry = writer.close(plan.index, plan.records)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Record batches as bytes, to travel in one value of a row."""
+"""Conversion between record batches and bytes, so that a batch fits into one value of a row."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def to_blob(batch: pa.RecordBatch) -> bytes:
 
 
 def from_blob(blob: bytes | pa.Buffer) -> pa.RecordBatch:
-    """Return the batch in bytes that :func:`to_blob` made, without copying it."""
+    """Return the batch in bytes made by :func:`to_blob`; its data is not copied."""
     return pa.ipc.open_stream(blob).read_next_batch()

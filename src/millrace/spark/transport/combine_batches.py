@@ -1,4 +1,4 @@
-"""Small batches combined into larger ones."""
+"""Combines small record batches into larger ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BATCH_BYTES = 1 << 25
 
 
 def combined(batches: Iterable[pa.RecordBatch], rows: int, nbytes: int = _BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """Yield the batches combined into ones of at least ``rows`` rows or ``nbytes`` bytes; the last may be smaller."""
+    """Combine batches until they have ``rows`` rows or ``nbytes`` bytes, and yield them; the last may be smaller."""
     pending: list[pa.RecordBatch] = []
     pending_rows = pending_bytes = 0
     for batch in batches:

@@ -5,10 +5,10 @@
     operator ── path of the file, metrics ──► observe ──► mapInArrow ──► rows
         └────────── rows ──► local file ──────────────────────┘
 
-``observe``, and a filter that takes the metrics out again, would look at every row. A stateful operator takes rows as
-pandas frames and returns them as one nested column, every value of which is checked for null. For a million rows of 15
-columns the first costs 0.2 core-seconds, both together 0.4. With files, only a line that names the file takes this way.
-The files themselves are written and read in :mod:`millrace.worker.row_files`.
+Without files, ``observe``, and a filter that removes the metrics again, would process every row. A stateful operator
+would also return all rows as pandas frames in one nested column, and Spark checks every value in it for null. For a
+million rows of 15 columns the first costs 0.2 core-seconds, both together 0.4. With files, only a line that names the
+file is processed in this way. The files themselves are written and read in :mod:`millrace.worker.row_files`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from millrace.worker.shipping import in_worker
 _FILE = "file"
 
 OUTPUT_LINES = StructType([StructField(_FILE, StringType()), StructField(METRICS_COLUMN, StringType())])
-"""The columns of what an operator returns: lines with the path of a file, or with metrics."""
+"""The columns of what an operator returns. A row, called a line, has the path of a file or the metrics of a task."""
 
 
 # in the worker
 
 
 def file_lines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write output rows to a file, and yield the line that names it; no line if there are no rows."""
+    """Write output rows to a file, and yield the line that names it; without rows, yield nothing."""
     path = _write(batches)
     if path is not None:
         yield _line(path, None)
@@ -81,13 +81,14 @@ def output_rows(lines: DataFrame, output: StructType) -> DataFrame:
 
 @contextmanager
 def _readers(context: SparkContext) -> Iterator[None]:
-    """Have functions made in this block run in workers that only read files: Spark picks workers by environment.
+    """Run the functions made in this block in separate workers, which only read files.
 
-    Otherwise chance would decide which workers join, and a worker that has never joined has to load kernels and map
-    the master's pages, which takes up to a second of a micro-batch.
+    Spark reuses a worker only for functions with an equal environment, so a variable keeps these workers apart. If
+    every worker did both, chance would decide which of them join, and a worker that has never joined has to load
+    kernels and map the master's pages, which takes up to a second of a micro-batch.
     """
     context.environment[row_files.ROLE] = row_files.READER
     try:
         yield
     finally:
-        context.environment.pop(row_files.ROLE, None)  # another thread may be here as well
+        context.environment.pop(row_files.ROLE, None)  # another thread may have removed it

@@ -1,4 +1,4 @@
-"""Which task a row goes to: the shard of its key, computed by Spark exactly as the store computes it."""
+"""Routes each row to the task of its key's shard, which Spark computes exactly as the store does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys by which Spark groups rows of a shard, chosen so that shards are spread over its partitions."""
+"""Names of shards: numbers by which Spark groups rows, chosen so that shards are spread over its partitions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 def shard_names(shards: int, partitions: int) -> list[int]:
     """Return a name for every shard, such that Spark's hash spreads the shards evenly over its partitions.
 
-    A name is the shard plus a multiple of the number of shards, so the shard can be found from it whatever the number
-    of partitions was when it was chosen.
+    A name is the shard plus a multiple of the number of shards. So the shard is the name modulo the number of shards,
+    whatever the number of partitions was when the name was chosen.
 
     >>> shard_names(3, 3), [name % 3 for name in shard_names(3, 3)]
     ([0, 1, 11], [0, 1, 2])
