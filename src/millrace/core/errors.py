@@ -2,6 +2,9 @@
 
 All inherit from :class:`MillraceError` and from the builtin error that a caller would catch. A message names the
 subject, where it was found, what was expected and what was found.
+
+After an error in a call other than :class:`BudgetExceededError` the join cannot go on; make a new one. (An error that
+``push`` raises before it returns, for example about the batch's columns, changes nothing.)
 """
 
 from __future__ import annotations

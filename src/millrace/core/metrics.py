@@ -58,11 +58,17 @@ class JoinMetrics:
     """
 
     tuples_in: int = _count(lasting=True)
+    """Stream tuples that came in."""
     rows_out: int = _count(lasting=True)
+    """Output rows."""
     batches_out: int = _count(lasting=True)
+    """Output batches."""
     matched: int = _count(lasting=True, summed=True)
+    """Tuples that have left and have at least one matching master row."""
     unmatched: int = _count(lasting=True, summed=True)
+    """Tuples without a master row."""
     waiting: int = _count(summed=True)
+    """Tuples that wait now, including those held back."""
     held_back: int = _count(summed=True)
     """Waiting tuples whose master rows are found, and that wait only because the output is ordered."""
     most_waiting: int = _count(lasting=True, summed=True)
@@ -70,27 +76,46 @@ class JoinMetrics:
     shed: int = _count(lasting=True, summed=True)
     """Tuples dropped without being joined."""
     cache_hits: int = _count(lasting=True, summed=True)
+    """Tuples that the cache answered."""
     cached_keys: int = _count(summed=True)
+    """Keys in the cache now."""
     cached_rows: int = _count(summed=True)
+    """Master rows in the cache now; a cached key without any row counts as one."""
     admitted_keys: int = _count(summed=True)
-    """Keys that entered the cache. A cache of whole pages counts rows instead, here and in ``evicted_keys``."""
+    """Keys that tuples brought into the cache. Keys that were read at the start (whole master in memory) or recalled
+    from a saved cache are not counted, so ``evicted_keys`` may be larger. A cache of whole pages counts rows instead of
+    keys, here and in ``evicted_keys``."""
     evicted_keys: int = _count(summed=True)
-    """Keys that left the cache, for other keys or because tuples needed the memory."""
+    """Keys that left the cache: for other keys, because their rows no longer pay (the cache inequality), because a
+    tuple did not fit into an empty waiting room, or because ``auto`` switched."""
     steps: int = 0
+    """Steps of the join so far."""
     cycles: float = 0.0
+    """Full scans of the master so far, or similar periods where the master is not scanned."""
     pages_read: int = 0
+    """Pages that the device has read."""
     bytes_read: int = 0
+    """Bytes that the device has read."""
     seeks: int = 0
+    """Seeks of the device: reads that did not continue where the last one ended."""
     removals: int = _count(lasting=True, summed=True)
+    """Tuples removed from the waiting room."""
     removal_shifts: int = _count(summed=True)
     """Entries that all removals would have searched through, if the tuples of each key were in a plain list."""
     probes: int = _count(lasting=True, summed=True)
+    """Master rows that were compared with the waiting tuples."""
     budget_bytes: int = _count(summed=True)
+    """Bytes of the memory budget."""
     used_bytes: int = _count(summed=True)
+    """Bytes of the budget that are reserved now."""
     peak_bytes: int = _count(summed=True)
+    """Largest number of bytes that were reserved at the same time."""
     parts: dict[str, int] = field(default_factory=dict)
+    """Bytes reserved now by each part of the join, by name."""
     waits: WaitHistogram = field(default_factory=WaitHistogram)
+    """Steps that tuples waited."""
     steps_per_cycle: int = _count(summed=True)
+    """Largest number of steps that a tuple may wait: ``k`` of the join."""
 
     @property
     def hit_rate(self) -> float:

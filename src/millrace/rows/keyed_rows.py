@@ -137,7 +137,7 @@ class KeyedRows:
         return self.slot_bytes + _LOAD * _DIRECTORY_BYTES
 
     def make_room(self, rows: int, heap_bytes: int = 0, *, exact: bool = False, slack: int = 0) -> bool:
-        """Reserve memory for ``rows`` more rows; return False if the budget has too little left.
+        """Reserve memory for ``rows`` more rows; return False if the budget has too little left. No rows are removed.
 
         Unless ``exact``, memory for some later rows is reserved too. The heap is not compacted while removed rows have
         fewer than ``slack`` bytes in it, unless the budget has too little left.
@@ -257,7 +257,10 @@ class KeyedRows:
         self.arena.store(slots, [columns[i] for i in self._stored])
 
     def remove(self, slots: Slots) -> int:
-        """Remove the rows at ``slots`` and return what :func:`multimap.remove` does. O(1) for the oldest of a code."""
+        """Remove the rows at ``slots``. O(1) for the oldest of a code.
+
+        Return how many rows the keys of the removed rows had, added up; not how many rows were removed.
+        """
         self.arena.drop(slots)
         return multimap.remove(self.map, slots)
 
