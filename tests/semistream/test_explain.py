@@ -106,7 +106,7 @@ def test_auto_tells_of_the_stream_as_it_came(store: mr.MasterStore, monkeypatch:
     assert "a moderately skewed stream (Zipf 0.75, 20,000 keys)" in text
     assert rows_of(text, "budget")["statistics"].split()[:2] == ["8.0", "kB"]
     monkeypatch.setattr(auto, "_ENOUGH", 2_000)
-    assert "a stream as it came" in join.explain()
+    assert "predicted for the stream so far, with " in join.explain()
 
 
 def test_where_there_is_nothing_to_predict(store: mr.MasterStore, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_where_there_is_nothing_to_predict(store: mr.MasterStore, tmp_path: Path
 def test_what_the_model_leaves_out_and_who_cannot_join(store: mr.MasterStore, tmp_path: Path) -> None:
     twice = mr.MasterStore.build(synthetic_master(2_000, unique=False), tmp_path / "twice", "key", index=False)
     _, text = told(twice, where=mr.compare("sid", ">=", "a1"), ordered=True, columns=["label"], shed="random", keep=0.5)
-    left_out = "that keys repeat unevenly and the condition and the order of rows and load shedding"
+    left_out = "that some keys have more rows than others and the condition and the order of rows and load shedding"
     assert f"(the model leaves out {left_out})" in text
     others = rows_of(text, "instead")
     assert others["sscj"].split("  ")[-1] == "needs an index, which the master does not have"

@@ -195,7 +195,7 @@ def test_before_the_first_tuple(store: mr.MasterStore) -> None:
 
 def test_what_cannot_be_tuned(store: mr.MasterStore) -> None:
     join = fed(store, "hybridjoin", b=50)
-    with pytest.raises(ConfigError, match="b: hybridjoin has pages of b rows, which cannot change"):
+    with pytest.raises(ConfigError, match="b: hybridjoin has pages of b rows, which cannot change; only w can"):
         join.retune(b=20)
     join.retune(w=9)
     feed(join, 500)
@@ -231,7 +231,7 @@ def test_no_load_has_more_rows_than_the_master(store: mr.MasterStore, algorithm:
 @pytest.mark.parametrize("algorithm", ["lookup", "inl"])
 def test_where_nobody_waits_there_is_neither_b_nor_w(store: mr.MasterStore, algorithm: str) -> None:
     for options, named in (({"b": 5}, "b"), ({"w": 5}, "w"), ({"b": 5, "w": 5, "turbo": 1}, "b, w, turbo")):
-        with pytest.raises(ConfigError, match=f"{algorithm}: unknown option {named}; it has no options"):
+        with pytest.raises(ConfigError, match=f"{algorithm}: unknown option {named}; "):
             mr.SemiStreamJoin(store, "key", algorithm=algorithm, **options)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="sscj: unknown option turbo; it has b, w, "):
         mr.SemiStreamJoin(store, "key", algorithm="sscj", turbo=1)

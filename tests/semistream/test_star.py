@@ -275,7 +275,7 @@ def test_the_same_master_twice(stores: dict[str, mr.MasterStore], tmp_path: Path
     got = _run(star, flights, (1,))
     assert list(star.joins) == ["airports on goal", "airports on start", "again"], "a suffix keeps the order given"
     assert pa.Table.from_batches(got).to_pylist() == [{"start": None, "goal": "A", "town": "Ulm", "town_again": "Ulm"}]
-    with pytest.raises(ConfigError, match="two are called 'airports on goal'; tell them apart with name="):
+    with pytest.raises(ConfigError, match="two arms have the name 'airports on goal'; set other names with name="):
         mr.StarJoin([arms[0], mr.Arm(airports, {"goal": "code"})])
 
 
@@ -391,7 +391,8 @@ def test_errors_name_the_arm(stores: dict[str, mr.MasterStore]) -> None:
 
     customers = mr.Arm(stores["customers"], "custkey")
     with pytest.raises(
-        SchemaError, match=r"arm 'parts': on: neither the stream nor an earlier arm has.*'nix'; there are custkey.*city"
+        SchemaError,
+        match=r"arm 'parts': on: neither the stream nor an earlier arm .*'nix'; the columns are custkey.*city",
     ):
         bound(customers, mr.Arm(stores["parts"], {"nix": "partkey"}))
     with pytest.raises(
@@ -410,7 +411,7 @@ def test_errors_name_the_arm(stores: dict[str, mr.MasterStore]) -> None:
         )
     with pytest.raises(SchemaError, match="arm 'customers': stream: key column 'supplier' is string"):
         bound(mr.Arm(stores["customers"], {"supplier": "custkey"}))
-    with pytest.raises(SchemaError, match="arm 'customers': columns: the key 'custkey' comes out already"):
+    with pytest.raises(SchemaError, match="arm 'customers': columns: the output has the key 'custkey' already"):
         bound(mr.Arm(stores["customers"], "custkey", columns=["custkey"]))
     with pytest.raises(SchemaError, match="arm 'customers': columns: the master has no 'nix'"):
         bound(mr.Arm(stores["customers"], "custkey", columns=["nix"]))

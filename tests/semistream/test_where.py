@@ -331,7 +331,7 @@ def test_conditions_that_cannot_work_are_refused_by_name(tmp_path: Path) -> None
     refused(SchemaError, ["'s'", "string", "'m'", "int64"], lambda: pushed(compare("s", "<", "m")))
     refused(SchemaError, ["'l'", "list"], lambda: pushed(compare("l", "<", "list")))
     refused(SchemaError, ["'at'", "timestamp", "int64"], lambda: pushed(compare("at", "<", "m")))
-    refused(SchemaError, ["band", "distances", "string"], lambda: pushed(band("s", "name", below=1)))
+    refused(SchemaError, ["band", "columns of numbers", "string"], lambda: pushed(band("s", "name", below=1)))
     refused(SchemaError, ["band", "a number", "timedelta"], lambda: pushed(band("x", "m", below=timedelta(1))))
     refused(ConfigError, ["where", "condition", "'x < m'"], lambda: pushed("x < m"))
     refused(SchemaError, ["on", "None"], lambda: mr.SemiStreamJoin(store))
@@ -399,7 +399,7 @@ def test_a_time_that_is_too_far_for_the_steps_it_is_compared_in_is_refused(tmp_p
     store = mr.MasterStore.build(pa.table({"k": [1], "then": last}), tmp_path / "s", "k")
     far = pa.record_batch({"at": pa.array([10**11], pa.timestamp("s"))})
     join = mr.SemiStreamJoin(store, where=mr.band("at", "then", below=timedelta(days=1), above=timedelta(days=1)))
-    with pytest.raises(SchemaError, match="is too large to be counted in steps of"):
+    with pytest.raises(SchemaError, match="is too large to be converted to steps of"):
         list(join.push(far))
 
 

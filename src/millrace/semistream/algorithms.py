@@ -49,12 +49,12 @@ class Algorithm:
 
     @property
     def paged(self) -> bool:
-        """Whether tuples wait for master rows that are found through the index, not for a scan of all rows."""
+        """Whether tuples wait for chosen pages of the master, found through the index, not for a scan of all rows."""
         return bool(getattr(self.access, "paged", False))
 
     @property
     def at_once(self) -> bool:
-        """Whether tuples are answered as they come, without waiting."""
+        """Whether tuples are answered as soon as they arrive, without waiting."""
         return bool(getattr(self.access, "at_once", False))
 
     @property
@@ -68,16 +68,16 @@ class Algorithm:
         return self.cache is not NoCache
 
     def cached_marks(self, *, numbered: bool) -> Mapping[str, npt.DTypeLike] | None:
-        """Return names and types of what is kept beside each cached row; None if the algorithm caches no rows.
+        """Return names and types of the fields (marks) kept beside each cached row; None if no rows are cached.
 
-        ``numbered`` adds the number of the master row.
+        ``numbered`` adds the field for the number of the master row.
         """
         marks: Mapping[str, npt.DTypeLike] | None = getattr(self.cache, "marks", None)
         return None if marks is None else {**marks, **(ROW_MARK if numbered else {})}
 
     @property
     def dead_share(self) -> float:
-        """Bytes that removed rows still take in the cache, per byte of strings and binary of cached rows."""
+        """Bytes of strings and binary of removed rows that may still take memory, per such byte of cached rows."""
         return float(getattr(self.cache, "dead_share", 0.0))
 
     @property
@@ -120,7 +120,7 @@ class Algorithm:
         if not self.many and not store.unique:
             able = [other.name for other in ALGORITHMS.values() if other.many]
             raise ConfigError(
-                f"{self.name}: needs a master whose keys do not repeat, but in {store.path} one has "
+                f"{self.name}: needs a master whose keys do not repeat, but one key of {store.path} has "
                 f"{store.manifest.largest_group:,} rows. For repeated keys you can use {', '.join(able)}"
             )
 
@@ -194,7 +194,7 @@ ALGORITHMS = {
             "cachejoin",
             FrequencyCache,
             Oldest,
-            "as hybridjoin behind a cache of frequent keys, of which random ones are evicted",
+            "as hybridjoin behind a cache of frequent keys; random keys are evicted",
             needs_index=True,
         ),
         Algorithm(
@@ -222,7 +222,7 @@ ALGORITHMS = {
             "hybridjoin-pq-balanced",
             OccupancyCache,
             PageQueue,
-            "as hybridjoin-pq behind a cache of the keys that take less memory there than waiting",
+            "as hybridjoin-pq behind a cache of the keys whose rows take less memory than their tuples",
             needs_index=True,
         ),
         Algorithm(
@@ -269,5 +269,5 @@ ALGORITHMS = {
 
 
 def find_algorithm(name: str | Algorithm) -> Algorithm:
-    """Return the algorithm of that name, or the given ``Algorithm``; raise an error that lists the names if unknown."""
+    """Return the algorithm with this name, or an ``Algorithm`` as it is; raise an error if the name is unknown."""
     return name if isinstance(name, Algorithm) else ALGORITHMS[one_of("algorithm", name, ALGORITHMS)]

@@ -36,9 +36,9 @@ class JoinArguments:
     """Whether the join chooses the algorithm."""
     memory: int
     b: int | None
-    """Master rows per load, if fixed by the user."""
+    """Master rows per load, or per page; None if the user has not set it."""
     w: int | None
-    """Tuples let in per step, if fixed by the user."""
+    """Tuples let into the waiting room per step; None if the user has not set it."""
     device: Device
     space: Space | None
     leave_early: bool
@@ -74,7 +74,7 @@ class JoinArguments:
         keep: float | str | None = None,
         options: Mapping[str, Any],
     ) -> JoinArguments:
-        """Return the user's arguments, checked and with defaults filled in; raise an error that names a wrong one."""
+        """Check the user's arguments, and return them with defaults filled in; errors name the wrong argument."""
         store = master if isinstance(master, MasterStore) else MasterStore.open(master)
         if where is not None and not isinstance(where, Condition):
             raise ConfigError(f"where: expected a condition, such as band(…) or compare(…); got {where!r}")
@@ -160,7 +160,7 @@ def _spec(
     elif where is not None:
         spec = JoinSpec.without_key(how, columns, suffix)
     else:
-        raise SchemaError("on: expected a column name, several, or a mapping, or where= without on; got None")
+        raise SchemaError("on: expected a column name, a list of names, or a mapping, or where= without on; got None")
     spec.master_columns(store.schema)
     return spec
 
@@ -182,6 +182,6 @@ def _shedding(
     else:
         shedding = Shedding(shed, "auto" if keep is None else keep)
     if shedding is not None and shedding.spare_hits and (ordered or algorithm.at_once):
-        why = "a hit may have to wait too" if ordered else f"{algorithm.name} answers every tuple at once"
+        why = "in ordered output a hit may wait too" if ordered else f"{algorithm.name} answers every tuple at once"
         raise ConfigError(f"spare_hits: drops only tuples that would have to wait, but {why}")
     return shedding

@@ -1,4 +1,4 @@
-"""A join's arguments applied to a stream's columns: all that follows from them and does not depend on memory."""
+"""The binding of a join to a stream: everything that follows from its arguments and the stream's columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.semistream.waiting.condition_room import ConditionSearch
 
 @dataclass(frozen=True)
 class Binding:
-    """How a stream with known columns is joined with the master."""
+    """How a stream with known columns is joined with the master; nothing here depends on the memory budget."""
 
     stream: pa.Schema
     output: pa.Schema
@@ -24,21 +24,21 @@ class Binding:
     code_column: int | None
     """Place of the stream column whose values are the key codes themselves; None if there is none."""
     search: ConditionSearch | None
-    """How waiting tuples are found by the condition, if the join has no key; None if it has one."""
+    """Search for waiting tuples by the condition, in a join without a key; None in a join with a key."""
     residual: Condition | None
     """Condition that is tested on each pair after it was found by key or search; None if there is none."""
     single: bool
     """Whether one master row per key is enough: keys do not repeat, or one match decides (semi and anti joins)."""
     cached_columns: list[int]
-    """Places of a cached row's columns in the master: those of the output, then those that verify a match."""
+    """Places in the master of the columns that are cached: the output's columns, then those that verify a match."""
     cached_keys: range
     """Places of the key columns among the cached columns; empty where equal key codes mean equal keys."""
     rows_per_key: float | None
-    """Master rows that have to be kept for a tuple on average; None: one at most."""
+    """Average number of matches that ordered output may have to keep for a tuple; None if it is one at most."""
 
 
 def bind(arguments: JoinArguments, stream: pa.Schema) -> Binding:
-    """Check that the stream's columns can be joined, and return how; no column may be dictionary-encoded."""
+    """Check that the stream's columns can be joined, and return the binding; columns must not be dictionary-encoded."""
     store, spec, where = arguments.store, arguments.spec, arguments.where
     spec.check_keys(stream, store.schema, store.key)
     if where is not None:

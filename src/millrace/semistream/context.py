@@ -1,4 +1,4 @@
-"""The context in which the policies of a join work."""
+"""The context of a join's policies: the parts, settings and sizes that they are given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace.semistream.waiting.waiting_room import WaitingRoom
 
 @dataclass(frozen=True)
 class JoinContext:
-    """Parts and settings of a join that its policies work with. Nothing in it changes while the join runs."""
+    """Parts and settings of a join that its policies work with; none is replaced while the join runs."""
 
     store: MasterStore
     device: Device
@@ -29,13 +29,13 @@ class JoinContext:
     single: bool
     """Whether one master row per key is enough: keys do not repeat, or one match decides (semi and anti joins)."""
     matches: int
-    """Most matching master rows that a thread handles at a time."""
+    """Largest number of matching master rows that a thread handles at a time."""
     b: int
     """Master rows per load, or per page, when the join starts."""
     w: int | None
     """Tuples let in per step when the join starts; None if the user has not set it."""
     metrics: JoinMetrics
     step_rows: int
-    """Most master rows that may be in memory in one step."""
+    """Largest number of master rows that may be in memory in one step."""
     numbered: NumberedRows | None = None
-    """Numbering of the master rows, which caches store if output is ordered; None if it is not."""
+    """Row numbers of the master, which caches keep beside their rows if output is ordered; None if it is not."""

@@ -60,7 +60,7 @@ def _plan(arguments: JoinArguments, auto: Auto | None, shed: int, *, bound: bool
 
 
 def _budget(budget: MemoryBudget, auto: Auto | None, expected: Prediction | None) -> list[str]:
-    """Return a table of the budget, one line for each part: bytes now and predicted bytes."""
+    """Return a table of the budget as lines, one for each part: bytes now and predicted bytes."""
     parts, total = budget.parts(), budget.total
     then = {} if expected is None else dict(expected.parts)
     if auto is not None and auto.nbytes and then:
@@ -95,7 +95,7 @@ def _expected(found: Forecast) -> list[str]:
 
 
 def _instead(arguments: JoinArguments, found: Forecast) -> list[str]:
-    """Return a table of the other algorithms, fastest first: how each compares, or why it cannot be used."""
+    """Return a table of the other algorithms as lines, fastest first: how each compares, or why it cannot be used."""
     able = [other for other in found.others if other.prediction is not None]
     able.sort(key=lambda other: -_rate(other))
     unable = [other for other in found.others if other.prediction is None]

@@ -17,7 +17,7 @@ from millrace.semistream.stream_keys import Flags, StreamKeys
 
 @dataclass(frozen=True)
 class ArrivedTuples:
-    """Tuples of a pushed batch, with their key codes."""
+    """Tuples of a piece of a pushed batch, with their key codes."""
 
     batch: pa.RecordBatch
     codes: Codes
@@ -25,7 +25,7 @@ class ArrivedTuples:
     """Which tuples have a key that is not null; None: all."""
 
     def nulls(self, part: slice) -> Flags:
-        """Return which tuples of this slice of the batch have a null key."""
+        """Return which tuples of a slice of the batch have a null key."""
         if self.valid is None:
             return np.zeros(len(self.codes[part]), np.bool_)
         return ~self.valid[part]
@@ -47,7 +47,7 @@ class Intake:
         return ArrivedTuples(batch, codes, valid)
 
     def spare(self, codes: Codes, misses: Indices) -> Indices:
-        """Shed some of the cache misses, if only tuples that would have to wait are shed; return the others."""
+        """Shed some of the cache misses, if shedding spares cache hits (``spare_hits``); return the others."""
         shedding = self._shedding
         if shedding is None or not shedding.spare_hits:
             return misses
@@ -57,7 +57,7 @@ class Intake:
         return misses[kept]
 
     def _thinned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch without shed tuples; all of it if nothing is shed, or only after the cache was tried."""
+        """Shed some tuples of a batch and return the others; with ``spare_hits`` :meth:`spare` sheds, later."""
         shedding = self._shedding
         if shedding is None or shedding.spare_hits:
             return batch

@@ -45,7 +45,7 @@ from millrace.semistream.wiring import wire
 
 
 class Unchanged(Enum):
-    """Default of an argument that stays as it is, where None has another meaning."""
+    """Default of the arguments of :meth:`SemiStreamJoin.retune`: the setting stays as it is. (None resets it.)"""
 
     UNCHANGED = "unchanged"
 
@@ -70,8 +70,8 @@ class SemiStreamJoin(StreamOperator):
     master
         A :class:`MasterStore` or its path.
     on
-        Key column of both sides; several; or a mapping from the stream's names to the master's. None to join by
-        ``where`` alone; the master's key then comes out like its other columns.
+        Name of the key column on both sides; a list of names; or a mapping from the stream's names to the master's.
+        None to join by ``where`` alone; the output then includes the master's key like its other columns.
     how
         ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``.
     where
@@ -89,8 +89,8 @@ class SemiStreamJoin(StreamOperator):
     suffix
         Appended to the names of master columns that the stream has too; without it a name on both sides is an error.
     b
-        Master rows per load (the papers' b), or per page that is found through the index (their d); at most the rows
-        of the master. By default an eighth of the budget goes to the load buffer, and a page has 256 rows.
+        Master rows per load (the papers' b), or per page that is found through the index (their d); at most all rows of
+        the master. By default an eighth of the budget goes to the load buffer, and a page has 256 rows.
     w
         Stream tuples let in per step (the papers' w); by default as many as keep the waiting room evenly full. Where
         no tuple waits (``lookup``, ``inl``) there is neither b nor w.
@@ -105,7 +105,7 @@ class SemiStreamJoin(StreamOperator):
     threads
         1 or 2; by default 2 where there are two cores.
     output_rows
-        Most rows of an output batch.
+        Largest number of rows in an output batch.
     ordered
         Emit rows in the order in which their stream tuples came. Matches found early are held back, within the budget.
         By default only the algorithm named ``"ordered"`` does so.
@@ -114,7 +114,8 @@ class SemiStreamJoin(StreamOperator):
         ``keep`` is the share that is kept. Its default ``"auto"`` keeps as many as can be joined, given the arrivals
         passed to :meth:`Shedding.observe`. ``shed`` may also be a :class:`Shedding`. Nothing is dropped by default.
     **options
-        Options of the algorithm, such as ``migration="three-cycle"`` for ``ssbj``.
+        Options of the algorithm, such as ``migration="three-cycle"`` for ``ssbj``. Names are checked here, values when
+        the stream is bound.
 
     Examples
     --------
@@ -207,7 +208,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def loop(self) -> JoinLoop:
-        """The loop with its parts; an error if the stream's columns are not known yet."""
+        """The loop and its parts; raises an error before the stream's columns are known."""
         if self._loop is None:
             raise StateError("the join has no stream yet: push a batch or call bind(schema) first")
         return self._loop
@@ -269,7 +270,7 @@ class SemiStreamJoin(StreamOperator):
         yield from super().run(batches_of(stream))
 
     def _call(self, work: Batches) -> Batches:
-        """Return the output of one call (push, step or finish); its last batch has the rows collected so far."""
+        """Return the output of one call (push, step or finish); the last batch has the rows that do not fill one."""
         shedding = self.arguments.shedding
         work = work if shedding is None else self._timed(shedding, work)
         return self._guarded(chain(work, self.loop.parts.output.flush()))
@@ -300,7 +301,7 @@ class SemiStreamJoin(StreamOperator):
             raise ConfigError(f"retune: {algorithm.name} answers tuples as they come; it has no b and no w")
         if not isinstance(b, Unchanged):
             if algorithm.paged:
-                raise ConfigError(f"b: {algorithm.name} has pages of b rows, which cannot change; w can")
+                raise ConfigError(f"b: {algorithm.name} has pages of b rows, which cannot change; only w can")
             self._set_b(b)
         if not isinstance(w, Unchanged):
             self.arguments = replace(self.arguments, w=w)
@@ -322,7 +323,7 @@ class SemiStreamJoin(StreamOperator):
     # snapshots and kept caches
 
     def snapshot(self) -> bytes:
-        """Return the waiting tuples, their progress and the counts as bytes; the cache is left out, as it refills."""
+        """Return the waiting tuples, their progress and the counts as bytes, without the cache, which refills."""
         self._check_between_calls("snapshot")
         order = self.loop.order
         waiting = snapshot_format.to_bytes(order.waiting_schema, self.progress(), saved_state.waiting_chunks(self.loop))
@@ -337,7 +338,7 @@ class SemiStreamJoin(StreamOperator):
         self._check_same_join(saved.progress)
         if saved.held is not None and not self.loop.order.restore_held(saved.held):
             self._broken = saved_state.RESTORE_FAILED
-            raise BudgetExceededError(f"restore: the held tuples do not fit in {format_size(self.budget.total)}")
+            raise BudgetExceededError(f"restore: tuples held back do not fit in {format_size(self.budget.total)}")
         self.resume(saved.progress, saved.chunks)
 
     def progress(self) -> Progress:
@@ -354,7 +355,10 @@ class SemiStreamJoin(StreamOperator):
             raise
 
     def rows_at(self, slots: Slots) -> tuple[pa.RecordBatch, snapshot_format.Tally]:
-        """Return the waiting tuples at these slots (sequence numbers if output is ordered), and their tallies."""
+        """Return the waiting tuples at these slots (if output is ordered, their sequence numbers) and their tallies.
+
+        A tally is how many master rows the tuple has met, and whether one matched; see :meth:`tally_at`.
+        """
         return saved_state.rows_at(self.loop, slots)
 
     def tally_at(self, slots: Slots) -> snapshot_format.Tally:
@@ -389,33 +393,33 @@ class SemiStreamJoin(StreamOperator):
                     f"restore: the snapshot was taken from {algorithm}, which answers every tuple at once; "
                     "spare_hits needs an algorithm in which tuples wait"
                 )
-            self.auto.explain_choice("the snapshot was taken of it")
+            self.auto.explain_choice("the snapshot was taken from a join with this algorithm")
             self._switch(Decision(algorithm, {}, self.auto.why))
 
     def keep_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
-        """Write the cache to a file or a buffer in memory; return False if there is no cache that can be kept."""
+        """Write the cache to a file or a buffer in memory; return False if there is no cache that can be saved."""
         return self.loop.cache.save_to(path if isinstance(path, io.BytesIO) else Path(path), self._cache_identity)
 
     def recall_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
-        """Fill the cache from one saved by an earlier join of the same kind; return False if that is not possible."""
+        """Fill the cache from one that an earlier join of the same kind has saved; return False if it is not valid."""
         where = path if isinstance(path, io.BytesIO) else Path(path)
         if self.loop.cache.load_from(where, self._cache_identity):
             return True
         chosen = self.algorithm.name
         if self.auto is None or chosen != "r-meshjoin" or self.metrics.tuples_in:
             return False
-        self._switch(Decision("ssbj", {}, "its cache was kept"))  # an earlier join chose an algorithm with a cache
+        self._switch(Decision("ssbj", {}, "an earlier join kept a cache of this algorithm"))
         if isinstance(where, io.BytesIO):
             where.seek(0)
         if self.loop.cache.load_from(where, self._cache_identity):
-            self.auto.explain_choice("its cache was kept")
+            self.auto.explain_choice("an earlier join kept a cache of this algorithm")
             return True
         self._switch(Decision(chosen, {}, self.auto.why))
         return False
 
     @property
     def _cache_identity(self) -> str:
-        """What has to be equal for a saved cache to be valid: master, algorithm, columns, and kind of match."""
+        """Text that is saved with a cache; a join whose text differs cannot use the cache."""
         return saved_state.cache_identity(self.loop, self.algorithm.name, self.ordered)
 
     # properties
@@ -482,7 +486,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def waits(self) -> bool:
-        """Whether tuples may have to wait; if not, they are answered as they come and take no memory."""
+        """Whether tuples may have to wait; if not, they are answered as soon as they arrive and take no memory."""
         return not self.loop.access.at_once
 
     @property
@@ -492,7 +496,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def capacity(self) -> int:
-        """Number of tuples that the waiting room may hold, beside the cache and the memory kept for its growth."""
+        """Number of tuples that the waiting room may hold, with memory left for the cache and its growth."""
         return self.loop.order.capacity
 
     @property
@@ -502,7 +506,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def whole_bytes(self) -> float | None:
-        """Bytes that the cache needs to hold the whole master, so that no tuple waits; None if it never does."""
+        """Bytes that the cache needs to hold the whole master, so that no tuple waits; None if it cannot hold it."""
         return self.loop.cache.whole_bytes
 
     @property
@@ -512,12 +516,12 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def stream_schema(self) -> pa.Schema:
-        """The stream's columns, or an error if they are not known yet."""
+        """The stream's columns; raises an error before they are known."""
         return self.loop.parts.binding.stream
 
     @property
     def output_schema(self) -> pa.Schema:
-        """Columns of the output; an error if the stream's are not known yet."""
+        """The output's columns; raises an error before the stream's columns are known."""
         return self.loop.parts.binding.output
 
     @property
@@ -558,7 +562,7 @@ class SemiStreamJoin(StreamOperator):
         assert m.tuples_in == m.matched + m.unmatched + m.waiting + m.shed, "a tuple is not accounted for"
         if self._loop is not None:
             self._loop.check_invariants()
-            assert m.waits.most <= self.k, "a tuple waited longer than a turn"
+            assert m.waits.most <= self.k, "a tuple waited longer than k steps"
 
 
 def batches_of(stream: Any) -> Iterable[pa.RecordBatch]:

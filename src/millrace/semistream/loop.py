@@ -9,9 +9,9 @@
                                 │full            │
                                 └──► a step ◄────┘ order.match, order.finish ─► output
 
-A step is one disk phase: master rows pass the waiting room, and tuples that have met all of their rows leave. The cache
-policy and the access policy make up the algorithm; the output order decides when tuples leave. The loop calls them;
-they never call it.
+In a step, or disk phase, some master rows are read and compared with the waiting tuples, and the tuples that have met
+all of their rows leave. The cache policy and the access policy make up the algorithm; the output order decides when
+tuples leave. The loop calls them; they never call the loop.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class JoinLoop:
     order
         Decides when tuples leave.
     load
-        The reservation of the load buffer.
+        The load buffer's reservation in the budget.
     pair_bytes
-        Bytes of the load buffer that are for index pairs.
+        Bytes of the load buffer for index pairs (slot of a tuple, number of a master row).
     """
 
     def __init__(self, parts: JoinParts, order: OutputOrder, load: Reservation, pair_bytes: int) -> None:
@@ -51,7 +51,10 @@ class JoinLoop:
         self._load, self._pair_bytes = load, pair_bytes
 
     def push(self, batch: pa.RecordBatch) -> Batches:
-        """Join a batch and yield output; run steps whenever new tuples do not fit into the waiting room."""
+        """Join a piece of a pushed batch and yield output; run steps when tuples do not fit into the waiting room.
+
+        ``SemiStreamJoin.push`` cuts a batch into pieces of at most 65,536 tuples.
+        """
         order = self.order
         yield from order.begin(self.parts.intake.take(batch))
         while order.pending:
@@ -90,7 +93,7 @@ class JoinLoop:
             self.order.trim()
 
     def drain(self) -> Batches:
-        """Run steps until no tuple waits, and yield their output."""
+        """Run steps until no tuple waits, and yield the output."""
         while len(self.room):
             yield from self.step()
         self.room.rows.trim()
@@ -117,7 +120,7 @@ class JoinLoop:
         self.access.retune(b)
 
     def check_invariants(self) -> None:
-        """Assert that every part is sound; for tests."""
+        """Assert that the invariants of every part hold; for tests."""
         self.room.check_invariants()
         self.order.check_invariants()
         self.cache.check_invariants()

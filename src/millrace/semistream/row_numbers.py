@@ -19,7 +19,7 @@ _WORTH_A_THREAD = 8192  # rows below which handing them to a second thread costs
 
 
 class NumberedRows:
-    """Rows of a store, numbered through its shards: the first row of a shard follows the last of the shard before."""
+    """Rows of a store, numbered across its shards: the first row of a shard follows the last of the shard before."""
 
     def __init__(self, store: MasterStore) -> None:
         self._store = store
@@ -30,7 +30,7 @@ class NumberedRows:
         return rows + int(self._first[shard])
 
     def by_shard(self, numbers: Indices) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield each shard that has some of these rows: the shard, their places in ``numbers``, their rows in it."""
+        """Yield for each shard with some of the rows: the shard, their places in ``numbers``, their numbers in it."""
         shards = np.searchsorted(self._first, numbers, side="right") - 1
         for shard in np.unique(shards[numbers >= 0]).tolist():
             places = np.flatnonzero((shards == shard) & (numbers >= 0))

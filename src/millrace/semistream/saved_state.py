@@ -1,7 +1,7 @@
-"""State of a join that is saved and restored: its waiting tuples and their progress.
+"""State of a join that is saved and restored: its waiting tuples and the progress of each.
 
 Waiting tuples and their progress are hard state: a snapshot must hold all of them. The cache is soft state: it refills,
-and a saved one is used only if it is still valid.
+and a saved cache is used only if it is still valid.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ RESTORE_FAILED = "restore failed half-way"
 
 
 def progress(loop: JoinLoop, kind: str, metrics: JoinMetrics) -> Progress:
-    """Return how far a join has come; ``kind`` names its algorithm, kind of join and keys."""
+    """Return how far a join has come; ``kind`` is a text that names its algorithm, kind of join and keys."""
     return Progress(loop.parts.store.manifest.snapshot, kind, loop.access.turned, loop.steps, metrics.lasting())
 
 
 def waiting_chunks(loop: JoinLoop) -> list[WaitingChunk]:
-    """Return the waiting tuples with their tallies, in chunks, oldest first."""
+    """Return the waiting tuples with their tallies (master rows met, and whether one matched), oldest chunk first."""
     return [WaitingChunk(start, step, *rows_at(loop, slots)) for start, step, slots in loop.room.queue()]
 
 
@@ -66,7 +66,7 @@ def resume(loop: JoinLoop, metrics: JoinMetrics, progress: Progress, chunks: Ite
 
 
 def cache_identity(loop: JoinLoop, algorithm: str, ordered: bool) -> str:
-    """Return a text that must be the same for a saved cache to be valid: master, algorithm, columns, kind of match."""
+    """Return a text that must be the same when a saved cache is loaded: master, algorithm, and what a row holds."""
     manifest, binding = loop.parts.store.manifest, loop.parts.binding
     shards = ",".join(shard.data.path for shard in manifest.shards)
     rows = " numbered" if ordered else ""

@@ -42,7 +42,7 @@ class Shedding:
         ``"random"``: each tuple on its own. ``"key"``: all tuples of a key or none; null keys count as one key.
     keep
         Share of the tuples, or of the keys, that is kept. ``"auto"``: as many as can be joined, worked out
-        from the arrivals passed to :meth:`observe` and the measured rate of the join; all until both are known.
+        from the arrivals passed to :meth:`observe` and the measured rate of the join; 1 until both are known.
     spare_hits
         Drop only tuples that would have to wait, not those that the cache answers at once.
     seed
@@ -81,7 +81,7 @@ class Shedding:
         self.done = 0
         """Tuples that the join has finished."""
         self.service_rate = 0.0
-        """Tuples that the join finished per second of work, as of the last :meth:`observe`; 0: unknown."""
+        """Tuples that the join finished per second of work, as of the last :meth:`observe`; 0 if unknown."""
         self.keep = keep
 
     # how many
@@ -101,7 +101,7 @@ class Shedding:
         self._keep = 1.0 if isinstance(keep, str) else float(keep)
 
     def count_done(self, tuples: int) -> None:
-        """Count tuples that the join has finished."""
+        """Add to the number of tuples that the join has finished."""
         self.done += tuples
 
     def observe(self, arrived_per_second: float, backlog: int = 0) -> float:

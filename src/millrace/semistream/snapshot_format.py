@@ -24,7 +24,10 @@ Tally = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a join had come when it was saved; ``store`` and ``join`` (its kind and keys) say which join it was."""
+    """How far a join had come when it was saved; ``store`` and ``join`` (its kind and keys) say which join it was.
+
+    ``turned`` is the progress of the access policy, ``step`` the number of steps, ``counts`` are metrics.
+    """
 
     store: str
     join: str
@@ -35,7 +38,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class WaitingChunk:
-    """Waiting tuples that entered together, with the scan position and step at which they did, and their tallies."""
+    """Waiting tuples that entered together, with scan position and step at which they entered, and their tallies."""
 
     start: int
     step: int
@@ -55,7 +58,7 @@ class SavedJoin:
 
 
 def read(state: bytes, *, ordered: bool) -> SavedJoin:
-    """Return the content of a snapshot; raise an error if only one of the saved join and this one is ordered."""
+    """Return the content of a snapshot; raise an error if only one of the two joins (saved, this) is ordered."""
     if not ordered:
         schema, progress, chunks = from_bytes(state)
         return SavedJoin(schema, progress, chunks, None)

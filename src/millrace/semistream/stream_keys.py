@@ -46,7 +46,7 @@ class StreamKeys:
         return self._coder.codes(self._widened(keys))[0]
 
     def of(self, batch: pa.RecordBatch, rows: Indices) -> list[pa.Array]:
-        """Return the key columns of some rows of a batch."""
+        """Return the key columns of a batch, for the given rows only."""
         chosen = pa.array(rows)
         return [batch.column(i).take(chosen) for i in self.columns]
 

@@ -18,17 +18,20 @@ from millrace.semistream.context import JoinContext
 
 
 class Access(ABC):
-    """Policy of the disk phase. The loop calls, in this order::
+    """Policy that decides which master rows waiting tuples meet next. The loop calls, in this order::
 
     quota     how many tuples may enter now
     on_admit  tuples have entered
     loads     the master rows of one step, which all waiting tuples meet
     on_match  the rows of a load that match waiting tuples
     finished  the tuples that have met all of their rows
+
+    Where :attr:`at_once`, ``IndexAnswers`` calls instead: :meth:`row_counts` (ordered output, repeated keys), then
+    :meth:`rows_of`, for each piece of a pushed batch.
     """
 
     at_once = False
-    """Whether tuples are answered as they come, without waiting."""
+    """Whether tuples are answered as soon as they arrive, without waiting."""
     paged = False
     """Whether the policy loads chosen master rows, found through the index, instead of scanning them all."""
     wheel: Wheel | None = None
@@ -39,12 +42,12 @@ class Access(ABC):
         self.b = context.b
         """Master rows per load."""
         self.w = context.w
-        """Most tuples let in per step; None if the policy decides."""
+        """Largest number of tuples let in per step; None if the policy decides."""
 
     @property
     @abstractmethod
     def place(self) -> int:
-        """Number that grows with every step; tuples that enter while it is the same form one chunk."""
+        """Number that grows with every step; tuples that enter between two changes of it form one chunk."""
 
     @abstractmethod
     def quota(self, capacity: int) -> int:
@@ -67,44 +70,47 @@ class Access(ABC):
     @property
     @abstractmethod
     def cycles(self) -> float:
-        """Number of periods so far, by which caches age their counts: full scans of the master, or similar."""
+        """Number of periods so far: full scans of the master, or similar. Caches age their counts in every period."""
 
     @property
     @abstractmethod
     def longest_wait(self) -> int:
-        """Upper bound of a tuple's wait, in steps."""
+        """Largest number of steps that a tuple may wait."""
 
     @property
     @abstractmethod
     def turned(self) -> int:
-        """Progress so far, as a number from which :meth:`resume` continues after a restart."""
+        """Progress so far, as a number that is saved and later given to :meth:`resume`."""
 
     @abstractmethod
     def resume(self, turned: int) -> None:
         """Continue from saved progress, an earlier value of :attr:`turned`."""
 
     def on_resume(self, waited: int) -> None:
-        """Adapt to the tuples restored after a restart, of which the oldest has waited ``waited`` steps."""
+        """Adapt to the tuples restored after a restart; the oldest has waited ``waited`` steps."""
 
     def retune(self, b: int) -> None:
         """Load ``b`` master rows at a time from now on; only policies that scan the whole master can."""
-        raise StateError("b: pages that are found through the index have a fixed size")
+        raise StateError("b: pages that are found through the index have a fixed size; it cannot be changed")
 
     def limit_admission(self, w: int | None) -> None:
         """Let at most ``w`` tuples in per step from now on; None: as many as the policy decides."""
         self.w = w
 
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield master rows by key code: shard, places in ``codes``, rows; raise an error unless :attr:`at_once`."""
-        raise StateError(f"{type(self).__name__}: finds no rows as tuples come; its tuples wait")
+        """Yield pieces of the master rows with these key codes: shard, places of the codes in ``codes``, rows.
+
+        Only where :attr:`at_once`. Work happens as it is read.
+        """
+        raise StateError(f"{type(self).__name__}: rows_of: only a policy with at_once has it; tuples wait here")
 
     def row_counts(self, codes: Codes) -> npt.NDArray[np.int64]:
         """Return how many master rows each code has. Only where :attr:`at_once`."""
-        raise StateError(f"{type(self).__name__}: finds no rows as tuples come; tuples wait")
+        raise StateError(f"{type(self).__name__}: row_counts: only a policy with at_once has it; tuples wait here")
 
     @abstractmethod
     def explain(self) -> str:
         """Return a line that describes how the master is accessed."""
 
     def check_invariants(self) -> None:
-        """Assert that the policy is sound; for tests."""
+        """Assert that the policy's invariants hold; for tests."""

@@ -1,6 +1,6 @@
 """Batched look-ups: tuples wait until there are enough different keys, which are then looked up together.
 
-A step looks up the keys of all waiting tuples, each key once. It is run when a batch of keys waits, when memory is
+A step looks up the keys of all waiting tuples, each key once. A step is run when a batch of keys waits, when memory is
 full, or on a call of ``step`` or ``idle`` (the published operator has a timer).
 
 References

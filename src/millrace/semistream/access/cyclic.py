@@ -47,7 +47,7 @@ class Cyclic(Access):
 
     @property
     def longest_turn(self) -> int:
-        """Most steps that one full scan of the master (a turn) takes."""
+        """Largest number of steps in one full scan of the master (a turn)."""
         loads = int((-(-self._sizes // self.b)).sum())
         return max(1, -(-loads // self.loads_per_step))
 
@@ -65,13 +65,13 @@ class Cyclic(Access):
         return max(0, min(w - room.newest_chunk_size(self.place), capacity - len(room)))
 
     def _in_shard(self, turned: int) -> tuple[int, int]:
-        """Return the next row after the wheel has passed ``turned`` rows: its shard, and its place in the shard."""
+        """Return which row comes after ``turned`` rows of the wheel: its shard, and its place in the shard."""
         position = turned % self.wheel.rows
         shard = int(np.searchsorted(self._starts, position, side="right")) - 1
         return shard, position - int(self._starts[shard])
 
     def _on_grid(self, turned: int) -> bool:
-        """Return whether, in every turn, a step begins at the row that comes after ``turned`` rows."""
+        """Return whether the row that comes after ``turned`` rows begins a step in every turn (is on the grid)."""
         if not self.wheel.rows:
             return True
         row = self._in_shard(turned)[1]
@@ -83,7 +83,7 @@ class Cyclic(Access):
         return int((-(-self._sizes[:shard] // self.b)).sum()) + row // self.b
 
     def _steps_before(self, turned: int) -> int:
-        """Return how many steps it takes to turn the wheel by ``turned`` rows, if all of them begin on the grid."""
+        """Return how many steps it takes to turn the wheel by ``turned`` rows, if every step begins on the grid."""
         return turned // self.wheel.rows * self.longest_turn + self._loads_before(turned) // self.loads_per_step
 
     def loads(self) -> Iterator[Load]:
@@ -143,10 +143,10 @@ class Cyclic(Access):
 
 
 class Repeated(Cyclic):
-    """R-MESHJOIN's access: several loads per step, so that the size of a load does not depend on the number of chunks.
+    """R-MESHJOIN's access: several loads per step, so that the size of a load can suit the disk.
 
     Tuples enter only between steps and wait as in MESHJOIN with loads ``l`` times as long, but the load buffer holds
-    only one load. So ``b`` can be chosen for the disk alone.
+    only one load.
 
     Parameters
     ----------

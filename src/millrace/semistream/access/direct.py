@@ -1,6 +1,7 @@
-"""Access by look-up: the index gives the places of a tuple's master rows, and no tuple waits.
+"""The access of ``lookup`` and ``inl``: the index gives the places of a tuple's master rows, and no tuple waits.
 
-Rows are read a batch of tuples at a time, or, as in index nested loops, tuple by tuple through a pool of pages.
+``lookup`` reads rows for a piece of a pushed batch at a time; ``inl`` (index nested loops) reads tuple by tuple through
+a pool of pages.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _FRAME_BYTES = 5
 
 
 class Direct(Access):
-    """Looks up the master rows of tuples through the index as the tuples come."""
+    """Looks up the master rows of tuples through the index as soon as the tuples arrive."""
 
     at_once = True
 
@@ -31,7 +32,10 @@ class Direct(Access):
         self._looked_up = 0
 
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield master rows by key code: shard, places in ``codes``, rows; if keys repeat, ``most`` rows at a time."""
+        """Yield the master rows with these key codes: shard, places of the codes in ``codes``, rows.
+
+        If keys repeat, at most ``most`` rows are yielded at a time. Work happens as it is read.
+        """
         store = self.context.store
         self._looked_up += len(codes)
         for shard in range(store.shards):
@@ -56,7 +60,7 @@ class Direct(Access):
         return counts
 
     def _read(self, shard: int, rows: Indices) -> None:
-        """Charge the device for these rows, which are read together."""
+        """Charge the device for reading these rows together."""
         self.context.device.read_rows(rows, self.context.store.row_bytes)
 
     @property

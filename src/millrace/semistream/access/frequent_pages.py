@@ -16,7 +16,7 @@ _ENTRY_BYTES = 20  # page, due, frequency
 
 
 class PagePeriod(NamedTuple):
-    """Computes when a page is due to be loaded again, from its frequency: the tuples that leave with a load of it."""
+    """Computes when a page is due again, from its frequency: the number of tuples that leave when it is loaded."""
 
     threshold: float
     """Number of tuples that should wait for a page when it is loaded."""
@@ -26,7 +26,7 @@ class PagePeriod(NamedTuple):
     """Number of tuples that have come so far."""
 
     def next_due(self, frequency: Frequencies) -> Counts:
-        """Return for each frequency the total number of arrivals at which its page is due."""
+        """Return for each frequency the number of tuples that will have come when its page is due."""
         period = np.maximum(1, self.threshold * self.room / np.maximum(frequency, 1e-3)).astype(np.int64)
         return self.arrived + period
 
@@ -44,12 +44,12 @@ class FrequentPages:
         return len(self._page)
 
     def due(self, arrived: int, most: int) -> PageNumbers:
-        """Return at most ``most`` of the pages that are due after ``arrived`` arrivals, the longest overdue first."""
+        """Return at most ``most`` pages that are due once ``arrived`` tuples have come, the longest overdue first."""
         due = np.flatnonzero(self._due <= arrived)
         return self._page[due[np.argsort(self._due[due], kind="stable")][:most]]
 
     def note_loads(self, pages: PageNumbers, left: Counts, decay: float, period: PagePeriod) -> npt.NDArray[np.bool_]:
-        """Update frequency and due time of those loaded ``pages`` that are queued; return which of them are."""
+        """Update frequency and due time of the queued pages among the loaded ``pages``; return which are queued."""
         queued = np.isin(pages, self._page)
         at, counts = np.searchsorted(self._page, pages[queued]), left[queued].astype(np.float32)
         self._frequency[at] = decay * self._frequency[at] + (1 - decay) * counts
@@ -71,7 +71,7 @@ class FrequentPages:
         self._reservation.resize(len(self) * _ENTRY_BYTES)
 
     def add(self, pages: PageNumbers, frequency: Frequencies, period: PagePeriod) -> None:
-        """Queue pages that are not queued yet; if memory does not suffice, queue only the first of them."""
+        """Queue pages that are not queued yet; if memory is short, queue only the first ones."""
         while len(pages) and not self._reservation.try_resize((len(self) + len(pages)) * _ENTRY_BYTES):
             pages, frequency = pages[: len(pages) // 2], frequency[: len(pages) // 2]
         page = np.concatenate([self._page, pages])

@@ -1,7 +1,7 @@
 """Partitioned Join's access: the pages with the most waiting tuples are loaded.
 
 A tuple's page is found when the tuple enters, and every page has a count of the tuples that wait for it. Loading the
-fullest pages first answers the most tuples per read; a tuple of a page that few others need may wait without end,
+fullest pages first answers the most tuples per read. A tuple whose page few other tuples need may wait without end,
 unless ``max_wait`` is set.
 
 References
@@ -47,7 +47,7 @@ class Fullest(Oldest):
             least = budget.total + needed - budget.available
             raise BudgetTooSmallError(
                 f"memory: {format_size(budget.total)} is too little for a count of waiting tuples for each of "
-                f"{len(self.pages):,} pages; the least is {least} bytes ({format_size(least)}), or larger pages (b)",
+                f"{len(self.pages):,} pages; the least is {least} bytes ({format_size(least)}), or set a larger b",
                 least,
             )
         budget.reserve("page counts", needed)
@@ -57,7 +57,7 @@ class Fullest(Oldest):
 
     @staticmethod
     def start_bytes(store: MasterStore, b: int) -> int:
-        """Return the bytes that one count for every page of ``b`` rows takes."""
+        """Return the bytes of the counts, one for every page of ``b`` rows."""
         return _COUNT_BYTES * sum(-(-shard.rows // b) for shard in store.manifest.shards)
 
     def on_admit(self, codes: Codes) -> None:
@@ -97,4 +97,4 @@ class Fullest(Oldest):
         room = self.context.room
         pages = self.pages.first_pages(room.rows.map.code[room.rows.live()])
         counted = np.bincount(pages[pages >= 0], minlength=len(self.pages))
-        assert (counted == self.waiting_for).all(), "tuples are counted for the wrong page"
+        assert (counted == self.waiting_for).all(), "a page has a wrong count of waiting tuples"

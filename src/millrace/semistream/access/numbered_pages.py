@@ -19,12 +19,12 @@ from millrace.rows.keyed_rows import Codes
 PageNumbers = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int64]
 
-_INDEX_FAR = 1 << 60  # the device's address of the index: far from the rows
+_INDEX_FAR = 1 << 60  # address of the index on the device, far from the rows
 
 
 @dataclass(frozen=True)
 class PageLoad(Load):
-    """Some pages of one shard, whose rows are in memory.
+    """A load of some pages of one shard.
 
     The rows of page ``pages[i]`` are at positions ``starts[i]`` up to ``starts[i + 1]`` of the load, and its first row
     is row ``firsts[i]`` of the shard.
@@ -79,7 +79,7 @@ class Pages:
         return found
 
     def all_pages(self, codes: Codes) -> tuple[PageNumbers, PageNumbers]:
-        """Return pairs of a place in ``codes`` and a page that has a row with that key code; pairs may repeat."""
+        """Return pairs, as two arrays: a place in ``codes``, and a page with a row of that code. Pairs may repeat."""
         self._count_index(codes)
         pairs = [
             (places, self.page_numbers(shard, rows))
@@ -91,7 +91,7 @@ class Pages:
         return np.concatenate([places for places, _ in pairs]), np.concatenate([pages for _, pages in pairs])
 
     def _count_index(self, codes: Codes) -> None:
-        """Charge the device for look-ups: each reads the page of the index with the entries of its code."""
+        """Charge the device for look-ups: each reads the page of the index that holds the code's entries."""
         bits = np.empty(len(codes), np.uint64)
         mixed(codes, bits)
         entries = (bits.astype(np.float64) * 2.0**-64 * self._store.rows).astype(np.int64)
@@ -124,7 +124,10 @@ class Pages:
             device.read(start, size)
 
     def groups(self, codes: Codes, most: int) -> Iterator[Load]:
-        """Yield the rows of key codes by shard, at most ``most`` at a time; a code's rows are split only if need be."""
+        """Yield the rows with these key codes by shard, at most ``most`` at a time.
+
+        The rows of a code are in one load unless there are more than ``most``.
+        """
         for shard in range(self._store.shards):
             index = self._store.index(shard)
             _, counts = index.ranges_of(codes)

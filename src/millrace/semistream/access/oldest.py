@@ -38,7 +38,7 @@ from millrace.semistream.access.access_policy import Access
 from millrace.semistream.access.numbered_pages import Counts, PageLoad, PageNumbers, Pages
 from millrace.semistream.context import JoinContext
 
-_PART_OF_ROOM = 40  # a step frees at most about 1/40 of the room, so that its later loads meet a nearly full one
+_PART_OF_ROOM = 40  # a step frees at most about 1/40 of the room, so that its last load meets a nearly full room too
 
 
 class Oldest(Access):
@@ -105,7 +105,7 @@ class Oldest(Access):
 
     def on_match(self, load: Load, met: FoundCodes) -> None:
         if self.context.single and not self.context.store.coder.exact:
-            self._finished.append(load.codes[met.positions])  # maybe another key, but the code has no other row
+            self._finished.append(load.codes[met.positions])  # maybe of another key, but no other row has the code
         if isinstance(load, PageLoad):
             sizes = self.context.room.rows.map.slots["count"][met.newest]
             self._left += np.bincount(load.page_at(met.positions), sizes, len(load.pages)).astype(np.int64)
@@ -123,7 +123,7 @@ class Oldest(Access):
         return self.pages_of(self.context.room.oldest(most), most)
 
     def pages_of(self, slots: Slots, most: int) -> PageNumbers:
-        """Return the pages that these tuples wait for; note tuples without a master row as finished."""
+        """Return the pages that these tuples wait for; tuples without a master row are noted as finished."""
         codes = self.context.room.rows.map.code[slots]
         codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
         if self.context.single:
@@ -175,13 +175,13 @@ class Oldest(Access):
     def note_loads(self, pages: PageNumbers, left: Counts) -> None:
         """Record the pages that were loaded, and how many tuples left with each."""
         tuples = float(left.sum())
-        keep = math.exp(-tuples / self.most_waiting)  # frequent pages come once in a room full of tuples
+        keep = math.exp(-tuples / self.most_waiting)  # a frequent page is loaded about once in a room full of tuples
         self._recent_left = keep * self._recent_left + tuples
         self._recent_loads = keep * self._recent_loads + len(pages)
 
     @property
     def matches_per_load(self) -> float:
-        """Tuples that leave per loaded page, averaged over about as many tuples as the waiting room holds."""
+        """Average number of tuples that leave per loaded page, over about as many tuples as the waiting room holds."""
         return self._recent_left / self._recent_loads
 
     # the rest

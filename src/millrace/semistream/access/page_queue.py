@@ -34,8 +34,8 @@ class PageQueue(Oldest):
     Parameters
     ----------
     page_threshold
-        Tuples that should wait for a page when it is loaded. By default it is measured before the queue is used:
-        ``times_average`` times the tuples that leave with a load on average.
+        Number of tuples that should wait for a page when it is loaded. By default it is measured before the queue is
+        used: ``times_average`` times the tuples that leave with a load on average.
     decay
         Weight of the past in a page's frequency; 0 keeps only the last load.
     guard

@@ -24,7 +24,7 @@ _STRIDE = 0.1
 
 
 class PositionSearch:
-    """Searches for the queue position with which most tuples leave: moves on until fewer leave, then turns back."""
+    """Searches for the queue position with which most tuples leave: moves step by step, and turns when fewer leave."""
 
     def __init__(self) -> None:
         self.position = 0.5
@@ -56,7 +56,7 @@ class Position(Oldest):
     position
         Share of the queue that is younger: 0 is the youngest tuple, 1 the oldest. ``"adapt"`` searches for the best.
     guard
-        One load in ``guard`` is for the oldest tuple; with 0 tuples may wait without end.
+        One load in ``guard`` is for the oldest tuple; with 0, a tuple may wait without end.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Position(Oldest):
 
     @property
     def position(self) -> float:
-        """Current position: the share of the queue that is younger."""
+        """Current position in the queue: the share of the waiting tuples that are younger."""
         return self._fixed if self._search is None else self._search.position
 
     @property

@@ -21,7 +21,7 @@ from millrace.semistream.context import JoinContext
 
 
 class Cache(ABC):
-    """Policy of the cache phase. The loop calls, in this order::
+    """Policy that decides which keys are cached. The loop calls, in this order::
 
     look_up      for every piece of a pushed batch: which tuples can be answered at once
     on_admit     for the other tuples, which now wait
@@ -31,18 +31,22 @@ class Cache(ABC):
     on_load      the load has met all waiting tuples
     end_step     the step is over; tuples whose turn ends with it have not left yet
     on_absent    keys of tuples that have met every master row and matched none
+    free_memory  (called by the output order) one tuple does not fit into the empty waiting room
+
+    A policy counts ``admitted_keys`` and ``evicted_keys`` in ``context.metrics``. Otherwise only ``SemiStreamJoin``
+    counts evictions, when ``auto`` switches to another algorithm.
     """
 
     rows: KeyedRows | None = None
-    """The cached master rows, with row numbers in the mark ``row`` if output is ordered; None: caches no rows."""
+    """The cached master rows, with row numbers in the mark ``row`` if output is ordered; None if no rows are cached."""
     marks: ClassVar[Mapping[str, npt.DTypeLike] | None] = None
     """Names and types of the fields (marks) kept beside every cached row; None if the policy caches no rows."""
     dead_share = 0.0
-    """Bytes that removed rows still take, per byte of strings and binary of cached rows."""
+    """Bytes of strings and binary of removed rows that may still take memory, per such byte of cached rows."""
 
     @abstractmethod
     def look_up(self, codes: Codes) -> Slots:
-        """Return for each key code the newest slot of its cached rows, ``ABSENT`` (surely no row) or ``MISS``."""
+        """Return for each key code the newest slot of its cached rows, ``ABSENT`` (no such master row) or ``MISS``."""
 
     def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         """Take note of the key codes of tuples that wait now; ``counts`` is how many tuples wait for each code."""
@@ -63,10 +67,10 @@ class Cache(ABC):
         """Finish a step; tuples that have met every master row have not left yet."""
 
     def on_absent(self, codes: Codes) -> None:
-        """Take note of the key codes of tuples that have left, as no master row has their code."""
+        """Take note of key codes that no master row has: tuples with these codes have left unmatched."""
 
     def free_memory(self) -> None:
-        """Free all memory that the cache can spare, because not a single tuple fits into the waiting room."""
+        """Empty the cache: the last resort, when one tuple does not fit into the empty waiting room."""
 
     def save_to(self, path: PathOrBuffer, identity: str) -> bool:
         """Write the cache to a file; return False if it cannot be saved."""
@@ -83,7 +87,7 @@ class Cache(ABC):
 
     @property
     def whole_bytes(self) -> float | None:
-        """Bytes that the cache needs to hold the whole master, so that no tuple waits; None if it never does."""
+        """Bytes that the cache needs to hold the whole master, so that no tuple waits; None if it cannot hold it."""
         return None
 
     @property
@@ -91,7 +95,7 @@ class Cache(ABC):
         return self.rows.nbytes if self.rows is not None else 0
 
     def check_invariants(self) -> None:
-        """Assert that the cache is sound; for tests."""
+        """Assert that the cache's invariants hold; for tests."""
 
 
 def note_rows(context: JoinContext, rows: KeyedRows, slots: Slots, shard: int, numbers: Indices) -> None:
@@ -105,7 +109,7 @@ ROW_MARK: Mapping[str, npt.DTypeLike] = {"row": np.int64}
 
 
 def row_mark(context: JoinContext) -> Mapping[str, npt.DTypeLike]:
-    """Return :data:`ROW_MARK` if output is ordered, as only then cached rows need their numbers; else an empty map."""
+    """Return :data:`ROW_MARK` if output is ordered; else an empty map, because rows do not need their numbers."""
     return {} if context.numbered is None else ROW_MARK
 
 

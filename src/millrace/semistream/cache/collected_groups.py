@@ -31,7 +31,7 @@ _COPY_ROWS = 256
 
 
 class CollectedGroups:
-    """Cached master rows, in one group per key.
+    """Holds the cached master rows of SSBJ, in one group per key.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class CollectedGroups:
     def collect(self, load: Load, collecting: Callable[[], Codes]) -> Iterator[Slots]:
         """Copy the rows of a load whose keys are being collected; yield the first slots (heads) of groups that grew.
 
-        ``collecting`` returns the keys being collected.
+        ``collecting`` returns the keys whose rows are being collected.
         """
         if not self.collecting_keys:
             return
@@ -81,7 +81,7 @@ class CollectedGroups:
                 yield self._copy_rows(load, met.positions[wanted], heads[wanted])
 
     def _copy_rows(self, load: Load, positions: npt.NDArray[np.int32], heads: Slots) -> Slots:
-        """Copy rows into the groups with these heads; return the heads, or discard the groups if memory runs out."""
+        """Copy rows into the groups with these heads and return the heads; discard the groups if memory runs out."""
         state = self.rows.marks["state"]
         touched, first = np.unique(heads, return_index=True)
         first = first[(state[touched] & EMPTY) > 0]  # these rows go into the head's own slot
@@ -139,7 +139,7 @@ class CollectedGroups:
         self._noted_at = self.wheel.turned
 
     def discard(self, heads: Slots) -> None:
-        """Remove whole groups, complete or not."""
+        """Remove whole groups, evicted or given up; the caller counts evictions."""
         if not len(heads):
             return
         state = self.rows.marks["state"]
@@ -185,7 +185,7 @@ class CollectedGroups:
             load = wheel.next_load(16_384)
             columns = self.columns_of(load, np.arange(len(load.codes), dtype=np.int32))
             if not self.rows.make_room(len(load.codes), Arena.heap_bytes_of(columns)):
-                self.rows.clear()  # rows are longer than those of the sample
+                self.rows.clear()  # rows are longer than in the sample
                 wheel.turn_to(0)
                 return False
             slots, _ = self.rows.insert(load.codes, columns)
@@ -196,7 +196,7 @@ class CollectedGroups:
         return True
 
     def continue_from(self, complete_keys: int, turned: int) -> None:
-        """Continue with rows that were saved after ``turned`` rows of the scan: set the wheel and the rows' ages."""
+        """Continue with groups that were saved when ``turned`` rows had been scanned: set the wheel and their ages."""
         if not self.wheel.turned:
             self.wheel.turn_to(turned)
         then = TICKS * turned // max(1, self.wheel.rows)
@@ -213,9 +213,9 @@ class CollectedGroups:
         heads = self.heads
         state = self.rows.marks["state"][heads]
         collecting = state & COLLECTING > 0
-        assert int(collecting.sum()) == self.collecting_keys, "keys being collected are miscounted"
+        assert int(collecting.sum()) == self.collecting_keys, "the number of keys being collected is wrong"
         complete = heads[~collecting & (state & EMPTY == 0)]
-        assert len(complete) == self.complete_keys, "complete groups are miscounted"
+        assert len(complete) == self.complete_keys, "the number of complete groups is wrong"
         assert not self.whole or self.complete_keys == self.context.store.manifest.keys
         if not self.context.single:
             codes = np.concatenate(

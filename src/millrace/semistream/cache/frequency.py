@@ -1,4 +1,11 @@
-"""Caches that keep keys by how often they are used: CACHEJOIN's, SSCJ's and CMESHJOIN's.
+"""Caches that keep keys by how often they are used.
+
+======================  ===============================================================
+``FrequencyCache``      CACHEJOIN's; base of the others, and of the cache of ``ordered``
+``TurnCache``           CMESHJOIN's
+``LeastFrequentCache``  SSCJ's
+``OccupancyCache``      ``hybridjoin-pq-balanced``'s: the cache inequality for pages
+======================  ===============================================================
 
 A key whose master rows have just met many waiting tuples enters the cache, and later tuples with it are answered at
 once. When the cache is full, another key is evicted: a random one (CACHEJOIN) or the least used (SSCJ). The number of
@@ -12,7 +19,7 @@ M. A. Naeem, G. Weber, G. Dobbie, C. Lutteroth: SSCJ: a semi-stream cache join u
 DaWaK 2013.
 
 Deviations: the threshold also falls in a full cache when hardly any key enters, since otherwise keys that were hot
-would keep out those that are hot now; counts of uses are halved whenever as many tuples have come as the waiting room
+would keep out keys that are hot now; counts of uses are halved whenever as many tuples have come as the waiting room
 holds, so that old uses fade; a new key starts with the number of tuples that waited for it; a group of several
 rows is cached as a whole, where the papers have one row per key.
 """
@@ -135,11 +142,11 @@ class FrequencyCache(Cache):
         return True
 
     def _extra_state(self) -> dict[str, int]:
-        """Return the numbers that are saved with the cached rows, by name."""
+        """Return the policy's numbers that are saved with the cached rows, by name."""
         return {"threshold": self.threshold}
 
     def _restore_extra_state(self, facts: dict[str, int]) -> None:
-        """Restore the numbers that were saved with the cached rows."""
+        """Restore the policy's numbers that were saved with the cached rows."""
         self.threshold = int(facts["threshold"]) if self._moves else self.threshold
 
     @property
@@ -190,7 +197,7 @@ class FrequencyCache(Cache):
         positions, tuples = positions[chosen], tuples[chosen]
         columns = self.context.store.mapped(load.shard).take(self.context.columns, load.rows_at(positions))
         while not self.rows.make_room(len(positions), Arena.heap_bytes_of(columns), slack=self._slack):
-            ends = ends[: len(ends) // 2]  # memory went elsewhere: try with the first half
+            ends = ends[: len(ends) // 2]  # too little memory is left: try with half of the keys
             if not len(ends):
                 return
             positions, tuples, columns = positions[: ends[-1]], tuples[: ends[-1]], [c[: ends[-1]] for c in columns]
@@ -217,7 +224,7 @@ class FrequencyCache(Cache):
 
     @property
     def _taken(self) -> int:
-        """Bytes that the cache takes, including slack for removed rows even if it is not used yet."""
+        """Bytes that the cache takes, including all of :attr:`_slack`, even if removed rows do not take it yet."""
         return self.nbytes + max(0, self._slack - self.rows.arena.heap.dead)
 
     @property
@@ -226,23 +233,26 @@ class FrequencyCache(Cache):
         return int(self.rows.arena.heap.end * _DEAD)
 
     def _check_victims(self, victims: Slots) -> Slots:
-        """Return each victim once; raise an error if a user's policy named slots that are not from :meth:`heads`."""
+        """Return each victim once; raise an error if a user's policy returned slots that are not :meth:`heads`."""
         named = np.unique(np.asarray([-1] if victims is None else victims, np.int64))
         used = int(self.rows.map.state[multimap.HIGH])
         there = not len(named) or (named[0] >= 0 and named[-1] < used)
         if not there or (self.rows.oldest(self.rows.map.code[named]) != named).any():
             raise ConfigError(
-                f"{type(self).__name__}.victims: expected slots from heads(), the oldest of each cached key; "
+                f"{type(self).__name__}.victims: expected slots that heads() returns, one per key to evict; "
                 f"got {victims!r}"
             )
         return named.astype(np.int32)
 
     def _first_use(self, tuples: Counts) -> Counts:
-        """Return the count of uses that a key starts with, given the tuples that waited for it."""
+        """Return the number of uses with which each new key starts, given the number of tuples that waited for it."""
         return tuples
 
     def victims(self, wanted: Counts) -> Slots:
-        """Return which :meth:`heads` to evict, at most one per new key; ``wanted`` tuples wait for each new key."""
+        """Return the :meth:`heads` of keys to evict, at most one per new key.
+
+        ``wanted`` is how many tuples wait for each new key, descending.
+        """
         heads = self.heads()
         return self._random.choice(heads, min(len(wanted), len(heads)), replace=False)
 
@@ -268,7 +278,7 @@ class TurnCache(FrequencyCache):
     """CMESHJOIN's cache: unused keys are evicted first, and the threshold falls while many cached keys are unused.
 
     The threshold is reviewed every hundred loads, which are a few scans of the master. In that time keys near the
-    threshold keep entering and leaving, so with the other policies' rule it would only ever rise.
+    threshold keep entering and leaving, so with the other policies' rule the threshold would only ever rise.
     """
 
     def _unused(self) -> Slots:
@@ -290,7 +300,7 @@ class TurnCache(FrequencyCache):
 
 
 class LeastFrequentCache(FrequencyCache):
-    """SSCJ's cache: the least used keys are evicted, and only for keys that more tuples wait for."""
+    """SSCJ's cache: the least used key is evicted if a new key has more waiting tuples than this one has uses."""
 
     def victims(self, wanted: Counts) -> Slots:
         heads: Slots = self._random.permutation(self.heads())  # among equals, not always the same ones

@@ -22,9 +22,9 @@ class CacheInequality:
     Parameters
     ----------
     factor
-        s_f of the paper: above 1 a key must be that much cheaper in the cache to enter.
+        s_f of the paper: above 1 a key must be that many times cheaper in the cache to enter.
     margin
-        Standard deviations of a count by which the inequality must hold.
+        Margin by which the inequality must hold, in standard deviations of the count of tuples.
     """
 
     def __init__(self, context: JoinContext, rows: KeyedRows, factor: float, margin: float) -> None:
@@ -63,12 +63,12 @@ class CacheInequality:
         return self._context.room.tuple_bytes
 
     def waiting_cost(self, tuples: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the average bytes in the waiting room of keys with these numbers of tuples per turn of the wheel."""
+        """Return for each key the average bytes of its waiting tuples, given its tuples per turn of the wheel."""
         cost: npt.NDArray[np.float64] = tuples * (self.tuple_bytes * self._context.room.mean_stay)
         return cost
 
     def cache_cost(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        """Return the bytes in the cache of keys with these numbers of master rows, times the switching factor."""
+        """Return for each key the bytes of its rows in the cache, times the switching factor, given how many it has."""
         cost: npt.NDArray[np.float64] = np.where(rows > 0, rows * self.row_bytes, self.empty_bytes)
         return self.factor * cost
 

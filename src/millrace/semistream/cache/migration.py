@@ -1,4 +1,4 @@
-"""The interface of migrations, which move keys with all of their master rows into SSBJ's cache."""
+"""The interface of migrations, which bring keys with all of their master rows into SSBJ's cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace.semistream.cache.inequality import CacheInequality
 
 
 class Migration(ABC):
-    """A protocol that brings all master rows of a key into the cache, never only some.
+    """Collects the master rows of keys in the cache, until a key has all of its rows and can answer tuples.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Migration(ABC):
         """Finish a step; tuples that have met every master row have not left yet."""
 
     def cancel(self) -> None:
-        """Forget all keys being collected, because their groups are about to be discarded."""
+        """Stop collecting: forget all keys being collected, because their groups are about to be discarded."""
 
     def collecting(self) -> Codes:
         """Return the keys whose rows are being collected."""

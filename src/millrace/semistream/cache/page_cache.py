@@ -1,8 +1,8 @@
 """Caches of whole pages: SSIJ's and Partitioned Join's.
 
 A page that was loaded stays in the cache, and tuples for its rows are answered as they come. Every page has a score,
-and when memory is short, the pages with the lowest are evicted: those with the fewest recent uses (SSIJ), or the least
-recently used (Partitioned Join).
+and when memory is short, the pages with the lowest scores are evicted. The score counts recent uses (SSIJ), or is the
+time of the last use (Partitioned Join).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class PageCache(Cache):
 
     def check_invariants(self) -> None:
         self.rows.check_invariants()
-        assert (np.unique(self.rows.marks["page"][self.rows.live()]) == self.pages).all(), "pages are miscounted"
+        assert (np.unique(self.rows.marks["page"][self.rows.live()]) == self.pages).all(), "a page is not listed"
 
 
 class UsefulPages(PageCache):

@@ -1,4 +1,4 @@
-"""A cache of the keys used last, with all of their master rows, and of keys that have none.
+"""A cache of the most recently used keys: with all of their master rows, or marked as having none.
 
 References
 ----------
@@ -26,7 +26,7 @@ _AT_ONCE = 16  # a full cache evicts 1/16 of its rows at a time, because finding
 class RecentCache(FrequencyCache):
     """Caches every key that is looked up and evicts the least recently used.
 
-    The mark ``hits`` holds the time of a group's last use.
+    The mark ``hits`` holds the time of a key's last use, counted in calls of :meth:`look_up`.
     """
 
     def __init__(self, context: JoinContext, access: Access, *, cache_share: float = 0.3) -> None:

@@ -1,7 +1,7 @@
 """Rolling migration: each key's rows are collected during one turn of the wheel, which may begin at any step.
 
-Collecting begins as soon as enough tuples wait for the key that one master row would be cheaper, and is given up when
-its rows become more expensive than its tuples. One turn later the key is published if the inequality still holds::
+Collecting begins as soon as the tuples that wait for the key take more memory than one master row, and is given up when
+the collected rows take more memory than the tuples. One turn later the key is published if the inequality still holds::
 
     n·v_S > v_R ──open──► collecting (one turn) ──inequality holds──► complete
                               │                └─ does not ─► discarded

@@ -4,7 +4,7 @@ Turns of the wheel take three roles in rotation::
 
     incrementing           switching                       phase-out
     ────────────           ─────────                       ─────────
-    count the rows of      keys whose rows are cheaper     what was copied becomes part of the
+    count the rows of      keys whose rows are cheaper     the copied rows become part of the
     every watched key      than their tuples are marked,   cache; tuples that waited already
                            their rows copied               finish their own turn
 
@@ -13,7 +13,7 @@ only some rows of a key may be copied, and rows of a key that came in the middle
 key is watched only if tuples waited for it when the turn began, its count is kept while the turn lasts, and keys are
 marked only once, when the switching turn begins. As many rows must then be copied as were counted. A key's tuples are
 those that entered during the counting turn, which are those waiting at its end if all stay a whole turn as in the
-paper. (Where tuples leave early, a key for which no tuple waits when a counting turn begins is not watched in it.)
+paper. (Where tuples leave early, a key for which no tuple waits when a counting turn begins is not watched then.)
 
 The watch list is part of the budget: it takes the keys with the most waiting tuples until its share is used up.
 """
@@ -97,7 +97,7 @@ class ThreeCycle(Migration):
     def _publish(self) -> None:
         groups, rows = self.groups, self.groups.rows
         heads = rows.oldest(self._marked)
-        heads = heads[heads >= 0]  # the other keys were given up because memory ran out
+        heads = heads[heads >= 0]  # the groups of other keys were discarded because memory ran out
         heads = heads[rows.marks["state"][heads] & COLLECTING > 0]
         copied = groups.group_rows(heads)
         counted = [self._counted[code] for code in rows.map.code[heads].tolist()]

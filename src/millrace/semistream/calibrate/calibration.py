@@ -9,13 +9,13 @@ they are in a steady state. What they did is counted::
             + rows sscj compared · c_F
 
 Every join gives one equation, and the unit costs are the least-squares solution: c_step, c_I, c_B and c_IO are the same
-for all budgets, the others differ. Where the equations hardly determine a cost for one budget, it is kept near that of
-the other budgets. The time of ``lookup`` without the cost of a hit gives c_L.
+for all budgets, the others differ. Where the equations hardly determine a cost for one budget, it is kept near the cost
+for the other budgets. The time of ``lookup`` without the cost of a hit gives c_L.
 
 Data is read from the page cache or the real disk; nothing is modelled. Every join is measured several times, from step
 to step, in rounds. Other work on the machine makes a measurement slower, never quicker, so the slowest quarter of a
-join's measurements is ignored. The spread is that of the results of single rounds: half the distance between the
-quartiles, divided by the median.
+join's measurements is ignored. The spread of a unit cost is computed from its values in single rounds: half the
+distance between the quartiles, divided by the median.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _FOR_ALL = ("c_step", "c_I", "c_B", "page")
 _BY_BUDGET = ("c_H", "waiting", "c_R", "c_C", "c_J", "c_Q", "c_F")
 _JUDGED = ("c_B", "c_J")
 _PAGED = ("c_I", "page", "c_Q")
-_NEAR = 0.05  # error of an equation for a cost that is twice that of the other budgets, or 0
+_NEAR = 0.05  # error, relative to a measurement's, of a cost that is 0 or twice its value for the other budgets
 
 
 def calibrated(master: MasterStore, *, again: bool = False, directory: Path | None = None) -> Calibration:
@@ -99,11 +99,11 @@ def calibrate(master: MasterStore, *, seconds: float = 16.0, seed: int = 0) -> C
 
 
 _Solved = dict[str, list[float]]
-"""For each unit cost its values, one per budget."""
+"""The values of each unit cost, one per budget, by the cost's name."""
 
 
 class _Measurement(NamedTuple):
-    """One measurement of a join: its time, its tuples, and for each unit cost how often it was incurred."""
+    """One measurement of a join: its time, its tuples, and how often each unit cost was incurred."""
 
     seconds: float
     tuples: int
@@ -168,7 +168,7 @@ class _Run:
 
     @property
     def quicker(self) -> _Measurement:
-        """Sum of the quickest measurements; :data:`QUICKER` says how large a share of them is used."""
+        """Sum of the quickest measurements, whose share of all is :data:`QUICKER`."""
         measurements = sorted(self.measurements, key=lambda measurement: measurement.pace)
         return _Measurement.all_of(measurements[: max(1, round(QUICKER * len(measurements)))])
 
@@ -196,7 +196,7 @@ class _Run:
 
 
 class CalibrationBench:
-    """Measures joins of several kinds and budgets in rounds; ``seconds`` is the time for a few rounds."""
+    """Measures joins of several kinds and budgets in rounds; a few rounds take about ``seconds`` seconds."""
 
     def __init__(self, master: MasterStore, seconds: float = 16.0, seed: int = 0) -> None:
         self._master, self._seconds = master, seconds
@@ -215,7 +215,7 @@ class CalibrationBench:
         self._every += [self._lookup] if self._lookup else []
 
     def _runs_with(self, memory: int, place: int) -> list[_Run]:
-        """Return runs of joins with this budget, each dominated by other unit costs."""
+        """Return runs of joins with this budget, of kinds whose times depend on different unit costs."""
         own = self._run("meshjoin", memory)
         short, few = max(1, own.join.b // 4), max(1, own.join.access.quota(own.join.capacity) // 4)
         runs = [
@@ -233,7 +233,7 @@ class CalibrationBench:
             runs += [
                 self._run("hybridjoin", memory, extra=_PAGED),
                 self._run("hybridjoin", memory, skewed=True, extra=_PAGED),
-                self._run("sscj", memory, skewed=place != 1, extra=(*_PAGED, "c_F")),  # of either skew
+                self._run("sscj", memory, skewed=place != 1, extra=(*_PAGED, "c_F")),  # both skews occur
             ]
         return runs
 
@@ -265,13 +265,16 @@ class CalibrationBench:
         return Calibration(MeasuredCosts(tuple(self._budgets), tuple(costs)), Disk(page, float("inf")), spread)
 
     def _solved(self, measurements: list[list[_Measurement]]) -> _Solved:
-        """Return the unit costs, by budget, that best fit these measurements, one of each join."""
+        """Return the unit costs for each budget that best fit these measurements, one per join."""
         alike = _fit([(0, measurement) for runs in measurements for measurement in runs], 1, None)
         by_budget = [(place, measurement) for place, runs in enumerate(measurements) for measurement in runs]
         return _fit(by_budget, len(measurements), alike)
 
     def _by_symbol(self, solved: _Solved, shares: Mapping[str, float], lookup: float) -> _Solved:
-        """Return unit costs by symbol: the cost of a waiting tuple split by ``shares``, c_L from ``lookup`` seconds."""
+        """Return unit costs by symbol.
+
+        The cost of a waiting tuple is split by ``shares``; ``lookup`` is the seconds per tuple of ``lookup``, for c_L.
+        """
         found = {name: values for name, values in solved.items() if name != "waiting"}
         found |= {name: [share * each for each in solved["waiting"]] for name, share in shares.items()}
         more = max(0.0, lookup - self._rows_per_key * found["c_C"][0])
@@ -279,7 +282,7 @@ class CalibrationBench:
         return found
 
     def _split(self, out: float, waiting: float) -> dict[str, float]:
-        """Return the shares of unit costs in the cost ``waiting`` of a waiting tuple; ``out`` is that of its output."""
+        """Return each unit cost's share of ``waiting``, the cost of a waiting tuple; ``out`` is the cost of output."""
         join = self.join("meshjoin", self._budgets[1], "anti", w=2**31)
         some = self._uniform[0].slice(0, max(1, min(_BATCH, join.capacity // 2)))
         _codes(join, some)
@@ -376,7 +379,7 @@ def _codes(join: SemiStreamJoin, batch: pa.RecordBatch) -> Codes:
 
 
 def _part(join: SemiStreamJoin, batch: pa.RecordBatch, *, hits: bool) -> pa.RecordBatch:
-    """Return the tuples of a batch that the cache answers if ``hits``, else those that it does not."""
+    """Return only the tuples of a batch that the cache answers, or if not ``hits``, only the other tuples."""
     return batch.filter(pa.array((join.cache.look_up(_codes(join, batch)) != MISS) == hits))
 
 

@@ -1,14 +1,14 @@
 """``algorithm="auto"``: the join chooses its algorithm, observes the stream, and chooses again.
 
-Without a modelled disk, rows of a master with an index are looked up as tuples come: few measurements found anything
-faster. Without an index the master is scanned over and over, and the cost model decides whether frequent keys are
-cached; once the whole master fits, this is a join in memory. Unit costs are measured, else defaults. On a modelled
-disk only the cost model decides.
+Without a modelled disk, a master with an index is joined by ``lookup``: few measurements found anything faster. Without
+an index the master is scanned over and over, and the cost model decides whether frequent keys are cached (``ssbj``) or
+not (``r-meshjoin``); once the whole master fits into the cache, no tuple waits. The cost model uses unit costs measured
+on this machine, else defaults. On a modelled disk the cost model alone decides.
 
 The cost model needs the frequencies of keys; until enough tuples have come, a moderately skewed stream is assumed.
 After that the choice is repeated, less and less often but at least once in a million tuples (twenty million without a
-modelled disk, where tuples come much faster), and each time the weight of old tuples is halved, so that changes of the
-stream are noticed.
+modelled disk, where a join takes more tuples per second). Each time the weight of old tuples is halved, so that changes
+of the stream are noticed.
 
 A switch costs a drain: waiting tuples are answered by the algorithm that let them in, then the other one begins with an
 empty cache. So the predicted gain has to be large.
@@ -39,9 +39,9 @@ ASSUMED_SKEW = 0.75
 """Zipf exponent of the stream that is assumed until enough tuples have been observed."""
 _STATISTICS = 65_536
 _SHARE = 25  # at most 1/25 of the budget is for statistics
-_ENOUGH = 50_000  # tuples from which frequencies of keys are estimated
-_LONGER, _SELDOM = 1.5, 1_000_000  # growth and limit of the pause between choices; on a modelled disk
-_LONGER_REAL, _SELDOM_REAL = 4, 20_000_000  # choosing takes a tenth of a second, as long as many tuples
+_ENOUGH = 50_000  # tuples that are needed to estimate the frequencies of keys
+_LONGER, _SELDOM = 1.5, 1_000_000  # growth and limit of the pause between choices, in tuples; on a modelled disk
+_LONGER_REAL, _SELDOM_REAL = 4, 20_000_000  # choosing takes a tenth of a second, as long as joining many tuples
 _WORTHWHILE, _WORTHWHILE_REAL = 1.25, 1.1  # gain in rate required to switch; without a modelled disk a drain is short
 _WHEEL = ("r-meshjoin", "ssbj")
 _BATCH = 10_000  # tuples per batch, assumed before the first batch
@@ -60,7 +60,7 @@ def best_without_disk_model(store: MasterStore, *, keyed: bool = True, wheel: st
     """Return the algorithm that was fastest in measurements without a modelled disk.
 
     The result depends on nothing but the arguments, so that a join and the driver of a cluster with many joins get the
-    same. ``wheel`` is the reason why the master has to be scanned even if it has an index; empty if there is none.
+    same. ``wheel`` is the reason why the master has to be scanned even if it has an index; empty if it need not be.
     """
     if not keyed:
         return Decision("meshjoin", {}, "without a key every tuple has to be compared with every row")
@@ -72,7 +72,7 @@ def best_without_disk_model(store: MasterStore, *, keyed: bool = True, wheel: st
 
 
 class Auto:
-    """Chooses the algorithm of one join."""
+    """Chooses the algorithm of one join, and chooses again as it observes the stream."""
 
     def __init__(self, memory: int) -> None:
         self.nbytes = min(_STATISTICS, memory // _SHARE)
@@ -114,7 +114,7 @@ class Auto:
         return decision
 
     def reconsider(self, arguments: JoinArguments, binding: Binding) -> Decision | None:
-        """Return another choice if it is predicted to be better for the observed stream, else None."""
+        """Return another choice if it is predicted to be so much better that a switch pays, else None."""
         assert self._statistics is not None
         modelled = arguments.device.disk is not None
         longer, seldom = (_LONGER, _SELDOM) if modelled else (_LONGER_REAL, _SELDOM_REAL)

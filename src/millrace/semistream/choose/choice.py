@@ -52,7 +52,7 @@ class Choice:
 
     best: Prediction
     flat: tuple[int, int]
-    """Least and greatest size of a load or page, in rows, whose rate is within 5 % of the best."""
+    """Smallest and largest size of a load or page, in rows, whose rate is within 5 % of the best."""
     candidates: tuple[Candidate, ...]
 
     @property
@@ -142,11 +142,11 @@ def choose(
     device
         The device that is read from; its modelled disk is used for predictions.
     disk, costs
-        Costs of reading and computing, where they were measured.
+        Measured costs of reading and of computing; by default those of the device's modelled disk, and 0 for computing.
     on, how, stream, columns, suffix
         As in the join. Without a schema, stream tuples are assumed to have the key and 16 bytes more.
     batch
-        Stream tuples per batch.
+        Number of stream tuples per batch.
     """
     check_master(master)
     check_goal(memory, rate)
@@ -191,7 +191,7 @@ def choose(
 def _nearest(
     impossible: list[OutOfReachError | BudgetTooSmallError], refused: dict[str, str]
 ) -> OutOfReachError | BudgetTooSmallError | ConfigError:
-    """Return the error of the algorithm that comes nearest to the goal, where none reaches it."""
+    """Return the error of the algorithm that comes nearest to the goal, for use when no algorithm reaches it."""
     fast = [error for error in impossible if isinstance(error, OutOfReachError)]
     small = [error for error in impossible if isinstance(error, BudgetTooSmallError)]
     if fast:

@@ -32,9 +32,9 @@ class Forecast:
     left_out: list[str]
     """Properties of the join that the model does not cover."""
     own: Prediction | None
-    """Prediction for the join as it runs."""
+    """Prediction for the join with its current settings; None if there is none."""
     why_none: str
-    """Reason why there is no prediction for the join as it runs; empty if there is one."""
+    """Reason why ``own`` is None; empty if it is not."""
     others: list[Candidate]
     """Other algorithms that have a cost model, with predictions or reasons why they cannot be used."""
     without_model: list[str]
@@ -77,7 +77,7 @@ def _memory(join: Running) -> int:
 def _stream(join: Running) -> tuple[Frequencies, str]:
     observed = join.auto.observed if join.auto else None
     if observed is not None:
-        return observed, f"a stream as it came, in {observed.keys:,.0f} keys"
+        return observed, f"the stream so far, with {observed.keys:,.0f} keys"
     keys = max(1, join.arguments.store.manifest.keys)
     return Frequencies.zipf(ASSUMED_SKEW, keys), f"a moderately skewed stream (Zipf {ASSUMED_SKEW:g}, {keys:,} keys)"
 
@@ -125,7 +125,7 @@ def _others(join: Running, frequencies: Frequencies, machine: Assumed) -> list[C
 
 def _left_out(arguments: JoinArguments) -> list[str]:
     facts = (
-        ("that keys repeat unevenly", not arguments.store.unique),
+        ("that some keys have more rows than others", not arguments.store.unique),
         ("the condition", arguments.where is not None),
         ("the order of rows", arguments.ordered),
         ("load shedding", arguments.shedding is not None),

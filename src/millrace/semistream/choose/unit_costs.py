@@ -17,13 +17,13 @@ TYPICAL = UnitCosts(
     c_H=2e-9, c_O=2e-7, c_E=1e-7, c_S=5e-9, c_A=1e-7, c_F=8e-8, c_B=3e-5, c_R=2e-7, c_C=1.3e-7, c_step=5e-4, c_I=3e-4,
     c_L=4e-7, c_J=1e-7, c_Q=5e-7,
 )  # fmt: skip
-"""Default unit costs in seconds, for two cores of a server; right within a factor of two or three."""
+"""Default unit costs in seconds, for two cores of a server; they may be wrong by a factor of two or three."""
 TYPICAL_PAGES = Disk(seek=2e-6, bandwidth=float("inf"))
 """Default cost in seconds of a page found through the index, with everything in the page cache."""
 
 
 class Assumed(NamedTuple):
-    """Costs that predictions are made with."""
+    """Costs with which predictions are made."""
 
     disk: Disk | None
     """Disk for predictions; None: the disk that the join's device models."""

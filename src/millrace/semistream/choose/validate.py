@@ -31,8 +31,8 @@ def check_master(master: Any) -> None:
 def check_goal(memory: Any, rate: Any) -> None:
     """Raise an error unless either memory or a possible rate is given; memory is parsed and checked later."""
     if (memory is None) == (rate is None):
-        got = "none" if memory is None else f"memory={memory!r} and rate={rate!r}"
-        raise ConfigError(f"memory, rate: expected one of them; got {got}")
+        got = "neither" if memory is None else f"memory={memory!r} and rate={rate!r}"
+        raise ConfigError(f"memory, rate: expected exactly one of the two; got {got}")
     if rate is not None and not (is_number(rate) and 0 < rate <= MOST_RATE):
         raise ConfigError(f"rate: expected tuples per second, above 0 and at most {MOST_RATE:g}; got {rate!r}")
 
@@ -40,10 +40,10 @@ def check_goal(memory: Any, rate: Any) -> None:
 def check_given(frequencies: Any, device: Any, disk: Any, costs: Any, stream: Any) -> None:
     """Raise an error unless the inputs of the cost model have the right types."""
     for name, value, kind, such_as in (
-        ("frequencies", frequencies, Frequencies, "Frequencies.zipf(1.0, keys)"),
-        ("device", device, Device, "Device('hdd-2013')"),
-        ("disk", disk, Disk | None, "Disk(seek, bandwidth), or None"),
-        ("costs", costs, UnitCosts | MeasuredCosts | None, "UnitCosts(c_H=…), calibrate(master).costs, or None"),
+        ("frequencies", frequencies, Frequencies, "Frequencies, such as Frequencies.zipf(1.0, keys)"),
+        ("device", device, Device, "a Device, such as Device('hdd-2013')"),
+        ("disk", disk, Disk | None, "a Disk, such as Disk(seek, bandwidth), or None"),
+        ("costs", costs, UnitCosts | MeasuredCosts | None, "unit costs, such as calibrate(master).costs, or None"),
     ):
         if not isinstance(value, kind):
             raise ConfigError(f"{name}: expected {such_as}; got {value!r}")
@@ -54,7 +54,7 @@ def check_given(frequencies: Any, device: Any, disk: Any, costs: Any, stream: An
 
 
 def check_algorithms(algorithms: Any) -> None:
-    """Raise an error unless these are names of algorithms that have a cost model."""
+    """Raise an error unless ``algorithms`` are names of algorithms that have a cost model."""
     if isinstance(algorithms, str) or not isinstance(algorithms, Sequence) or not algorithms:
         raise ConfigError(f"algorithms: expected a list of at least one of {', '.join(PREDICTED)}; got {algorithms!r}")
     for name in algorithms:

@@ -4,8 +4,8 @@ Conditions are made by :func:`band`, :func:`between`, :func:`compare` and :func:
 condition is tested on many pairs at a time: row i of one batch with row i of the other. A null in a compared column
 makes it false, as in SQL; floats compare as in IEEE 754, so only ``!=`` is true of NaN.
 
-Comparisons are expressed as *edges*, so that they can also be searched: a master value is a lower or an upper edge of
-the stream values that match it. :mod:`condition_room <millrace.semistream.waiting.condition_room>` searches them.
+Comparisons are also expressed as *edges*: a master value is the lower or the upper edge of the stream values that match
+it. In this form :mod:`condition_room <millrace.semistream.waiting.condition_room>` can search waiting tuples.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ class RangeEdge:
     width: Any = 0
 
     def moved(self, numbers: Numbers, measure: Measure) -> Numbers:
-        """Return stream values plus or minus the width, to be compared with master values."""
+        """Return stream values plus (lower edge) or minus the width, to be compared with master values."""
         width = measure.width(self.width)
         return measure.moved(numbers, width if self.lower else -width)
 
     @property
     def arrows(self) -> Callable[[pa.Array, pa.Array], pa.Array]:
-        """Arrow's function for the comparison of master values with stream values."""
+        """Arrow's function that compares master values (first argument) with stream values (second)."""
         if self.lower:
             return pc.less if self.strict else pc.less_equal  # type: ignore[no-any-return]
         return pc.greater if self.strict else pc.greater_equal  # type: ignore[no-any-return]
 
 
 def may_clip_both(edges: Iterable[RangeEdge], measure: Measure, master: pa.Schema) -> bool:
-    """Return whether clipping stream values to 64 bits could give wrong results, because both sides may be clipped."""
+    """Return whether both sides of a comparison may be clipped to 64 bits, so that the result could be wrong."""
     return any(edge.width or measure.scales(master.field(edge.master).type) for edge in edges)
 
 
 @dataclass(frozen=True)
 class Condition(ABC):
-    """A condition on pairs of rows.
+    """A condition on pairs of a stream row and a master row.
 
     Parameters
     ----------
     stream, master
-        Columns of both sides that the condition uses.
+        Names of the columns of both sides that the condition uses.
     """
 
     stream: tuple[str, ...]
@@ -86,7 +86,7 @@ class Condition(ABC):
             missing = [name for name in names if name not in schema.names]
             if missing:
                 listed = ", ".join(schema.names)
-                raise SchemaError(f"{self}: the {side} has no {', '.join(map(repr, missing))}; it has {listed}")
+                raise SchemaError(f"{self}: the {side} has no column {', '.join(map(repr, missing))}; it has {listed}")
 
     def measure(self, stream: pa.Schema, master: pa.Schema) -> Measure | None:
         """Return how the compared values are converted to numbers; None if they are not."""
@@ -110,7 +110,7 @@ class Condition(ABC):
 
 @dataclass(frozen=True)
 class ColumnComparison(Condition):
-    """A stream column compared with master columns."""
+    """Condition that compares a stream column with one or two master columns."""
 
     function_name: ClassVar[str]
     """Name of the function that makes the condition, for error messages."""
@@ -176,7 +176,7 @@ class BandCondition(ColumnComparison):
         if self.measure(stream, master) is None:
             stream_type, master_type = self._types(stream, master)
             raise SchemaError(
-                f"{self}: expected columns with distances: numbers (decimals of at most 18 digits), dates or times; "
+                f"{self}: expected columns of numbers (decimals of at most 18 digits), dates or times; "
                 f"got {stream_type} and {master_type}"
             )
 
@@ -314,7 +314,7 @@ def band(stream: str, master: str, *, below: Any = 0, above: Any = 0) -> Conditi
     stream, master
         Columns of both sides: numbers, dates, times or timestamps.
     below, above
-        How far the master's value may be below and above the stream's: numbers, or a ``timedelta`` for values in time.
+        How far the master's value may be below and above the stream's: numbers, or a ``timedelta`` for dates and times.
 
     Examples
     --------
@@ -385,6 +385,6 @@ def _valid(array: pa.Array) -> Flags:
 
 
 def _flags(array: pa.Array) -> Flags:
-    """Return a boolean array with nulls as false."""
+    """Return a boolean array as NumPy flags; nulls become false."""
     flags: Flags = pc.fill_null(array, False).to_numpy(zero_copy_only=False)
     return flags

@@ -1,4 +1,4 @@
-"""Columns converted to numbers of one scale, so that their values can be sorted and searched.
+"""Conversion of compared columns to numbers of one scale, so that values can be sorted and searched.
 
 Whole numbers, decimals of at most 18 digits, dates, times and timestamps become int64 in the finest unit of the
 columns; if one of them holds floats, numbers become float64. Everything else (text, bytes, booleans, wider decimals)
@@ -39,7 +39,7 @@ class Measure:
     Parameters
     ----------
     family
-        The kind of values.
+        The kind of values, see :func:`family_of`.
     per_unit
         Steps per whole number, day or second; 0 for floats.
     """
@@ -68,7 +68,7 @@ class Measure:
         limit = _MOST // factor
         if exact and (too_much := ((whole > limit) | (whole < -limit)) & _valid(array)).any():
             raise SchemaError(
-                f"where: {array[int(np.argmax(too_much))]} ({array.type}) is too large to be counted in steps of "
+                f"where: {array[int(np.argmax(too_much))]} ({array.type}) is too large to be converted to steps of "
                 f"1/{self.per_unit:,}, the unit of the other column; cast both columns to one type"
             )
         inside = np.clip(whole, -limit, limit) * factor
@@ -79,11 +79,11 @@ class Measure:
         return not self.floating and self.per_unit > _per_unit(type_)
 
     def check_width(self, width: Any, subject: str) -> None:
-        """Raise an error unless a distance is of the right kind for the values."""
+        """Raise an error unless a distance fits the values: a number for numbers, a timedelta for dates and times."""
         if self.family == "number" and isinstance(width, timedelta):
-            raise SchemaError(f"{subject}: expected a number; got {width!r}")
+            raise SchemaError(f"{subject}: expected a number as the distance; got {width!r}")
         if self.family != "number" and not isinstance(width, timedelta) and width != 0:
-            raise SchemaError(f"{subject}: expected a datetime.timedelta, a distance in time; got {width!r}")
+            raise SchemaError(f"{subject}: expected a datetime.timedelta as the distance; got {width!r}")
 
     def width(self, width: Any) -> int | float:
         """Return a distance in this measure, rounded down to whole steps, since values differ by whole steps."""
@@ -156,7 +156,7 @@ def check_comparable(names: Sequence[str], types: Sequence[pa.DataType], subject
 
 
 def family_of(type_: pa.DataType) -> Family:
-    """Return the kind of a type's values; an empty string if they have no order."""
+    """Return the kind of values that a type has; an empty string if they have no order."""
     t = pa.types
     if t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_):
         return "number"

@@ -18,7 +18,7 @@ from millrace.semistream.conditions.measures import Flags
 _LEAST_PAIRS = 16
 _MOST_PAIRS = 65_536
 _SHARE = 1 / 25
-_FLAGS = 16  # bytes of a pair beside its values
+_FLAGS = 16  # bytes per pair besides its values
 _VARIABLE = {"bits": 1, "bytes": 12, "opaque": 64}
 
 Columns = Callable[[slice], list[pa.Array]]
@@ -32,7 +32,7 @@ class Residual:
     condition
         The condition that has to hold.
     cached
-        Places of a cached row's columns in the master, including those of the condition.
+        Places in the master of the columns that are cached; they include the condition's columns.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Residual:
 
     @staticmethod
     def least_bytes(condition: Condition, stream: pa.Schema, master: pa.Schema) -> int:
-        """Return the bytes needed to test a few pairs at a time: their columns, and the values as numbers."""
+        """Return the bytes needed to test a few pairs at a time: the columns and their values as numbers."""
         types = [stream.field(name).type for name in condition.stream]
         types += [master.field(name).type for name in condition.master]
         widths = [_VARIABLE.get(shape_of(t)) or item_of(t).itemsize for t in types]

@@ -1,4 +1,4 @@
-"""Output of tuples that the cache answers: their cached rows are verified and joined with them."""
+"""Output of tuples that the cache answers: they are joined with cached rows after these have been verified."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace.semistream.output.output_columns import Batches, as_indices
 from millrace.semistream.output.parts import JoinParts
 
 PIECE = 65_536
-"""Most rows or index pairs that are handled at a time."""
+"""Largest number of rows or index pairs that are handled at a time, and of tuples in a piece of a pushed batch."""
 
 
 class CacheHits:
@@ -36,7 +36,7 @@ class CacheHits:
         return rows
 
     def answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
-        """Yield the output of pushed tuples that the cache answers, with rows or surely without; skip the misses."""
+        """Yield the output of pushed tuples that the cache answers, with master rows or with none; skip misses."""
         parts, output = self._parts, self._parts.output
         how, matched = parts.spec.how, found >= 0
         if not self._slot_is_match:

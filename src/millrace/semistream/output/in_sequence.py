@@ -13,7 +13,7 @@ from millrace.semistream.row_numbers import NO_ROW
 from millrace.semistream.stream_keys import Flags
 
 Pieces = Iterator[tuple[Indices, Indices]]
-"""Places of tuples, ascending, and the numbers of the master rows found for them."""
+"""Pairs in pieces: places of tuples, ascending, and the numbers of the master rows found for them."""
 
 
 def emit_in_sequence(
@@ -21,8 +21,8 @@ def emit_in_sequence(
 ) -> Batches:
     """Yield the output of tuples that leave, in the order in which they came.
 
-    ``matched`` flags the tuples that have a match already; those that have one in ``pieces`` are added to it.
-    ``stream`` returns stream rows by the places of their tuples.
+    ``matched`` flags the tuples that have a match already; tuples with a match in ``pieces`` are flagged here.
+    ``stream`` returns the stream's side of the output for tuples at given places.
     """
     output, how = parts.output, parts.spec.how
     done = 0

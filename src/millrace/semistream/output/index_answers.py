@@ -1,4 +1,4 @@
-"""Output of tuples whose master rows are found through the index as they come, so that no tuple waits."""
+"""Output of algorithms in which no tuple waits: master rows are found through the index as soon as tuples arrive."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class IndexAnswers:
         yield from emit_in_sequence(self._parts, np.zeros(len(codes), np.bool_), pieces, stream)
 
     def _pieces(self, batch: pa.RecordBatch, codes: Codes, known: Indices) -> Pieces:
-        """Yield places of tuples, ascending, and numbers of their master rows, about :data:`PIECE` at a time."""
+        """Yield places of tuples, ascending, with numbers of their master rows, about :data:`PIECE` rows at a time."""
         store, keys = self._parts.store, self._parts.binding.keys
         counts = np.ones(len(codes), np.int64)
         if not store.unique:

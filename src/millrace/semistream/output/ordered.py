@@ -10,8 +10,9 @@
                      ▼
                    output
 
-Every tuple that does not leave at once gets a sequence number. A cache hit behind a tuple that waits is held with the
-numbers of its master rows, which the cache has; columns are gathered from the mapped master when it is released.
+Every tuple that does not leave at once gets a sequence number. A cache hit behind a tuple that waits is held back in
+the order buffer, with the numbers of its master rows, which the cache has. When the tuple is released, the columns of
+these rows are gathered from the mapped master.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class OrderedOutput:
         cache = self.parts.cache
         found = cache.look_up(codes)
         if cache.rows is None or "row" not in cache.rows.marks:
-            found[found >= 0] = MISS  # without the numbers of its rows a hit cannot be held
+            found[found >= 0] = MISS  # without the numbers of its rows a hit cannot be held back
         found[nulls] = ABSENT  # a null key matches nothing
         return found
 
@@ -121,7 +122,7 @@ class OrderedOutput:
             if fits and (not misses or parts.room.fits(waiting, exact)):
                 break
             if count == 1 and found[0] >= 0 and quota:
-                found[0], group_sizes[0] = MISS, 0  # too many rows to hold: the tuple waits for them instead
+                found[0], group_sizes[0] = MISS, 0  # too many rows to keep: the tuple waits for them instead
             elif count == 1:
                 return 0
             else:
@@ -210,7 +211,7 @@ class OrderedOutput:
         return keys.same(stream_keys, self.parts.numbered.take(keys.master_columns, numbers))
 
     def _keep(self, sequences: Sequences, numbers: Indices) -> Batches:
-        """Keep the master rows found for tuples; output those of the head at once, unless it has lost some."""
+        """Keep the master rows found for tuples; emit rows of the head at once, unless the head is overrun."""
         parts, buffer, output = self.parts, self.buffer, self.parts.output
         head = np.array([buffer.head])
         at_head = sequences == buffer.head

@@ -20,7 +20,7 @@ from millrace.rows.keyed_rows import KeyedRows
 
 
 class OutputRows(Protocol):
-    """One side (stream or master) of rows of the output, and the source of their values."""
+    """The stream's or the master's side of output rows, and where the values come from."""
 
     lasts: bool
     """Whether the values stay valid, whatever the join does next."""
@@ -107,7 +107,7 @@ class JoinOutput:
         self._builder.settle()
 
     def _next_piece(self, done: int, rows: int, stream: OutputRows, master: OutputRows | None) -> tuple[int, int]:
-        """Return how many of the next rows fit into the batch (at least one), and the bytes they hold at most."""
+        """Return how many of the next rows fit into the batch (at least one), and an upper bound of their bytes."""
         longest = stream.longest() + (master.longest() if master else 0)
         if rows * longest <= self._builder.bytes_left:
             return rows, rows * longest

@@ -1,4 +1,4 @@
-"""The protocol of output orders: when a tuple leaves, and what is kept of it until then."""
+"""The protocol of output orders, which decide when tuples leave the join and what is kept of them until then."""
 
 from __future__ import annotations
 
@@ -43,19 +43,22 @@ class OutputOrder(Protocol):
 
     @property
     def pending(self) -> int:
-        """Number of tuples that have arrived and are not let in yet."""
+        """Number of tuples that have arrived and are not in the waiting room yet."""
         ...
 
     def admit(self, step: int) -> Generator[pa.RecordBatch, None, bool]:
-        """Let in pending tuples; return whether none fitted, so that a step has to make room first."""
+        """Let in pending tuples; return True if none fits, so that a step has to make room first."""
         ...
 
     def make_room_for_one(self, step: int) -> None:
-        """Make room for one tuple, if need be by emptying the cache; if that fails, drop pending tuples and raise."""
+        """Make room for one tuple, if need be by emptying the cache.
+
+        If that is not enough, drop the pending tuples and raise an error.
+        """
         ...
 
     def match(self, load: Load, slots: Slots, positions: Indices, step: int) -> Batches:
-        """Yield the output of pairs of waiting tuples and master rows that have their code."""
+        """Join pairs of a waiting tuple and a master row with the same key code; yield the output."""
         ...
 
     def finish(self, slots: Slots, step: int) -> Batches:
@@ -68,7 +71,7 @@ class OutputOrder(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Number of tuples that the waiting room may hold, beside the cache and the memory kept for its growth."""
+        """Number of tuples that the waiting room may hold, with memory left for the cache and its growth."""
         ...
 
     @property
@@ -100,12 +103,12 @@ class OutputOrder(Protocol):
         ...
 
     def check_invariants(self) -> None:
-        """Assert that the order is sound; for tests."""
+        """Assert that the invariants of the output order hold; for tests."""
         ...
 
 
 def cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:
-    """Return the columns of ``count`` rows; nested and other opaque ones are copied, so that the batch can be freed."""
+    """Return the columns of ``count`` rows; nested columns and the like are copied, so that the batch can be freed."""
     columns = [column.slice(start, count) for column in batch.columns]
     if any(shape_of(column.type) == "opaque" for column in columns):
         every = pa.array(np.arange(count))

@@ -33,5 +33,5 @@ class JoinParts:
     room: WaitingRoom
     output: JoinOutput
     residual: Residual | None
-    """Condition that a pair still has to meet once it was found; None if there is none."""
+    """Condition that is tested on each pair after it was found by key or search; None if there is none."""
     numbered: NumberedRows

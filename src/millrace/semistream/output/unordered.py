@@ -22,7 +22,7 @@ from millrace.semistream.stream_keys import Flags
 
 
 class UnorderedOutput:
-    """Answers tuples from the cache, lets the others wait, and emits pairs as they are found."""
+    """Answers tuples from the cache, lets the other tuples wait, and emits pairs as soon as they are found."""
 
     def __init__(self, parts: JoinParts, at_once: IndexAnswers | None) -> None:
         self.parts, self._at_once = parts, at_once

@@ -6,7 +6,7 @@ tuple costs R · v / M there, and the sum over all arms is least, for a given su
         M  ∝  √(R · v)
 
 Where n joins share the M bytes of an arm, each with R rows, a tuple costs n times as much, so n is a factor like R. An
-arm needs no more memory than holds all of its master; where no tuple waits, the least is enough.
+arm needs at most the memory that holds its whole master. Where no tuple waits, the least memory is enough.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Need:
     weight: float = 0.0
     """Weight of the arm, √(n · R · v); 0 where more than the least is of no use."""
     enough: float = math.inf
-    """Bytes with which all of the master is in memory."""
+    """Bytes that hold the whole master; more would be of no use."""
     fixed: int | None = None
-    """Bytes given by the user; None if the star decides."""
+    """Bytes that the user has set for the arm; None if the star decides."""
 
 
 class BoundJoin(Protocol):
-    """An arm's join with the least budget, bound to its stream: the attributes that the arm's share depends on."""
+    """Attributes of an arm's join on which the arm's share depends; the join has the least budget and is bound."""
 
     @property
     def budget(self) -> MemoryBudget: ...
@@ -90,7 +90,7 @@ def _at(level: float, need: Need) -> int:
 
 
 def _level(left: int, growing: Sequence[Need]) -> float:
-    """Return the most bytes per unit of weight with which all these arms fit into ``left`` bytes."""
+    """Return the largest number of bytes per unit of weight with which all these arms fit into ``left`` bytes."""
     low, high = 0.0, left / min((need.weight for need in growing), default=1.0)
     for _ in range(_ROUNDS):
         middle = (low + high) / 2

@@ -28,13 +28,13 @@ _NO_COLUMNS = pa.schema([])
 
 
 def least_bytes(arguments: JoinArguments, binding: Binding | None, b: int | None = None) -> int:
-    """Return the least budget in bytes of a join with loads of ``b`` rows; if not bound, ignore stream columns."""
+    """Return the least budget in bytes of a join with loads of ``b`` rows; without binding ignore stream columns."""
     rest = _room_bytes(arguments, binding) + _SLACK
     if binding is not None and binding.residual is not None:
         rest += Residual.least_bytes(binding.residual, binding.stream, arguments.store.schema)
     rows = b or arguments.b or 1
     least = rest + rows * LOAD_ROW_BYTES + LEAST_PAIRS * PAIR_BYTES + _FILTERS * _filter_bytes(arguments, LEAST_MATCHES)
-    while (needed := rest + _start_bytes(arguments, b, least)) > least:  # shares of the budget grow with it
+    while (needed := rest + _start_bytes(arguments, b, least)) > least:  # some parts take a share of the budget
         least = needed
     return least
 
@@ -52,7 +52,7 @@ def least_memory(
 
 
 def check_least(arguments: JoinArguments, binding: Binding | None, b: int | None = None) -> None:
-    """Raise an error that names the least budget if the join has less."""
+    """Raise an error that names the least budget if the join's budget is smaller."""
     least = least_bytes(arguments, binding, b)
     if arguments.memory < least:
         raise BudgetTooSmallError(
@@ -63,7 +63,7 @@ def check_least(arguments: JoinArguments, binding: Binding | None, b: int | None
 
 
 def _start_bytes(arguments: JoinArguments, b: int | None, memory: int) -> int:
-    """Return the bytes needed at the start, load buffer and filters included, if the policy counts per page; else 0."""
+    """Return the bytes needed before any tuple comes, if the access policy reserves memory for every page; else 0."""
     store, algorithm = arguments.store, arguments.algorithm
     if not algorithm.reserves_at_start:
         return 0

@@ -29,8 +29,8 @@ class Arm:
     master
         A :class:`MasterStore` or its path.
     on
-        Key column of both sides; several; or a mapping from the left side's names to the master's. The left side may
-        name columns of the stream, or columns that an earlier arm adds (a snowflake).
+        Name of the key column on both sides; a list of names; or a mapping from the left side's names to the master's.
+        The left side has the columns of the stream and those that earlier arms add (a snowflake).
     how
         ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``.
     columns
@@ -38,7 +38,7 @@ class Arm:
     suffix
         Appended to master columns whose name the stream or an earlier arm has already.
     algorithm
-        A name from the table of algorithms, or ``"auto"``, with which the arm's join chooses.
+        A name from the table of algorithms, or ``"auto"``: the arm's join chooses.
     share
         The arm's part of the star's memory: bytes, ``"16MB"``, or ``"25%"`` of it; by default the star decides.
     name
@@ -72,7 +72,7 @@ class Arm:
         if "memory" in options:
             raise ConfigError(
                 f"arm {name or self.store.path.name!r}: memory: the arms of a star share its memory; "
-                "share= fixes the part of one"
+                "set one arm's part with share="
             )
         self.on, self.how, self.columns, self.suffix = on, how, columns, suffix
         self.algorithm, self.share, self.name, self.options = algorithm, share, name, options
@@ -86,7 +86,7 @@ class Arm:
             return Arm(*arm)
         if isinstance(arm, Mapping) and {"master", "on"} <= set(arm):
             return Arm(**arm)
-        raise ConfigError(f"arms: expected Arm(master, on=…), (master, on, how), or a mapping of both; got {arm!r}")
+        raise ConfigError(f"arms: expected Arm(master, on=…), (master, on, how), or a mapping; got {arm!r}")
 
     def with_how(self, how: str) -> Arm:
         """Return the same arm with another kind of join."""
@@ -116,7 +116,7 @@ class Arm:
         return [self.store.schema.field(place).name for place in self.spec.master_columns(self.store.schema)]
 
     def fixed(self, total: int) -> int | None:
-        """Return the bytes of ``total`` that the user has given the arm; None if the star decides."""
+        """Return the bytes of ``total`` that the user has set for the arm; None if the star decides."""
         if self.share is None:
             return None
         try:
@@ -130,12 +130,12 @@ class Arm:
 
     @property
     def _arguments(self) -> dict[str, Any]:
-        """Arguments of a join beside the master, the keys and the memory."""
+        """Arguments of the arm's join besides the master, the keys and the memory."""
         return {"algorithm": self.algorithm, "columns": self.columns, "suffix": self.suffix, **self.options}
 
     @property
     def needs(self) -> list[str]:
-        """Columns that the arm joins by, of the stream or of other arms."""
+        """Names of the columns by which the arm joins, of the stream or of earlier arms."""
         where = self.options.get("where")
         return [*self.spec.stream_key, *(where.stream if isinstance(where, Condition) else ())]
 
@@ -151,7 +151,7 @@ class Arm:
         for column in self.added_columns:
             name = column + (self.suffix or "") if column in taken else column
             if name in taken and column in self.spec.master_key:
-                raise SchemaError(f"columns: the key {column!r} comes out already; leave it out of columns")
+                raise SchemaError(f"columns: the output has the key {column!r} already; leave it out")
             if name in taken:
                 advice = "choose another suffix" if self.suffix else "tell them apart with suffix='_…'"
                 raise SchemaError(
@@ -161,7 +161,7 @@ class Arm:
 
 
 def read(arms: Any) -> list[Arm]:
-    """Return the arms of a star, at least one, each with a unique name."""
+    """Return the arms of a star as :class:`Arm` objects, at least one, each with a unique name."""
     if isinstance(arms, str | Mapping | Arm) or not isinstance(arms, Sequence):
         raise ConfigError(f"arms: expected a list of arms; got {arms!r}")
     found = [copy(Arm.of(arm)) for arm in arms]
@@ -176,13 +176,13 @@ def read(arms: Any) -> list[Arm]:
     names = [arm.name for arm in found]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise ConfigError(f"arms: two are called {twice[0]!r}; tell them apart with name=")
+        raise ConfigError(f"arms: two arms have the name {twice[0]!r}; set other names with name=")
     return found
 
 
 @contextmanager
 def naming(name: str | None) -> Iterator[None]:
-    """Add the name of an arm to errors raised inside."""
+    """Add the name of an arm to errors that are raised inside the ``with`` block."""
     try:
         yield
     except MillraceError as error:
@@ -213,7 +213,7 @@ def _check_known(arm: Arm, known: Mapping[str, str], later: Sequence[Arm]) -> No
                 f"{what}: {key!r} is a column of arm {later_arm.name!r}, which comes later; put that arm first"
             )
         raise SchemaError(
-            f"{what}: neither the stream nor an earlier arm has a column {key!r}; there are {', '.join(known)}"
+            f"{what}: neither the stream nor an earlier arm has a column {key!r}; the columns are {', '.join(known)}"
         )
 
 

@@ -32,8 +32,8 @@ class StarMetrics(JoinMetrics):
     """Metrics of a star join: tuples into its first arm, rows out of its last, and sums over the arms for the rest.
 
     As in a single join, ``arms[name].tuples_in = matched + unmatched + waiting + shed`` for every arm, and the output
-    of one is the input of the next. ``most_waiting`` and ``peak_bytes`` are upper bounds of what there was at any time,
-    ``waits`` are the waits of a tuple at one arm, ``cycles`` is the largest number of any arm.
+    of one is the input of the next. ``most_waiting`` and ``peak_bytes`` are sums of the arms' maxima, so the star never
+    had more at one time. ``waits`` are the waits of a tuple at one arm, ``cycles`` is the largest number of any arm.
     """
 
     arms: dict[str, JoinMetrics] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Chain:
         return self._each(SemiStreamJoin.finish)
 
     def _each(self, call: Callable[[SemiStreamJoin], Batches]) -> Batches:
-        """Call each join in turn, pass its output through the joins behind it, and yield what comes out at the end."""
+        """Call each join in turn, pass its output through the joins after it, and yield the output of the last."""
         for place, join in enumerate(self.joins):
             yield from self._pass_on(place + 1, self._call(place, call, join))
 
@@ -150,7 +150,7 @@ class Chain:
         """Continue from the parts of a snapshot that :func:`split_snapshot` returns."""
         if names != self.names:
             saved, running = ", ".join(names), ", ".join(self.names)
-            raise StateError(f"restore: expected a snapshot of a star that runs {running}; got one that runs {saved}")
+            raise StateError(f"restore: expected a snapshot of a star that runs {running}; got one of {saved}")
         self.broken = "restore failed half-way"
         for name, join, part in zip(self.names, self.joins, parts, strict=True):
             with naming(name):

@@ -179,7 +179,7 @@ class StarJoin(StreamOperator):
 
     @property
     def output_schema(self) -> pa.Schema:
-        """Columns of the output: the stream's, then the arms' in the given order; an error before these are known."""
+        """Columns of the output: the stream's, then the arms' in the given order; raises an error if not bound yet."""
         assert self._bound_chain
         return self._schema
 
@@ -190,7 +190,7 @@ class StarJoin(StreamOperator):
         return metrics
 
     def explain(self) -> str:
-        """Return the order of the arms, their parts of the budget, and each arm's plan, as text."""
+        """Return the order in which the arms run, their shares of the budget, and each arm's plan, as text."""
         lines = [f"star of {len(self.arms)} arms, memory {format_size(self.budget.total)}"]
         if self._chain is None:
             lines += [f"  {arm!r}" for arm in self.arms]
@@ -217,7 +217,7 @@ class StarJoin(StreamOperator):
         self.budget = MemoryBudget(self.budget.total)
 
     def snapshot(self) -> bytes:
-        """Return every arm's waiting tuples, progress and counts as bytes; caches are left out, as they refill."""
+        """Return every arm's waiting tuples, progress and counts as bytes, without the caches, which refill."""
         self._check_between_calls("snapshot")
         return self._bound_chain.snapshot()
 

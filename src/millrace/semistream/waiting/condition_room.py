@@ -1,8 +1,8 @@
 """A waiting room without keys: tuples are found by a condition on their values.
 
-Every master row has to be tested against every waiting tuple, but where the condition has edges, only a range of them
-can pass. Tuples are kept in the order of the compared column; a master row's edges are searched in it, and the tuples
-between are its candidates::
+Every master row has to be tested against every waiting tuple. But where the condition compares columns, a master row
+sets bounds (*edges*) for a tuple's value. So tuples are kept in the order of the compared column, the edges of a master
+row are searched in this order, and only the tuples between them are candidates::
 
     waiting, in order        2   5   5   7   9   12          band(x, m, below=3, above=1)
     x + above ≥ m  from          ├───────────────►           m = 6:  first x + 1 ≥ 6  is 5
@@ -46,7 +46,9 @@ _NO_SLOTS = np.empty(0, np.int32)
 
 
 class ConditionSearch:
-    """The part of a condition that is searched, and the rest of it.
+    """Splits a condition into comparisons of one stream column, by which tuples are searched, and the rest.
+
+    The rest is tested on the pairs that the search finds.
 
     >>> from millrace.semistream.conditions.condition import band, compare
     >>> stream, master = pa.schema({"a": pa.int64(), "b": pa.string()}), pa.schema({"x": pa.int64(), "y": pa.string()})
@@ -62,7 +64,7 @@ class ConditionSearch:
             if part.edges and measure is not None:
                 groups.setdefault((part.stream[0], measure), []).append(part)
         self.column: str | None = None
-        """The stream column that orders the tuples; None if there is none."""
+        """The stream column by which tuples are ordered and searched; None if every pair has to be tested."""
         self.measure: Measure | None = None
         self.edges: list[RangeEdge] = []
         searched: list[Condition] = []
@@ -75,7 +77,7 @@ class ConditionSearch:
 
     @property
     def tuple_bytes(self) -> int:
-        """Bytes per waiting tuple: its slot and value in the order (twice, for merging), and the searched bounds."""
+        """Bytes per waiting tuple: slot and value in the sorted arrays (twice, for merging), and searched bounds."""
         if self.measure is None:
             return 2 * 4
         return 2 * (4 + 8) + 8 * len(self.edges)
@@ -92,7 +94,7 @@ def _bounded_sides(parts: Sequence[Condition]) -> set[bool]:
 
 
 class ConditionRoom(WaitingRoom):
-    """A waiting room that finds tuples by the value of a column instead of a key.
+    """A waiting room that finds tuples by the value of a column instead of by key.
 
     Parameters
     ----------
@@ -126,11 +128,11 @@ class ConditionRoom(WaitingRoom):
         self._ordered = np.empty(0, np.int32)
         self._values: Numbers = np.empty(0, np.float64 if search.measure and search.measure.floating else np.int64)
         self._bounds: list[Numbers] | None = None
-        self._known = 0  # waiting tuples when the order was last up to date
+        self._known = 0  # number of waiting tuples when the sorted arrays were last updated
 
     @staticmethod
     def least_bytes_of(search: ConditionSearch, schema: pa.Schema) -> int:
-        """Return the least bytes of a waiting room, enough for a few tuples."""
+        """Return the bytes of the smallest waiting room, which holds a few tuples."""
         return WaitingRoom.least_bytes(schema, None, search.tuple_bytes) + _LEAST_ROWS * _ROW_BYTES
 
     # entering and leaving
@@ -143,7 +145,7 @@ class ConditionRoom(WaitingRoom):
         return counts
 
     def _put_in_order(self, slots: Slots) -> None:
-        """Merge tuples into the order, except for those whose value is null or NaN."""
+        """Merge tuples into the sorted arrays, except for tuples whose value is null or NaN."""
         measure = self._search.measure
         if measure is None:
             self._ordered = np.concatenate([self._ordered, slots])
@@ -195,7 +197,7 @@ class ConditionRoom(WaitingRoom):
                 yield slots, positions
 
     def _ranges(self, mapped: MappedRows, rows: Indices) -> tuple[Indices, Indices]:
-        """Return for each master row the range of tuples, in value order, that may match: starts and stops."""
+        """Return for each master row where the tuples that may match start and stop in the sorted arrays."""
         starts, stops = np.zeros(len(rows), np.int64), np.full(len(rows), len(self._ordered), np.int64)
         measure = self._search.measure
         if measure is None or not len(self._ordered):
@@ -212,7 +214,7 @@ class ConditionRoom(WaitingRoom):
         return starts, np.maximum(starts, stops)
 
     def _searched(self, measure: Measure) -> list[Numbers]:
-        """Return for each edge the ordered values, moved so that master values can be searched in them."""
+        """Return for each edge the sorted values, moved by the edge's width, so that master values can be searched."""
         if self._bounds is None:
             self._bounds = [edge.moved(self._values, measure) for edge in self._search.edges]
         return self._bounds
@@ -225,6 +227,6 @@ class ConditionRoom(WaitingRoom):
         if self._search.measure is not None:
             assert (self._values[1:] >= self._values[:-1]).all(), "the values are not in order"
             (array,) = self.rows.take(self._column, self._ordered)
-            assert (self._search.measure.numbers(array) == self._values).all(), "a value differs from that of its tuple"
+            assert (self._search.measure.numbers(array) == self._values).all(), "a value differs from the tuple's"
         else:
             assert len(self._ordered) == len(self), "a tuple is missing from the order"

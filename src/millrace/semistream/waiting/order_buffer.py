@@ -40,7 +40,7 @@ WAITING = pa.schema([pa.field("sequence", pa.int64())])
 
 _MARKS: dict[str, npt.DTypeLike] = {"state": np.uint8}
 _ROW: dict[str, npt.DTypeLike] = {"row": np.int64}
-_FIRST_GUESS = 16  # weight of the estimate made beforehand, in tuples
+_FIRST_GUESS = 16  # weight of the estimate ``rows_per_key``: it counts like this many released tuples
 _NOTHING = pa.schema([])
 
 
@@ -52,7 +52,7 @@ class OrderBuffer:
     stream
         The stream's columns.
     rows_per_key
-        Master rows that a tuple finds on average, estimated beforehand; None: one at most.
+        Estimate of the average number of matches of a tuple; None: one at most.
     """
 
     def __init__(self, stream: pa.Schema, budget: MemoryBudget, space: Space, rows_per_key: float | None) -> None:
@@ -70,7 +70,7 @@ class OrderBuffer:
 
     @staticmethod
     def least_bytes(stream: pa.Schema) -> int:
-        """Return the least bytes of a buffer, enough for a few tuples."""
+        """Return the bytes of the smallest buffer, which holds a few tuples."""
         tuples = KeyedRows.bytes_per_slot(stream, _MARKS | _ROW)
         return 4 * (tuples + 8) + 64 + 4 * (KeyedRows.bytes_per_slot(_NOTHING, _ROW) + 8) + 64
 
@@ -92,7 +92,7 @@ class OrderBuffer:
     # entering
 
     def fits(self, columns: Sequence[pa.Array], rows: int, exact: bool = False) -> bool:
-        """Reserve room for these tuples and ``rows`` rows found for them; return False if there is none."""
+        """Reserve memory for these tuples and for ``rows`` matches; return False if there is too little."""
         if self.found is not None and not self.found.make_room(rows, exact=exact):
             return False
         return self.tuples.make_room(len(columns[0]), Arena.heap_bytes_of(columns), exact=exact)
@@ -114,7 +114,7 @@ class OrderBuffer:
         return self.tuples.oldest(sequences)
 
     def add(self, sequences: Sequences, rows: Indices) -> None:
-        """Keep master rows found for tuples; if memory runs out, the youngest tuples lose theirs (are overrun)."""
+        """Keep master rows found for tuples; if memory runs out, the youngest tuples lose their rows (are overrun)."""
         state = self.tuples.marks["state"]
         slots = self.slots(sequences)
         if self.found is None:
@@ -140,16 +140,16 @@ class OrderBuffer:
         state[slots] = (state[slots] | OVERRUN) & ~MATCHED
 
     def mark_matched(self, sequences: Sequences) -> None:
-        """Mark tuples as matched; which row matched does not matter, or is known elsewhere."""
+        """Mark tuples as matched, without keeping the rows that match."""
         self.tuples.marks["state"][self.slots(sequences)] |= MATCHED
 
     def is_overrun(self, sequences: Sequences) -> Flags:
-        """Return which tuples have lost rows that were found for them."""
+        """Return which tuples are overrun: have lost rows that were found for them."""
         lost: Flags = self.tuples.marks["state"][self.slots(sequences)] & OVERRUN > 0
         return lost
 
     def begin_again(self, sequences: Sequences) -> None:
-        """Let overrun tuples find their rows from the start."""
+        """Reset overrun tuples, which have to find all of their rows again."""
         self.tuples.marks["state"][self.slots(sequences)] = 0
 
     def mark_settled(self, sequences: Sequences) -> None:
@@ -159,7 +159,7 @@ class OrderBuffer:
     # leaving
 
     def settled_run(self, most: int) -> Sequences:
-        """Return the sequence numbers of the tuples that may leave now, from the head on, at most ``most``."""
+        """Return the sequence numbers of the settled tuples at the head, which may leave now; at most ``most``."""
         state, run, size = self.tuples.marks["state"], 0, 1
         while True:
             stop = min(self.next, self.head + most, self.head + run + size)
@@ -175,7 +175,7 @@ class OrderBuffer:
         return matched
 
     def pairs(self, sequences: Sequences, most: int) -> Iterator[tuple[Indices, Indices]]:
-        """Yield places in ``sequences`` and the master rows found, by tuple, in pieces of at most about ``most``."""
+        """Yield pairs of a place in ``sequences`` and a master row found for it, about ``most`` pairs at a time."""
         if self.found is None:
             rows = self.tuples.marks["row"][self.slots(sequences)]
             places = np.flatnonzero(rows != NO_ROW)
@@ -190,7 +190,7 @@ class OrderBuffer:
             yield index[:made].astype(np.int64), self.found.marks["row"][slots[:made]]
 
     def drop_rows(self, sequences: Sequences, more: int = 0) -> None:
-        """Drop the rows kept for tuples after their output; count them, and ``more`` rows that were never kept."""
+        """Drop the rows kept for tuples, after their output; count these rows and ``more`` that were never kept."""
         if self.found is not None:
             slots = self.found.slots_of(sequences)
             self.found.remove(slots)
@@ -204,7 +204,7 @@ class OrderBuffer:
         self._released += len(sequences)
 
     def trim(self) -> None:
-        """Give back unused memory."""
+        """Give back memory that no tuple uses."""
         self.tuples.trim()
         if self.found is not None:
             self.found.trim()
@@ -233,7 +233,7 @@ class OrderBuffer:
     def fill_from(self, saved: pa.RecordBatch, columns: Sequence[pa.Array], head: int) -> bool:
         """Fill an empty buffer with the result of :meth:`to_batch`, whose stream columns are ``columns``.
 
-        Return False if there is no room.
+        Return False if they do not fit.
         """
         state, found = saved.column(saved.num_columns - 2).to_numpy(), saved.column(saved.num_columns - 1)
         rows = found.flatten().to_numpy()
@@ -246,7 +246,7 @@ class OrderBuffer:
         return True
 
     def check_invariants(self, waiting: Sequences) -> None:
-        """Assert that the buffer is sound, given the sequence numbers in the waiting room; for tests."""
+        """Assert that the buffer's invariants hold, given the sequence numbers in the waiting room; for tests."""
         self.tuples.check_invariants()
         assert len(self.tuples) == len(self), "a tuple was lost or is here twice"
         sequences = np.arange(self.head, self.next)

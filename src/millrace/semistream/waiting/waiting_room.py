@@ -35,8 +35,8 @@ from millrace.rows.keyed_rows import Codes, KeyedRows
 Positions = npt.NDArray[np.int32]
 
 MARKS = {"entered": np.int32, "tally": np.uint8}
-QUEUE_BYTES = 8  # per tuple: a chunk's pointer to it, and one to a tuple that has left before its chunk
-CHUNK_BYTES = 256  # a chunk itself
+QUEUE_BYTES = 8  # per tuple: its slot number in a chunk, and one more for a tuple that has left before its chunk
+CHUNK_BYTES = 256  # of a chunk without its slot numbers
 _FILTER_BYTES = 2.0  # a tuple's bits in the filter
 _MATCHED = 128
 
@@ -53,7 +53,7 @@ class QueuedChunk:
 
     @property
     def tag(self) -> int:
-        """Value of the mark ``entered`` of the chunk's tuples; never 0, as memory that was given back reads as 0."""
+        """Value of the mark ``entered`` at the chunk's slots; never 0, because released memory reads as 0."""
         return self.step + 1
 
     def add(self, slots: Slots) -> None:
@@ -81,7 +81,7 @@ class WaitingRoom:
     cycle_rows
         Master rows that a tuple has to meet before it may leave.
     matches, pairs
-        Most matching master rows, and most index pairs, that are handled at a time.
+        Largest number of matching master rows, and of index pairs, that are handled at a time.
     leave_early
         Whether a tuple leaves with its first match, because no other match matters.
     beside
@@ -114,7 +114,7 @@ class WaitingRoom:
 
     @staticmethod
     def least_bytes(schema: pa.Schema, code_column: int | None, beside: int = 0) -> int:
-        """Return the least bytes of a waiting room, enough for a few tuples."""
+        """Return the bytes of the smallest waiting room, which holds a few tuples."""
         slot = KeyedRows.bytes_per_slot(schema, MARKS, code_column, QUEUE_BYTES + beside)
         return 4 * (slot + 8) + 64 + 4 * CHUNK_BYTES
 
@@ -139,7 +139,10 @@ class WaitingRoom:
     # entering
 
     def fits(self, columns: Sequence[pa.Array], exact: bool = False) -> bool:
-        """Reserve room for these rows (and no more if ``exact``); return False if there is none."""
+        """Reserve memory for tuples with these columns; return False if there is too little.
+
+        Unless ``exact``, some more is reserved for later tuples.
+        """
         queue = max(self._queue.nbytes, (len(self.chunks) + 1) * CHUNK_BYTES)
         if not self._queue.try_resize(queue):
             self.rows.trim()  # slots may have been reserved ahead
@@ -148,7 +151,7 @@ class WaitingRoom:
         return self.rows.make_room(len(columns[0]), Arena.heap_bytes_of(columns), exact=exact)
 
     def admit(self, codes: Codes, columns: Sequence[pa.Array], turned: int, step: int) -> Positions:
-        """Let in tuples for which :meth:`fits` has reserved room; return for each how many wait for its key."""
+        """Let in tuples for which :meth:`fits` has reserved room; return for each how many tuples wait for its key."""
         slots, counts = self.rows.insert(codes, columns)
         if not self.chunks or self.chunks[-1].start != turned:
             self.chunks.append(QueuedChunk(step, turned))
@@ -161,13 +164,13 @@ class WaitingRoom:
         return counts
 
     def newest_chunk_size(self, turned: int) -> int:
-        """Return how many tuples have entered since the last step, at place ``turned`` of the access policy."""
+        """Return how many tuples have entered since the last step; ``turned`` is the place of the access policy."""
         return self.chunks[-1].size if self.chunks and self.chunks[-1].start == turned else 0
 
     # meeting master rows
 
     def meet(self, load: Load) -> Iterator[FoundCodes]:
-        """Yield the rows of a load whose codes waiting tuples have, in pieces of bounded size."""
+        """Yield the rows of a load that have the key code of a waiting tuple, in pieces of bounded size."""
         if not len(self):
             return
         if self._filter.stale(len(self)):
@@ -187,7 +190,7 @@ class WaitingRoom:
             yield slots, met.positions[self._index[:made]].astype(np.int64)
 
     def mark_matched(self, slots: Slots) -> Slots:
-        """Mark tuples as matched; return those that were not before."""
+        """Mark tuples as matched; return those that had not been marked before."""
         fresh = np.empty(len(slots), np.int32)
         return fresh[: groups.mark_matched(self.rows.marks["tally"], slots, fresh)]
 
@@ -219,7 +222,7 @@ class WaitingRoom:
         return present
 
     def matched(self, slots: Slots) -> npt.NDArray[np.bool_]:
-        """Return which of these tuples have matched."""
+        """Return which of these tuples have a match."""
         matched: npt.NDArray[np.bool_] = self.rows.marks["tally"][slots] >= _MATCHED
         return matched
 
@@ -278,7 +281,7 @@ class WaitingRoom:
     # the rest
 
     def queue(self) -> list[tuple[int, int, Slots]]:
-        """Return for each chunk, oldest first, scan position and step at which it entered, and its waiting tuples."""
+        """Return the chunks, oldest first: place and step at which each entered, and its tuples that still wait."""
         return [(chunk.start, chunk.step, self._present(chunk)) for chunk in self.chunks]
 
     def groups(self) -> tuple[Codes, Positions]:
@@ -291,7 +294,7 @@ class WaitingRoom:
         members = [self._present(chunk) for chunk in self.chunks]
         assert sum(len(m) for m in members) == len(self), "queue and index hold different numbers of tuples"
         for chunk, slots in zip(self.chunks, members, strict=True):
-            assert (self.rows.marks["entered"][slots] == chunk.tag).all(), "a queue entry points elsewhere"
+            assert (self.rows.marks["entered"][slots] == chunk.tag).all(), "a queue entry has the slot of another tuple"
             assert chunk.size >= len(slots)
         starts = [chunk.start for chunk in self.chunks]
         assert starts == sorted(set(starts)), "chunks are out of order"
