@@ -145,6 +145,19 @@ def test_a_budget_that_holds_the_master_makes_a_main_memory_join(tmp_path: Path)
 
 
 @both
+def test_idle_steps_evict_nothing_from_a_main_memory_join(migration: str, tmp_path: Path) -> None:
+    store = store_of(range(200), tmp_path)
+    join = mr.SemiStreamJoin(store, "k", "left", memory="1MB", b=50, migration=migration, evict_every=1)
+    list(join.push(batch_of([3])))
+    for _ in range(5 * join.k):
+        list(join.step())
+    assert (join.metrics.cached_keys, join.metrics.evicted_keys) == (200, 0)
+    assert cache_of(join).whole
+    assert sum(len(batch) for batch in join.push(batch_of([*range(200), 999]))) == 201
+    assert join.metrics.waiting == 0
+
+
+@both
 def test_a_high_rate_makes_a_main_memory_join_through_the_inequality(migration: str, tmp_path: Path) -> None:
     """Theorem 3: when every key's tuples take more memory than its rows, all of the master ends up in the cache."""
     keys = list(range(60))

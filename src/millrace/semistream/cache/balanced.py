@@ -59,18 +59,18 @@ _MOST_MARGIN = 1_000_000
 
 
 class BalancedCache(Cache):
-    """Groups of master rows, admitted and evicted by the cache inequality.
+    """Caches all master rows of a key, as a group, while the cache inequality holds for the key.
 
     Parameters
     ----------
     switching_factor
-        s_f of the paper: above 1 a key must be that much cheaper in the cache to enter. 1 is best.
+        s_f of the paper: above 1 a key must be that many times cheaper in the cache to enter. 1 is best.
     evict_every
-        Turns of the wheel between two evictions. By default 10 for ``"three-cycle"``, as in the paper, else 1, which
-        follows a changing stream much sooner.
+        Turns of the wheel between two reviews of the cached keys; a review evicts the keys whose rows no longer pay. By
+        default 10 for ``"three-cycle"``, as in the paper, else 1, which follows a changing stream much sooner.
     margin
-        Standard deviations of a count by which the inequality must hold for a key to enter or to leave. 0 uses counts
-        as they are, like the paper.
+        Margin by which the inequality must hold for a key to enter or to leave, in standard deviations of the count of
+        tuples. 0 uses counts as they are, like the paper.
     migration
         How the rows of a key are collected: ``"rolling"`` or ``"three-cycle"``.
     main_memory
@@ -100,7 +100,7 @@ class BalancedCache(Cache):
             raise ConfigError(f"margin: expected a number from 0 to {_MOST_MARGIN:,}; got {str(margin)[:40]}")
         one_of("migration", migration, get_args(Protocol))
         if access.wheel is None:
-            raise ConfigError("BalancedCache: needs an access that scans the whole master, such as Cyclic")
+            raise ConfigError("BalancedCache: needs an access policy that scans the whole master, such as Cyclic")
         self.context, self.wheel = context, access.wheel
         self.groups = CollectedGroups(context, self.wheel)
         self.rows = self.groups.rows
@@ -138,12 +138,12 @@ class BalancedCache(Cache):
 
     def begin_cycle(self, cycle: int) -> None:
         self.groups.copy_noted()
-        if cycle % self._evict_every == 0:
+        if cycle % self._evict_every == 0 and not self.whole:
             self._evict()
         self._migration.begin_cycle(cycle)
         grown = max(0, self.nbytes - self._bytes_at_cycle) / self.context.budget.total
         self._bytes_at_cycle = self.nbytes
-        if cycle > 1:  # the cache could not grow before; and the room hardly gives back memory that it takes now
+        if cycle > 1:  # before turn 1 the cache could not grow, and the room would hardly return memory that it takes
             self._reserve_share = min(_MOST_RESERVE, max(_LEAST_RESERVE, 1.5 * grown))
 
     def begin_step(self) -> None:
@@ -216,11 +216,11 @@ class BalancedCache(Cache):
         """Cache keys without a master row as empty groups, where the inequality holds."""
         codes = np.unique(np.concatenate(self._absent))
         self._absent = []
-        came_since = self.context.room.rows.counts(codes)  # without the tuple that left
+        came_since = self.context.room.rows.counts(codes)  # the tuple that left is not counted
         self.groups.open_empty(codes[came_since * self.inequality.tuple_bytes > self.inequality.empty_cost])
 
     def _evict(self) -> None:
-        """Evict the rows of keys for which the cache inequality fails by the margin."""
+        """Evict the keys for which the cache inequality fails by the margin."""
         groups, inequality = self.groups, self.inequality
         heads, sizes = self.rows.groups()
         marks = self.rows.marks
