@@ -152,7 +152,7 @@ def test_what_auto_does_not_take(store: mr.MasterStore) -> None:
         mr.SemiStreamJoin(store, "key", algorithm="auto", b=5)
     with pytest.raises(ConfigError, match="cache_share: algorithm='auto'"):
         mr.SemiStreamJoin(store, "key", algorithm="auto", cache_share=0.5)
-    with pytest.raises(ConfigError, match="b: algorithm='auto' chooses it itself"):
+    with pytest.raises(ConfigError, match="b: algorithm='auto' chooses b itself"):
         mr.SemiStreamJoin(store, "key", algorithm="auto").retune(b=5)
 
 

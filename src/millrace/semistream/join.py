@@ -296,7 +296,7 @@ class SemiStreamJoin(StreamOperator):
                 raise ConfigError(f"{name}: expected a whole number of at least 1, or None; got {value!r}")
         algorithm = self.arguments.algorithm
         if self.auto is not None and not isinstance(b, Unchanged):
-            raise ConfigError("b: algorithm='auto' chooses it itself; name an algorithm to set it")
+            raise ConfigError("b: algorithm='auto' chooses b itself; name an algorithm to set it")
         if algorithm.at_once and not (isinstance(b, Unchanged) and isinstance(w, Unchanged)):
             raise ConfigError(f"retune: {algorithm.name} answers tuples as they come; it has no b and no w")
         if not isinstance(b, Unchanged):
@@ -332,13 +332,13 @@ class SemiStreamJoin(StreamOperator):
 
     def restore(self, state: bytes) -> None:
         if self._loop is not None and (self._loop.steps or self._metrics.tuples_in):
-            raise StateError("restore: this join has already begun; restore into a fresh one")
+            raise StateError("restore: this join has already begun; restore into a new one")
         saved = snapshot_format.read(state, ordered=self.arguments.ordered)
         self.bind(saved.stream)
         self._check_same_join(saved.progress)
         if saved.held is not None and not self.loop.order.restore_held(saved.held):
             self._broken = saved_state.RESTORE_FAILED
-            raise BudgetExceededError(f"restore: tuples held back do not fit in {format_size(self.budget.total)}")
+            raise BudgetExceededError(f"restore: the held-back tuples do not fit in {format_size(self.budget.total)}")
         self.resume(saved.progress, saved.chunks)
 
     def progress(self) -> Progress:

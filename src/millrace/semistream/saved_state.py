@@ -57,7 +57,7 @@ def resume(loop: JoinLoop, metrics: JoinMetrics, progress: Progress, chunks: Ite
             room.rows.trim()  # slots may have been reserved ahead
         if not room.fits(columns):
             total = format_size(loop.parts.budget.total)
-            raise BudgetExceededError(f"restore: the waiting tuples do not fit in {total}")
+            raise BudgetExceededError(f"restore: the waiting tuples do not fit in {total} of memory")
         codes = loop.order.codes_of(columns)
         room.admit(codes, columns, chunk.start, chunk.step)
         loop.access.on_admit(codes)

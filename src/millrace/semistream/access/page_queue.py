@@ -58,7 +58,7 @@ class PageQueue(Oldest):
         if not isinstance(times_average, int | float) or not times_average > 0:
             raise ConfigError(f"times_average: expected a number above 0; got {times_average!r}")
         if not isinstance(decay, int | float) or not 0 <= decay < 1:
-            raise ConfigError(f"decay: expected a number from 0 up to 1; got {decay!r}")
+            raise ConfigError(f"decay: expected a number of at least 0 and below 1; got {decay!r}")
         if not isinstance(guard, int) or guard < 1:
             raise ConfigError(f"guard: expected a whole number of at least 1; got {guard!r}")
         self.threshold = 0.0 if page_threshold is None else float(page_threshold)

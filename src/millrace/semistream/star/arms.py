@@ -166,7 +166,7 @@ def read(arms: Any) -> list[Arm]:
         raise ConfigError(f"arms: expected a list of arms; got {arms!r}")
     found = [copy(Arm.of(arm)) for arm in arms]
     if not found:
-        raise ConfigError("arms: expected at least one; got an empty list")
+        raise ConfigError("arms: expected at least one arm; got an empty list")
     stores = [arm.store.path.name for arm in found]
     for arm, store in zip(found, stores, strict=True):
         if arm.name is None:

@@ -150,7 +150,7 @@ class Chain:
         """Continue from the parts of a snapshot that :func:`split_snapshot` returns."""
         if names != self.names:
             saved, running = ", ".join(names), ", ".join(self.names)
-            raise StateError(f"restore: expected a snapshot of a star that runs {running}; got one of {saved}")
+            raise StateError(f"restore: expected a snapshot of a star that runs {running}; got one that runs {saved}")
         self.broken = "restore failed half-way"
         for name, join, part in zip(self.names, self.joins, parts, strict=True):
             with naming(name):

@@ -60,7 +60,7 @@ class OrderBuffer:
         self.schema = stream
         self.tuples = KeyedRows("order", stream, budget, space, _MARKS | (_ROW if single else {}))
         self.found = None if single else KeyedRows("found rows", _NOTHING, budget, space, _ROW)
-        """Numbers of the master rows found, by sequence number of their tuple; None if a tuple finds one at most."""
+        """Numbers of the master rows found, by sequence number of the tuple; None if a tuple has one match at most."""
         self.head = 0
         """Sequence number of the tuple that leaves next."""
         self.next = 0
