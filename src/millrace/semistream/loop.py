@@ -66,7 +66,7 @@ class JoinLoop:
                 order.make_room_for_one(self.steps)
 
     def step(self) -> Batches:
-        """Run one disk phase: read some master rows, join waiting tuples with them, and yield the output."""
+        """Run one step: read some master rows, join waiting tuples with them, and yield the output."""
         parts, order, cache, access = self.parts, self.order, self.cache, self.access
         self.steps += 1
         self._begin_cycle()

@@ -102,11 +102,11 @@ class Access(ABC):
 
         Only where :attr:`at_once`. Work happens as it is read.
         """
-        raise StateError(f"{type(self).__name__}.rows_of: is only for policies with at_once; in this one tuples wait")
+        raise StateError(f"{type(self).__name__}.rows_of: is only for policies with at_once; here tuples wait")
 
     def row_counts(self, codes: Codes) -> npt.NDArray[np.int64]:
         """Return how many master rows each code has. Only where :attr:`at_once`."""
-        raise StateError(f"{type(self).__name__}.row_counts: is only for policies with at_once; in this one tuples wait")
+        raise StateError(f"{type(self).__name__}.row_counts: is only for policies with at_once; here tuples wait")
 
     @abstractmethod
     def explain(self) -> str:

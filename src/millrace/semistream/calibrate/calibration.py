@@ -142,7 +142,7 @@ class _Run:
         self.measurements: list[_Measurement] = []
 
     def hits(self) -> _Run:
-        """Return a run of the same join with only those tuples that its cache answers."""
+        """Return a run of the same join, fed only with tuples that its cache answers."""
         stream = [batch for batch in (_part(self.join, b, hits=True) for b in self._stream) if len(batch)]
         run = _Run(self.join, stream or self._stream, 0.0)
         run._seconds, run._least_steps = self._seconds, 0

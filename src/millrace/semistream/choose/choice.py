@@ -1,7 +1,7 @@
 """Choice of an algorithm and its options: predicts all algorithms that can join the master and picks the best.
 
 The best has the highest service rate with a given memory, or takes the least memory for a given rate. Algorithms
-without a cost model are not considered; for those that cannot join this master the reason is given.
+without a cost model are not considered. For algorithms that cannot join this master the reason is given.
 """
 
 from __future__ import annotations

@@ -66,12 +66,12 @@ class Chain:
         return self._pass_on(0, iter([batch]))
 
     def step(self) -> Batches:
-        """Run one disk phase of every join and yield the output of the last."""
+        """Run one step of every join and yield the output of the last."""
         self.steps += 1
         yield from self._each(SemiStreamJoin.step)
 
     def idle(self) -> Batches:
-        """Run one disk phase of every join in which tuples wait, and yield the output of the last."""
+        """Run one step of every join in which tuples wait, and yield the output of the last."""
         if any(join.metrics.waiting for join in self.joins):
             self.steps += 1
         yield from self._each(SemiStreamJoin.idle)
