@@ -32,6 +32,6 @@ def algorithms() -> None:
 
 
 def _needs(algorithm: Algorithm) -> str:
-    """Return what an algorithm needs of the master, one need per line; "-" if nothing."""
+    """Return what an algorithm needs of the master, one need per line, or "-" if it needs nothing."""
     needs = [*(["an index"] if algorithm.needs_index else []), *([] if algorithm.many else ["unique keys"])]
     return "\n".join(needs) or "-"

@@ -23,7 +23,7 @@ class ErrorsInOneLine(TyperGroup):
             raise _interrupted() from None
         except (MillraceError, OSError) as error:
             if interrupts.came():
-                raise _interrupted() from None  # a library has turned the interrupt into another error
+                raise _interrupted() from None  # a library has turned the interrupt into this error
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # a closed pipe, which typer ends quietly
             raise _failed(error) from None

@@ -12,12 +12,12 @@ from rich.text import Text
 
 
 def out() -> Console:
-    """Return a console on stdout, where results go."""
+    """Return a console that writes to stdout, for results."""
     return Console()
 
 
 def err() -> Console:
-    """Return a console on stderr, where progress and errors go, so that results can be piped."""
+    """Return a console that writes to stderr, for progress and errors, so that results can be piped."""
     return Console(stderr=True)
 
 

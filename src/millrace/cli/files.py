@@ -1,4 +1,4 @@
-"""Tables in files: streams are read batch by batch; results become visible only when they are complete."""
+"""Reads streams from files batch by batch, and writes tables to files that become visible when they are complete."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 class StreamFiles:
     """Reads a stream from a Parquet or Arrow file, or from a folder of Parquet files in the order of their names.
 
-    Opening it reads metadata only. Reading needs memory for one batch and, from Parquet, the pages being decoded.
+    Its constructor reads metadata only. Reading needs memory for one batch and, for Parquet, for pages being decoded.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class StreamFiles:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn Arrow's error about an unreadable file into one that names the file."""
+    """Turn Arrow's error about an unreadable file into a :class:`FileError` that names the file."""
     try:
         yield
     except MillraceError:
@@ -106,10 +106,10 @@ def _parquet_batches(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
 
 
 class TableWriter:
-    """Writes a Parquet (``.parquet``) or Arrow (``.arrow``) file under a temporary name, renamed at the end.
+    """Writes a Parquet (``.parquet``) or Arrow (``.arrow``) file under a temporary name, and renames it at the end.
 
-    If the ``with`` block ends with an exception, Ctrl-C included, the unfinished file is removed: it is created inside
-    the block, by ``open`` or by the first rows. Memory holds about one row group: 131 072 rows or 32 MB.
+    The file is created inside the ``with`` block, by ``open`` or by the first rows. If an exception, such as Ctrl-C,
+    ends the block, the unfinished file is removed. About one row group (131 072 rows or 32 MB) is in memory.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, overwrite: bool = False) -> None:
@@ -126,7 +126,7 @@ class TableWriter:
         return self
 
     def open(self) -> None:
-        """Create the file unless it is open, so that an error comes before long work and not after it."""
+        """Create the file unless it is open; called before long work, this raises errors at the beginning of it."""
         if self._writer is not None:
             return
         with self._writing():
@@ -172,7 +172,7 @@ class TableWriter:
             self._clean_up()
 
     def _clean_up(self) -> None:
-        """Close the file and remove it unless it is complete."""
+        """Close the file, and remove it if it is not complete."""
         if self._writer is not None:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
@@ -193,8 +193,8 @@ class TableWriter:
 def validate_target(path: Path, overwrite: bool) -> Path:
     """Return ``path`` if a table can be written there, or raise an error that says why not."""
     if path.suffix not in PARQUET + ARROW:
-        raise FileError(f"{path}: expected a name ending in .parquet or .arrow to write to")
+        raise FileError(f"{path}: expected a name ending in .parquet or .arrow for the file to write")
     if path.is_dir():
-        raise FileError(f"{path}: is a folder; expected a file name to write to")
+        raise FileError(f"{path}: is a folder; expected the name of a file to write")
     refuse_existing(path, overwrite)
     return path

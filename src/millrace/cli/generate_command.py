@@ -58,7 +58,7 @@ def zipf_rows(
     from millrace.datasets import zipf_stream
 
     if rows < 0 or batch_rows < 1:
-        raise ConfigError(f"rows, batch-rows: expected at least 0 and 1; got {rows} and {batch_rows}")
+        raise ConfigError(f"rows, batch-rows: expected rows >= 0 and batch-rows >= 1; got {rows} and {batch_rows}")
     batches = zipf_stream(
         domain, skew, batch_rows=batch_rows, batches=-(-rows // batch_rows), seed=seed, shuffled=shuffled
     )

@@ -1,4 +1,4 @@
-"""Ctrl-C: it ends a command at any moment with exit code 130, once clean-up is complete.
+"""Ctrl-C: it ends a command at any moment with exit code 130, after clean-up.
 
 Python raises ``KeyboardInterrupt`` wherever the main thread happens to be. In a finaliser, a weak reference's callback
 or a function called from C, that exception is discarded and the command would go on. In the middle of a clean-up, it
@@ -10,9 +10,9 @@ if it was lost:
          look again ──┘   │                   └─ discarded: pending again
                           └─ noted by a `Held` block, which ends the command in its own way
 
-While an interrupt is pending or propagating, a timer looks every few milliseconds where the main thread is. The
-library installs no handlers; :func:`run` does, for the whole process. This module is imported before all others of the
-command line and imports only what takes no time.
+While an interrupt is pending or propagating, a timer interrupts the main thread every few milliseconds to check
+whether the exception can be raised there. The library installs no handlers; :func:`run` does, for the whole process.
+This module is imported before the rest of the command line, so it imports only modules that load in no time.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ INTERRUPTED = 130
 
 _LOOK_SECONDS = 0.02
 _GRACE_SECONDS = 2.0
-"""Time that the clean-up after another exception may take uninterrupted. After that it counts as the command's work."""
+"""Time for which the clean-up after another exception is not interrupted, in seconds. Then it is like other work."""
 
 _PATIENCE_SECONDS = 5.0
-"""Time in which pressing Ctrl-C again changes nothing. After that it interrupts the clean-up too, which may hang."""
+"""Time for which pressing Ctrl-C again has no effect, in seconds. Then it interrupts clean-up too, which may hang."""
 
 _WHOLE_FUNCTIONS = frozenset({"__enter__", "__exit__", "__del__", "rmtree", "_execute_child"})
 _WHOLE_MODULES = frozenset({"importlib._bootstrap", "tempfile", "weakref"})
-"""Functions and modules that are not interrupted: they acquire, release or import something and must finish."""
+"""Functions and modules that are not interrupted, because they acquire, release or import something."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The exception that Ctrl-C raises in a command; its own type tells it from any other ``KeyboardInterrupt``."""
+    """The exception that Ctrl-C raises in a command; its class tells it apart from any other ``KeyboardInterrupt``."""
 
 
 class Interrupts:
@@ -56,7 +56,7 @@ class Interrupts:
         self._unraisable, self._uncaught = sys.unraisablehook, sys.excepthook
 
     def install(self) -> None:
-        """Handle SIGINT from now on, for as long as the process runs, unless the process was started ignoring it."""
+        """Handle SIGINT until the process ends, unless the process ignored it when it was started."""
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             return
         signal.signal(signal.SIGALRM, self._look)
@@ -67,7 +67,7 @@ class Interrupts:
 
     @contextmanager
     def command(self) -> Iterator[None]:
-        """Allow interrupts to be raised in this block; one that came earlier is raised soon after the block begins."""
+        """Allow interrupts to be raised in this block. One that came earlier is raised soon after the block begins."""
         self._at_work = True
         try:
             yield
@@ -75,7 +75,7 @@ class Interrupts:
             self._at_work = False
 
     def settle(self) -> None:
-        """Note that the command knows of the interrupt and ends by itself, so that it is not raised again."""
+        """Record that the command ends because of the interrupt, so that the interrupt is not raised again."""
         if self._installed:
             self.came = self._settled = True
             self._since = time.monotonic()
@@ -109,7 +109,7 @@ class Interrupts:
             return
         signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS)
         if not self._at_work or signal.getsignal(signal.SIGINT) != self._press:
-            return  # starting, ending, or Ctrl-C is held back by other code
+            return  # the command is starting or ending, or other code handles Ctrl-C for now
         if self._cleaning_up() or _is_within_whole(frame):
             return
         self._since = time.monotonic()
@@ -150,9 +150,10 @@ def _is_within_whole(frame: FrameType | None) -> bool:
 
 
 class Held:
-    """Calls ``noted`` at the first Ctrl-C in a block, which then ends in its own way: no exception is raised.
+    """Calls ``noted`` at the first Ctrl-C in a block and raises no exception, so that the block can end in its own way.
 
-    For calls that must not be broken off, such as those to Spark: the next call would receive the answer to this one.
+    It is for calls that must not be interrupted, such as those to Spark: after an interrupted call, the next call would
+    receive the answer to it.
     """
 
     def __init__(self, noted: Callable[[], None]) -> None:
@@ -163,7 +164,7 @@ class Held:
     def __enter__(self) -> Held:
         self._before = signal.signal(signal.SIGINT, self._press)
         if came():
-            self._press(signal.SIGINT, None)  # it is pending
+            self._press(signal.SIGINT, None)  # Ctrl-C was pressed before the block
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -181,7 +182,7 @@ class Held:
         self._noted()
 
 
-_of_process = Interrupts()  # signals belong to the process, and so does this
+_of_process = Interrupts()  # a process has one handler of signals
 
 
 def came() -> bool:
@@ -191,7 +192,7 @@ def came() -> bool:
 
 @contextmanager
 def handler_kept() -> Iterator[None]:
-    """Restore the current handler of SIGINT at the end of this block: a new Spark session replaces it."""
+    """Restore the current handler of SIGINT at the end of the block, because starting a Spark session replaces it."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -201,7 +202,7 @@ def handler_kept() -> Iterator[None]:
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Let Ctrl-C raise :class:`Interrupted` in this block, which does all of a command's work."""
+    """Let Ctrl-C raise :class:`Interrupted` in this block, in which a command does all of its work."""
     with _of_process.command():
         yield
 

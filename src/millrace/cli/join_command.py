@@ -69,7 +69,7 @@ def join(
 
     if (target is None) != no_output:
         raise ConfigError(
-            "OUT: expected either a file to write to or --no-output, which only counts; got both or neither"
+            "OUT: expected a file to write or --no-output, which only counts the rows; got both or neither"
         )
     if target is not None:
         validate_target(target, overwrite)
@@ -93,7 +93,7 @@ def join(
     except TypeError as error:
         if isinstance(error, MillraceError) or not options:
             raise
-        raise ConfigError(f"option: a value has the wrong type in {', '.join(option or [])}: {error}") from error
+        raise ConfigError(f"option: a value in {', '.join(option or [])} has the wrong type: {error}") from error
     watched = WatchedJoin(joined, source.rows, shown=not as_json)
     began = time.perf_counter()
     with ExitStack() as stack:
@@ -113,7 +113,7 @@ def join(
 
 
 def _pairs(on: list[str]) -> dict[str, str]:
-    """Return a mapping from stream columns to master columns, from texts such as ``KEY`` or ``STREAM=MASTER``.
+    """Return a mapping from stream columns to master columns, from arguments such as ``KEY`` or ``STREAM=MASTER``.
 
     >>> _pairs(["day", "cust=custkey"])
     {'day': 'day', 'cust': 'custkey'}

@@ -1,4 +1,4 @@
-"""The ``millrace`` command: a table of its commands, each of which is imported when it runs."""
+"""The ``millrace`` command and the table of its commands. A command's module is imported when the command runs."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ COMMANDS = {
         "List the algorithms, what each does, what it needs of the master, and its options.",
     ),
 }
-"""Commands of this package: where each is, and its help in one line."""
+"""The commands of this package: where the function of each is, and its help in one line."""
 
 BENCH_COMMANDS = {
     "demo": "Watch a warehouse on Spark take in orders and enrich them with customers, inside a small budget.",
     "embedded-demo": "Watch two joins work without Spark on generated data, see that they are exact, and compare them.",
     "bench": "The papers' experiments, and Millrace beside its peers.",
 }
-"""Commands of the package ``millrace_bench``, which is installed separately, and their help in one line."""
+"""The commands of the package ``millrace_bench``, which is installed separately, and their help in one line."""
 
 ENTRY_POINTS = "millrace.commands"
-"""Group of entry points by which other packages add commands."""
+"""The group of entry points by which other packages add commands."""
 
 _EXAMPLE = """From nothing to an enriched stream:
 
@@ -70,7 +70,7 @@ class LazyCommands(ErrorsInOneLine):
         if args[0] in BENCH_COMMANDS and args[0] not in AVAILABLE:
             raise ConfigError(
                 f"{args[0]}: needs the package millrace_bench, which is not installed: "
-                "pip install ./src/millrace_bench in a copy of Millrace's repository"
+                "run `pip install ./src/millrace_bench` in a copy of Millrace's repository"
             )
         name, listed, rest = super().resolve_command(ctx, args)
         return name, imported(name) if name in AVAILABLE else listed, rest
@@ -131,7 +131,7 @@ def _help(command: EntryPoint) -> str:
 
 
 def _listed_only() -> None:
-    """Do nothing: a command in the list of commands is replaced by the imported one before it runs."""
+    """Do nothing. This stands for a command in the list of commands; the imported command replaces it when it runs."""
 
 
 for _command in AVAILABLE.values():

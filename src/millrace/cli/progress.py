@@ -23,7 +23,7 @@ _PER_SECOND = 5
 
 
 class _RateColumn(ProgressColumn):
-    """Units per second since the start."""
+    """A column that shows the number of units per second since the start."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
@@ -72,9 +72,9 @@ def spinner(what: str) -> Iterator[None]:
 
 
 class WatchedJoin:
-    """Runs a join, times it apart from reading and writing, and shows its progress.
+    """Runs a join, measures its time without reading and writing, and shows its progress.
 
-    ``peak_parts`` has the most bytes that each part of the budget held, as observed between batches.
+    ``peak_parts`` has the most bytes that each part of the budget has used, as observed between batches.
     """
 
     def __init__(self, join: SemiStreamJoin, total: int, *, shown: bool = True) -> None:
@@ -123,7 +123,7 @@ class WatchedJoin:
             yield batch
 
 
-# A push can take many steps. The display's own thread draws these columns from the join's counts, so that they change
+# A push can take many steps. Rich draws these columns in its own thread from the join's counts, so that they change
 # during a push.
 
 

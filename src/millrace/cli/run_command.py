@@ -102,7 +102,7 @@ def _run(pipeline: Pipeline, shown: bool) -> tuple[QueryCounts, bool]:
 class _QueryMonitor(threading.Thread):
     """Adds up the progress of a query before Spark discards it, and stops the query on Ctrl-C.
 
-    Ctrl-C must not raise an error during a call to Spark, so it only wakes this thread.
+    Ctrl-C must not raise an exception during a call to Spark, so it only wakes this thread.
     """
 
     def __init__(self, query: StreamingQuery) -> None:
@@ -158,7 +158,7 @@ class QueryCounts:
 
         for one in progress:
             if one.batchId <= self.last_batch or "addBatch" not in one.durationMs:
-                continue  # counted already, or a report without a batch
+                continue  # it was counted already, or the report is not about a micro-batch
             self.last_batch = one.batchId
             self.batches += 1
             self.seconds += one.batchDuration / 1000
@@ -171,7 +171,7 @@ class QueryCounts:
 
     @property
     def rate(self) -> float:
-        """Tuples per second of the time that the micro-batches took."""
+        """Number of tuples per second, over the time that the micro-batches took."""
         return self.tuples / self.seconds if self.seconds else 0.0
 
     @property
@@ -227,7 +227,7 @@ def _print_plan(pipeline: Pipeline, as_json: bool) -> None:
 
 
 def _plan(pipeline: Pipeline) -> list[tuple[str, str]]:
-    """Return what the pipeline will do: a name and a sentence for each of its parts."""
+    """Return what the pipeline will do: a name and a description for each of its parts."""
     from millrace.spark.pipeline.pipeline import listed
 
     tables = pipeline.tables

@@ -52,7 +52,7 @@ def tune(
     from millrace.semistream.choose.validate import check_goal, check_master
 
     if (memory is None) == (rate is None):
-        raise ConfigError("tune: expected --memory (for the highest rate) or --rate (for the least memory)")
+        raise ConfigError("tune: expected one of --memory (for the highest rate) and --rate (for the least memory)")
     master = MasterStore.open(store)
     device = Device(disk)
     check_master(master)

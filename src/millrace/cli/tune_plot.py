@@ -1,4 +1,4 @@
-"""Plots of the rate predicted for every algorithm, over memory."""
+"""Plots the rate that is predicted for every algorithm against memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from millrace.core.errors import BudgetTooSmallError, ConfigError
 from millrace.semistream.choose.choice import Choice
 
-_DECADES = 1.0  # on both sides of the chosen memory
+_DECADES = 1.0  # powers of ten of memory that are drawn on each side of the choice
 _PLACES = 13
 
 
 def draw(path: Path, chosen: Choice, at: Callable[[int], Choice]) -> None:
-    """Draw predicted rates over memory, with one line per algorithm and a mark on the choice."""
+    """Draw predicted rates against memory, with one line per algorithm and a mark on the choice."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

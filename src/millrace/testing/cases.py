@@ -1,7 +1,7 @@
 """Random joins described by a few numbers: tables, batch boundaries, and parameters that make rare paths frequent.
 
 A :class:`JoinCase` is made from a seed and a few sizes and types, so a failing case can be written down in one line and
-made again. ``strategies.py`` draws cases with hypothesis; negative tests list some by hand.
+reproduced. ``strategies.py`` draws cases with hypothesis; negative tests list some by hand.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JoinCase:
     stream_rows, master_rows, domain
         Sizes of the tables, and how many keys there are to draw from.
     spread
-        How stream keys are drawn; ``equal`` gives both sides one key only.
+        How stream keys are drawn; with ``equal``, all rows of both sides have the same key.
     unique
         Whether the master has every key at most once.
     nulls
@@ -60,9 +60,9 @@ class JoinCase:
     page_rows, shards, b, w
         As in ``MasterStore.build`` and ``SemiStreamJoin``.
     extra
-        Bytes of memory above the minimum that the widest tuple needs.
+        Bytes of memory above the least with which the join can hold the widest tuple.
     output_rows
-        Most rows of an output batch.
+        Largest number of rows in an output batch.
     where
         A condition that pairs must satisfy.
     keyless
@@ -98,7 +98,7 @@ class JoinCase:
 
     @property
     def on(self) -> dict[str, str]:
-        """Map from the stream's key columns to the master's."""
+        """A mapping from the stream's key columns to the master's."""
         if self.key == "composite":
             return {"key_a": "a", "key_b": "b"}
         return {"key": "k"}
@@ -129,7 +129,7 @@ class JoinCase:
         return pa.table(columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the stream in batches whose numbers of rows are ``sizes``, repeated; they are slices of one buffer."""
+        """Yield the stream in batches of ``sizes`` rows, repeated as needed; the batches are slices of one buffer."""
         table = self.stream()
         whole = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
         sizes = self.sizes if any(self.sizes) else (*self.sizes, max(1, len(whole)))
@@ -190,7 +190,7 @@ _KEY_TYPES: dict[KeyKind, pa.DataType] = {
 
 
 def key_arrays(kind: KeyKind, ids: Ids, gaps: Flags | None = None) -> list[pa.Array]:
-    """Return key columns in which equal ids are equal keys and different ids are different keys; ``gaps`` marks nulls.
+    """Return key columns for ids: equal ids have equal keys, and different ids different ones; ``gaps`` marks nulls.
 
     >>> key_arrays("decimal(10,2)", np.array([0, 1]))[0].to_pylist()
     [Decimal('-7.00'), Decimal('-5.69')]

@@ -1,4 +1,4 @@
-"""Real 64-bit collisions of composite keys, to prove that matches are verified on values.
+"""Real 64-bit collisions of composite keys, to test that matches are verified by comparing values.
 
 For a fixed seed Spark's ``hashLong`` is a bijection of 64-bit integers, and the hash of ``(a, b)`` is
 ``hashLong`` of ``b`` seeded with the hash of ``a``. So for every other ``a`` there is exactly one ``b`` that gives

@@ -1,8 +1,12 @@
-"""The rules that every semi-stream join must keep, as checks of a given algorithm.
+"""Checks of the rules that every semi-stream join must keep, for a given algorithm.
 
-Each ``check_…`` function raises an ``AssertionError`` that says which rule is broken. A :class:`Subject` is what is
-tested: an algorithm by name with fixed options, and the class that runs it. To test an algorithm of your own, enter it
-in ``millrace.ALGORITHMS`` and call the checks with ``Subject("yours")``; :func:`subjects` includes it too::
+The rules: (1) the output is exactly the join; (2) memory in use never exceeds the budget; (3) a join that restores a
+snapshot continues as the first would; (4) every tuple is counted as matched, unmatched, waiting or shed; (5) no tuple
+waits longer than promised; (6) bad input raises an error that says what is wrong, and loses no rows.
+
+Each ``check_…`` function raises an ``AssertionError`` that says what is wrong. A :class:`Subject` is what is tested: an
+algorithm with fixed options, and the class that runs it. To test an algorithm of your own, enter it in
+``millrace.ALGORITHMS`` and call the checks with ``Subject("yours")``; :func:`subjects` includes it too::
 
     from hypothesis import given
     from millrace.testing.conformance import Subject, check_run
@@ -47,7 +51,7 @@ from millrace.testing.cases import JoinCase
 from millrace.testing.oracle import assert_same_rows
 
 CHOICES: dict[str, list[Any]] = {"migration": ["rolling", "three-cycle"]}
-"""Option values that are all tested, by the name of the option."""
+"""Options with the values that are all tested, by the option's name."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,11 @@ class Subject:
     Parameters
     ----------
     algorithm
-        Its name in ``millrace.ALGORITHMS``.
+        The algorithm's name in ``millrace.ALGORITHMS``.
     options
         Keyword arguments of every join.
     join
-        The class that runs it; negative tests pass a broken one.
+        The class that runs the algorithm; negative tests pass a broken one.
     """
 
     algorithm: str
@@ -72,7 +76,7 @@ class Subject:
         return "-".join([self.algorithm, *(f"{name}={value}" for name, value in self.options.items())])
 
     def sizes(self, **sizes: int | None) -> dict[str, int | None]:
-        """Return those of the sizes ``b`` and ``w`` that the algorithm has as options."""
+        """Return the sizes given (``b`` and ``w``) without those that the algorithm does not have as options."""
         return {name: value for name, value in sizes.items() if name in ALGORITHMS[self.algorithm].sizes}
 
     def fit(self, case: JoinCase) -> JoinCase:
@@ -80,7 +84,7 @@ class Subject:
         return case if ALGORITHMS[self.algorithm].many else replace(case, unique=True)
 
     def make(self, store: MasterStore, case: JoinCase, **other: Any) -> SemiStreamJoin:
-        """Create the join of a case; ``other`` arguments take precedence."""
+        """Create the join of a case; the arguments in ``other`` take precedence."""
         arguments: dict[str, Any] = {
             "on": None if case.keyless else case.on,
             "where": case.where,
@@ -96,7 +100,7 @@ class Subject:
         return self.join(store, **arguments)
 
     def least_memory(self, store: MasterStore, case: JoinCase) -> int:
-        """Return the smallest budget that the join accepts, plus the bytes of the widest tuple outside its slot."""
+        """Return the smallest budget that the join accepts, plus the bytes of text and lists in the widest tuple."""
         schema = case.stream().schema
         memory, named = 0, 1
         while memory < named:
@@ -107,11 +111,11 @@ class Subject:
                 named = error.minimum
             else:
                 return memory + _widest(case)
-        raise AssertionError(f"{self}: the minimum is given as {named} bytes, which do not suffice")
+        raise AssertionError(f"{self}: the join reports a minimum of {named} bytes, but does not accept them")
 
 
 def subjects(algorithms: Iterable[str] | None = None) -> list[Subject]:
-    """Return every algorithm with every value of its ``CHOICES``, and of ``leave_early`` if it has that option."""
+    """Return subjects for every algorithm and every value of its options in ``CHOICES``, and of ``leave_early``."""
     found: list[Subject] = []
     for name in algorithms or ALGORITHMS:
         choices = {key: values for key, values in CHOICES.items() if key in ALGORITHMS[name].options}
@@ -124,7 +128,7 @@ def subjects(algorithms: Iterable[str] | None = None) -> list[Subject]:
 
 @contextmanager
 def built(case: JoinCase, **other: Any) -> Iterator[MasterStore]:
-    """Build a store from the case's master table, in shared memory if the system has that, and remove it at the end."""
+    """Yield a store of the case's master table, in shared memory if the system has that; remove it at the end."""
     shared = Path("/dev/shm")
     parent = tempfile.mkdtemp(prefix="millrace-", dir=shared if shared.is_dir() else None)
     try:
@@ -142,9 +146,6 @@ def calls(join: SemiStreamJoin, case: JoinCase) -> Iterator[Iterator[pa.RecordBa
             yield join.step()
         yield join.idle()
     yield join.finish()
-
-
-# rule 1
 
 
 def check_exact(subject: Subject, case: JoinCase, **other: Any) -> None:
@@ -172,7 +173,7 @@ def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
                 assert batch.schema.equals(schema), (
                     f"{subject}: the columns of a batch differ from the schema that bind returned"
                 )
-                assert 0 < len(batch) <= case.output_rows, f"{subject}: a batch of {len(batch)} rows"
+                assert 0 < len(batch) <= case.output_rows, f"{subject}: an output batch has {len(batch)} rows"
                 check_budget(subject, join)
                 batch.validate(full=True)
                 got.append(batch)
@@ -180,7 +181,7 @@ def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
             join.check_invariants()
             pushed = max(pushed, join.metrics.tuples_in)
             check_accounting(subject, join, pushed)
-        assert pushed == sum(batches), f"{subject}: {sum(batches)} tuples pushed, {pushed} counted"
+        assert pushed == sum(batches), f"{subject}: {sum(batches)} tuples were pushed, but {pushed} are counted"
         assert join.metrics.waiting == 0, f"{subject}: {join.metrics.waiting} tuples still wait after finish"
     assert_same_rows(got, expected_of(case), f"{subject}")
     check_counts(subject, case, join)
@@ -192,22 +193,22 @@ def check_order(subject: Subject, got: Iterable[pa.RecordBatch]) -> None:
     """Check that the rows of ordered output are in the order of their stream tuples."""
     came = np.concatenate([np.empty(0, np.int64), *(batch.column("seq").to_numpy() for batch in got)])
     late = np.flatnonzero(np.diff(came) < 0)
-    assert not len(late), f"{subject}: after a row of tuple {came[late[0]]} comes one of tuple {came[late[0] + 1]}"
+    assert not len(late), f"{subject}: a row of tuple {came[late[0]]} comes before one of tuple {came[late[0] + 1]}"
 
 
 def check_budget(subject: Subject, join: SemiStreamJoin) -> None:
-    """Check rule 2: memory in use never exceeds the budget, and its parts add up."""
-    assert join.nbytes <= join.budget.total, f"{subject}: {join.nbytes} bytes in use of {join.budget.total}"
-    assert join.budget.peak <= join.budget.total, f"{subject}: {join.budget.peak} bytes were in use"
-    assert sum(join.budget.parts().values()) == join.nbytes, f"{subject}: the parts do not add up"
+    """Check rule 2: memory in use never exceeds the budget, and is the sum of the parts."""
+    assert join.nbytes <= join.budget.total, f"{subject}: {join.nbytes} bytes in use exceed {join.budget.total}"
+    assert join.budget.peak <= join.budget.total, f"{subject}: a peak of {join.budget.peak} bytes exceeds the budget"
+    assert sum(join.budget.parts().values()) == join.nbytes, f"{subject}: the parts' bytes are not all bytes in use"
 
 
 def check_accounting(subject: Subject, join: SemiStreamJoin, pushed: int) -> None:
     """Check rule 4: ``tuples_in = matched + unmatched + waiting + shed``; and rule 5 by the join's own metrics."""
     m = join.metrics
     there = m.matched + m.unmatched + m.waiting + m.shed
-    assert m.tuples_in == there == pushed, f"{subject}: {pushed} tuples were pushed, {there} are counted"
-    assert m.waits.most <= m.steps_per_cycle, f"{subject}: waited {m.waits.most} of {m.steps_per_cycle} steps"
+    assert m.tuples_in == there == pushed, f"{subject}: {pushed} tuples were pushed, but {there} are counted"
+    assert m.waits.most <= m.steps_per_cycle, f"{subject}: a wait of {m.waits.most} steps exceeds {m.steps_per_cycle}"
 
 
 def check_counts(subject: Subject, case: JoinCase, join: SemiStreamJoin) -> None:
@@ -261,7 +262,7 @@ def check_waits(subject: Subject, case: JoinCase) -> None:
 
 
 def check_snapshot(subject: Subject, case: JoinCase, stop: int) -> None:
-    """Check rule 3: a new join that restores the snapshot after call number ``stop`` continues as the first would."""
+    """Check rule 3: a new join that restores a snapshot taken after call number ``stop`` continues as the first."""
     case = subject.fit(case)
     with built(case) as store:
         first = subject.make(store, case)
@@ -356,7 +357,7 @@ def check_metamorphic(subject: Subject, case: JoinCase, seed: int = 0) -> None:
 
 
 def check_repeats_refused(subject: Subject, directory: Path) -> None:
-    """Check that an algorithm that requires unique keys refuses repeated ones, and names algorithms that allow them."""
+    """Check that an algorithm for unique keys raises an error if keys repeat, which names algorithms that allow it."""
     store = MasterStore.build(pa.table({"k": [1, 2, 2]}), directory / "repeats", "k")
     able = [name for name, algorithm in ALGORITHMS.items() if algorithm.many]
     words = [subject.algorithm, "repeat", "2 rows", *able]
@@ -364,7 +365,7 @@ def check_repeats_refused(subject: Subject, directory: Path) -> None:
 
 
 def check_refusals(subject: Subject, directory: Path) -> None:
-    """Check rule 6: bad input raises an error that says what was expected and what was given; nothing is lost."""
+    """Check rule 6: bad input raises an error that says what was expected and what was given; no rows are lost."""
     if not ALGORITHMS[subject.algorithm].many:
         check_repeats_refused(subject, directory)
         return
@@ -460,7 +461,7 @@ def _check_snapshots_refused(make: Callable[..., SemiStreamJoin], directory: Pat
 
 
 def check_too_wide(subject: Subject, directory: Path) -> None:
-    """Check rule 6: a tuple that does not fit into memory is refused; those before and after it are joined."""
+    """Check rule 6: a tuple that does not fit into memory raises an error; tuples before and after it are joined."""
     if not ALGORITHMS[subject.algorithm].many:
         check_repeats_refused(subject, directory)
         return
@@ -505,7 +506,7 @@ def expected_of(case: JoinCase) -> pa.Table:
 
 @lru_cache(maxsize=100)
 def _widest(case: JoinCase) -> int:
-    """Return the bytes that the widest tuple of a case needs outside its slot."""
+    """Return the bytes that text, lists and other values of variable length take in the widest tuple of a case."""
     stream = case.stream()
     batches = stream.to_batches()
     if not batches or not stream.num_rows:

@@ -1,6 +1,7 @@
 """Faults on demand: sources that fail midway, damaged files, full disks.
 
-The fake clock is :class:`millrace.core.clock.VirtualClock`; a :class:`~millrace.master.device.Device` advances it.
+For tests that need a fake clock, the module also exports :class:`millrace.core.clock.VirtualClock`, which a
+:class:`~millrace.master.device.Device` advances.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _PATIENCE = 60
 
 
 class Interrupting:
-    """Batches that raise an error after the first ``after`` of them, as a lost connection or Ctrl-C does.
+    """A source that yields the first ``after`` batches and then raises an error, as a lost connection or Ctrl-C does.
 
     >>> batches = [pa.record_batch({"a": [1]})] * 3
     >>> list(Interrupting(batches, after=1, error=OSError("gone")))
@@ -84,7 +85,7 @@ def files_of(store: Path) -> list[Path]:
 
 @contextmanager
 def full_disk(after: int) -> Iterator[None]:
-    """Raise "no space left" at batch number ``after`` of each shard of any store built in the ``with`` block."""
+    """Raise "no space left" at batch number ``after`` of every shard that is built in the ``with`` block."""
     append = ShardWriter.append
 
     def full(self: ShardWriter, batch: pa.RecordBatch, codes: np.typing.NDArray[np.int64]) -> None:
@@ -102,7 +103,7 @@ def full_disk(after: int) -> Iterator[None]:
 
 @contextmanager
 def spill_room(nbytes: int) -> Iterator[None]:
-    """Raise "no space left" once spill files have written ``nbytes`` in the ``with`` block, even in mid-write."""
+    """Raise "no space left" once ``nbytes`` are written to spill files in the ``with`` block, even during a write."""
     write = spill.SpillFile.write
     left = nbytes
 
@@ -124,7 +125,7 @@ def spill_room(nbytes: int) -> Iterator[None]:
 def largest_file(nbytes: int) -> None:
     """Limit each file that this process writes to ``nbytes`` bytes: writing more fails with ``EFBIG``.
 
-    Most processes cannot raise the limit again; use it in a child (:func:`in_child`).
+    Most processes cannot raise the limit again; call this in a child process (:func:`in_child`).
     """
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, nbytes))
@@ -141,5 +142,5 @@ def in_child(work: Callable[..., Any], *arguments: Any) -> int:
     if child.exitcode is None:
         child.kill()
         child.join()
-        raise AssertionError(f"the child did not end within {_PATIENCE} s")
+        raise AssertionError(f"the child process did not end within {_PATIENCE} s")
     return child.exitcode

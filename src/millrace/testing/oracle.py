@@ -1,4 +1,4 @@
-"""A slow and simple join that all other joins are tested against: a dictionary of lists, keyed by the values.
+"""A slow and simple join that all other joins are tested against: it looks keys up in a dictionary of row numbers.
 
 Conditions are evaluated pair by pair on Python values, except predicates, which are called on batches.
 
@@ -44,14 +44,14 @@ _SIGNS = {
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """Return a table with the types of a join's output: dictionaries decoded, views as plain text and bytes."""
+    """Return a table with the types of a join's output: dictionaries are decoded, view types become plain ones."""
     return table.cast(plain_schema(table.schema))
 
 
 def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec, where: Condition | None = None) -> pa.Table:
-    """Join two tables in memory, with the columns of ``spec.output_schema``.
+    """Join two tables in memory, and return a table with the columns of ``spec.output_schema``.
 
-    Pairs have equal keys, if there is a key, and satisfy the condition, if there is one.
+    Rows match if their keys are equal (or there is no key) and the condition is satisfied (or there is none).
 
     >>> stream = pa.table({"k": [1, None, 3], "total": [10, 20, 30]})
     >>> master = pa.table({"k": [3, 3, None], "name": ["Cy", "Di", "Ed"]})
@@ -143,7 +143,7 @@ def _keys(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 
 
 class _Rows:
-    """A table's values by column and row."""
+    """A table whose values can be read by column and row, as Python values."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -159,7 +159,7 @@ class _Rows:
 
 
 def _matching(part: Condition, rows: tuple[_Rows, _Rows], row: int, others: list[int]) -> list[int]:
-    """Return the master rows that satisfy a condition with a stream row."""
+    """Return those row numbers of ``others``, of the master, that satisfy a condition with a row of the stream."""
     if not isinstance(part, PredicateCondition):
         return [other for other in others if _satisfies(part, rows, row, other)]
     if not others:
@@ -187,7 +187,7 @@ def _satisfies(part: Condition, rows: tuple[_Rows, _Rows], row: int, other: int)
 
 
 def _width(width: Any, value: Any) -> Any:
-    """Return a distance in a type that can be added to a value."""
+    """Return the width of a band in a type that can be added to a value."""
     if isinstance(value, date | timedelta):
         return width or timedelta(0)
     return Decimal(str(width)) if isinstance(value, Decimal) else width
@@ -213,7 +213,7 @@ def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 def _hashable(value: Any) -> Any:
-    """Return a value that can be hashed: floats by their digits, so that NaN equals NaN and 0.0 differs from -0.0."""
+    """Return a hashable form of a value. Floats become text, so that NaN equals NaN and 0.0 differs from -0.0."""
     if isinstance(value, float):
         return ("float", repr(value))
     if isinstance(value, bool | int):

@@ -1,7 +1,7 @@
 """Joins of two and of several inputs, written to be obviously right: every combination of rows is tested.
 
-Columns are named ``"input.column"``; the inputs of a pair are called ``left`` and ``right``. A null satisfies no
-condition, nor does a NaN.
+Columns are named ``"input.column"``; two inputs are called ``left`` and ``right``. A null satisfies no condition, nor
+does a NaN.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAIR_HOWS: tuple[PairHow, ...] = get_args(PairHow)
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 Columns: TypeAlias = "Mapping[str, str | Sequence[str]]"
-"""Output columns by name: an ``"input.column"``, or several, of which the first that is not null is the value."""
+"""A mapping from output columns to an ``"input.column"``, or to several: then the first that is not null is taken."""
 
 _CELLS = 4_000_000  # combinations tested at a time
 
@@ -66,10 +66,10 @@ def equal_keys(on: str | Sequence[str] | Mapping[str, str]) -> list[Link]:
 def pair_columns(
     left: pa.Schema, right: pa.Schema, links: Sequence[Link], how: PairHow = "inner", suffix: str = "_right"
 ) -> dict[str, str | Sequence[str]]:
-    """Return the usual columns of a pair: the left's, then the right's except keys that are equal to the left's.
+    """Return the usual columns of a join of two inputs: the left's, then the right's without keys that must be equal.
 
-    If rows can lack a left partner, equal keys are taken from the right where the left is null. A right column whose
-    name the left has too gets the suffix.
+    In a right or full join, keys that must be equal are taken from the right where the left is null. A right column
+    gets the suffix if the left has a column of the same name.
     """
     keys = {link.one: link.other for link in links if isinstance(link, Equal)}
     columns: dict[str, str | Sequence[str]] = {}
@@ -87,7 +87,7 @@ def pair_columns(
 def oracle_pair(
     left: pa.Table, right: pa.Table, links: Sequence[Link], how: PairHow = "inner", columns: Columns | None = None
 ) -> pa.Table:
-    """Join two tables on all of the conditions, with the columns given or those of :func:`pair_columns`.
+    """Join two tables on all of the conditions; the output has ``columns`` or, by default, :func:`pair_columns`.
 
     >>> left, right = pa.table({"k": [1, None, 3], "a": [1, 2, 3]}), pa.table({"k": [3, 4, None], "b": [7, 8, 9]})
     >>> oracle_pair(left, right, equal_keys("k"), "full").to_pydict()
@@ -128,7 +128,7 @@ def oracle_multi(inputs: Mapping[str, pa.Table], links: Sequence[Link], columns:
 
 
 def _combinations(inputs: Mapping[str, pa.Table], links: Sequence[Link]) -> dict[str, Indices]:
-    """Return, by input, the row numbers of every combination that satisfies all conditions."""
+    """Return the combinations that satisfy all conditions, as an array of row numbers for each input."""
     names = list(inputs)
     for link in links:
         ends = {_parts(link.one)[0], _parts(link.other)[0]}
@@ -142,7 +142,7 @@ def _combinations(inputs: Mapping[str, pa.Table], links: Sequence[Link]) -> dict
 
 
 def _next_input(names: Sequence[str], joined: Mapping[str, Indices], links: Sequence[Link]) -> str:
-    """Return an input that a condition connects to those already joined, or else the next input."""
+    """Return an input that a condition connects to the inputs already joined or, if there is none, the next input."""
     left = [name for name in names if name not in joined]
     connected = [name for name in left if any(_is_between(link, joined, name) for link in links)]
     return (connected or left)[0]
@@ -156,7 +156,7 @@ def _is_between(link: Link, joined: Mapping[str, Indices], name: str) -> bool:
 def _join_input(
     inputs: Mapping[str, pa.Table], rows: Mapping[str, Indices], name: str, links: Sequence[Link]
 ) -> dict[str, Indices]:
-    """Return the combinations so far, each extended by all rows of one more input that satisfy the conditions."""
+    """Return the combinations so far, each extended by every row of one more input that satisfies the conditions."""
     count, more = len(next(iter(rows.values()))), inputs[name].num_rows
     grids = [_Grid(inputs, rows, name, link) for link in links]
     kept: list[Indices] = [np.zeros(0, np.int64)]
@@ -178,7 +178,7 @@ def _row_ranges(count: int, width: int) -> Iterator[tuple[int, int]]:
 
 
 class _Grid:
-    """One condition as a grid: the combinations so far down, the rows of a new input across."""
+    """A condition evaluated as a matrix, with a row per combination so far and a column per row of the new input."""
 
     def __init__(self, inputs: Mapping[str, pa.Table], rows: Mapping[str, Indices], name: str, link: Link) -> None:
         values, others = _values(inputs, link.one), _values(inputs, link.other)
@@ -206,14 +206,14 @@ class _Grid:
 
 
 def _width(width: Any, value: Any) -> Any:
-    """Return a distance in a type that can be added to a value."""
+    """Return the width of a condition in a type that can be added to a value."""
     if isinstance(value, date | timedelta):
         return width or timedelta(0)
     return Decimal(str(width)) if isinstance(value, Decimal) else width
 
 
 def _arrays(*lists: list[Any]) -> list[npt.NDArray[Any]]:
-    """Return values as arrays that compare exactly: of one number type if all values are, else of Python objects."""
+    """Return values as arrays that compare exactly: of 64-bit numbers if possible, else of Python objects."""
     kinds = {type(value) for values in lists for value in values if value is not None}
     small = all(-(2**63) <= value < 2**63 for values in lists for value in values if isinstance(value, int))
     if kinds <= {int} and small:

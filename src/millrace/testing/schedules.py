@@ -25,7 +25,7 @@ PAIR_KEYS: tuple[PairKey, ...] = get_args(PairKey)
 
 @dataclass(frozen=True)
 class Push:
-    """The next rows of an input arrive, possibly none."""
+    """An operation: the next ``rows`` rows of an input arrive, possibly none."""
 
     input: str
     rows: int
@@ -33,22 +33,22 @@ class Push:
 
 @dataclass(frozen=True)
 class Idle:
-    """All inputs are silent, so the reactive phase runs until it is complete or rows arrive."""
+    """An operation: no input has rows, so the join works on rows on disk until that is done or rows arrive."""
 
     arriving: int | None = None
-    """Number of checks for arrived rows after which the phase must end; None if it may run to completion."""
+    """Number of checks for arrived rows that find none, before one finds rows and ends the phase; None if none does."""
 
 
 @dataclass(frozen=True)
 class End:
-    """An input has ended."""
+    """An operation: an input ends."""
 
     input: str
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot is taken, and another join restores it and continues."""
+    """An operation: a snapshot is taken, and another join restores it and continues."""
 
 
 Operation: TypeAlias = Push | Idle | End | Snapshot
@@ -59,7 +59,7 @@ budgets = extra_memory
 
 @dataclass(frozen=True)
 class InputTables:
-    """Tables to be joined, and the names of the key columns, which every table has."""
+    """The tables of a join's inputs, by name, and the names of the key columns, which every table has."""
 
     tables: Mapping[str, pa.Table]
     on: tuple[str, ...]
@@ -102,7 +102,7 @@ def small_tables(
 
 @st.composite
 def schedules(draw: st.DrawFn, rows: Mapping[str, int], *, snapshots: bool = True) -> list[Operation]:
-    """Draw orders in which the given number of rows of each input arrive, with pauses, ends and snapshots anywhere."""
+    """Draw schedules in which each input's given number of rows arrive, with pauses, ends and snapshots anywhere."""
     longest = draw(st.sampled_from([1, 5, 25, 100]))
     pauses = draw(st.sampled_from([0.0, 0.2, 0.6]))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
@@ -132,7 +132,7 @@ def _pause(rng: np.random.Generator, snapshots: bool) -> Operation:
 def scheduled_inputs(
     draw: st.DrawFn, /, names: Sequence[str] = ("left", "right"), *, snapshots: bool = True, **options: Any
 ) -> tuple[InputTables, list[Operation]]:
-    """Draw inputs and an order in which their rows arrive; for options see :func:`small_tables`."""
+    """Draw inputs and a schedule for their rows; for ``options`` see :func:`small_tables`."""
     inputs = draw(small_tables(names, **options))
     rows = {name: table.num_rows for name, table in inputs.tables.items()}
     return inputs, draw(schedules(rows, snapshots=snapshots))

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for joins. The only module of Millrace that imports hypothesis (extra ``testing``)."""
+"""Hypothesis strategies for joins with a master. Hypothesis is installed with the extra ``testing``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ small = st.integers(1, 25)
 """Strategy for page sizes, ``b`` and ``w``: small enough that every boundary case occurs."""
 
 batch_sizes = st.lists(st.integers(0, 40), min_size=1, max_size=6).map(tuple)
-"""Strategy for the numbers of rows in consecutive batches, some of them empty."""
+"""Strategy for the numbers of rows in consecutive batches, some of which are empty."""
 
 payloads = st.lists(st.sampled_from(PAYLOADS), unique=True, max_size=3).map(tuple)
 """Strategy for the types of the columns besides the key."""
@@ -31,12 +31,12 @@ extra_memory = st.one_of(st.just(0), st.integers(0, 500), st.integers(500, 6_000
 
 
 _PAIRS = 3_000
-"""About the most matching pairs of a case; with one row per output batch, ten times as many take half a minute."""
+"""Approximate limit of matching pairs in a case; with one row per output batch, ten times as many take 30 seconds."""
 _MORE = int(os.environ.get("MILLRACE_EXAMPLES", "1"))
 
 
 def examples(count: int) -> settings:
-    """Return settings that draw the same examples in every run, so that a failure elsewhere is a failure here.
+    """Return settings that draw the same examples in every run, so that a failure can be reproduced on any machine.
 
     The environment variable ``MILLRACE_EXAMPLES`` multiplies ``count``.
     """
@@ -53,7 +53,7 @@ def examples(count: int) -> settings:
 
 @st.composite
 def join_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
-    """Draw a :class:`JoinCase`; arguments given by name are not drawn."""
+    """Draw a :class:`JoinCase`; the values in ``fixed`` are not drawn."""
     drawn: dict[str, st.SearchStrategy[Any]] = {
         "key": st.sampled_from(KEY_KINDS),
         "how": st.sampled_from(HOWS),
@@ -99,7 +99,7 @@ _KEY_WIDTHS: dict[KeyKind, st.SearchStrategy[Any]] = {
 
 
 def third_of_pairs(stream: pa.RecordBatch, master: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Return a mask that accepts one pair in three, by the sum of its row numbers."""
+    """Return a mask of the pairs whose row numbers have a sum that is divisible by three."""
     thirds: npt.NDArray[np.bool_] = (stream["seq"].to_numpy() + master["row"].to_numpy()) % 3 == 0
     return thirds
 
@@ -131,7 +131,7 @@ def conditions(draw: st.DrawFn, key: KeyKind, most: int = 3) -> Condition:
 
 @st.composite
 def conditional_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
-    """Draw a :class:`JoinCase` with a condition; it is small because its oracle compares every pair."""
+    """Draw a small :class:`JoinCase` with a condition; small because the oracle compares every pair of rows."""
     key = fixed.get("key") or draw(st.sampled_from(KEY_KINDS))
     usual: dict[str, Any] = {
         "where": draw(conditions(key)) if "where" not in fixed else None,
