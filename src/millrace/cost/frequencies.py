@@ -108,7 +108,7 @@ class Frequencies:
             raise ConfigError("frequencies: expected counts of at least one key; got none")
         unseen = 0 if keys is None else keys - len(seen)
         if unseen < 0:
-            raise ConfigError(f"frequencies: expected counts of at most {keys:,} keys; got counts of {len(seen):,}")
+            raise ConfigError(f"frequencies: got counts of {len(seen):,} keys; expected at most {keys:,}")
         tuples = float(seen.sum())
         new = float((seen == 1).sum()) / tuples if unseen else 0.0
         new = min(new, unseen / (unseen + len(seen)))  # no unseen key is more frequent than those seen on average

@@ -102,7 +102,7 @@ class StreamStatistics:
                 f"codes: expected a NumPy array with one int64 for each tuple; got {type(codes).__name__}"
             )
         if codes.dtype != np.int64 or codes.ndim != 1:
-            raise SchemaError(f"codes: expected one int64 for each tuple; got {codes.dtype} in {codes.ndim} dimensions")
+            raise SchemaError(f"codes: expected one int64 for each tuple; got {codes.ndim}-dimensional {codes.dtype}")
         given = np.ascontiguousarray(codes).view()
         given.flags.writeable = False  # otherwise numba would compile a kernel for writable arrays too
         while len(given):
