@@ -4,9 +4,8 @@ The rules: (1) the output is exactly the join; (2) memory in use never exceeds t
 snapshot continues as the first would; (4) every tuple is counted as matched, unmatched, waiting or shed; (5) no tuple
 waits longer than promised; (6) bad input raises an error that says what is wrong, and loses no rows.
 
-Each ``check_…`` function raises an ``AssertionError`` that says what is wrong. A :class:`Subject` is what is tested: an
-algorithm with fixed options, and the class that runs it. To test an algorithm of your own, enter it in
-``millrace.ALGORITHMS`` and call the checks with ``Subject("yours")``; :func:`subjects` includes it too::
+Each ``check_…`` function raises an ``AssertionError`` if a rule is broken. A :class:`Subject` is an algorithm with
+options, and the class that runs it. To test an algorithm of your own, add it to ``millrace.ALGORITHMS``, and then::
 
     from hypothesis import given
     from millrace.testing.conformance import Subject, check_run
