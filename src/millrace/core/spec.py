@@ -16,7 +16,7 @@ On = str | Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True)
 class JoinSpec:
-    """What a join of a stream with a master has to compute, before its columns are checked against either.
+    """The specification of a join of a stream with a master, made before either is read.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ class Sizes:
     f: float = 1.0
     """Fudge factor: bytes a hash table takes for every byte of its tuples."""
     sigma: float = 1.0
-    """Result tuples for every tuple of R that probes the hash table."""
+    """Average number of result tuples for a tuple of R that probes the hash table."""
 
     def __post_init__(self) -> None:
         for name in ("R_t", "v_R", "v_S", "v_P", "f"):

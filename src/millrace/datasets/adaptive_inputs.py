@@ -101,7 +101,7 @@ def drifting_normal(
 
 
 def wide_tuples(columns: Mapping[str, npt.NDArray[Any]], *, tuple_bytes: int = TUPLE_BYTES, seed: int = 0) -> pa.Table:
-    """Return a table of the columns, tuple numbers (``row``) and strings (``filler``) with ``tuple_bytes`` a tuple.
+    """Return a table of the columns, a tuple number ``row`` and a string ``filler``, with ``tuple_bytes`` per tuple.
 
     Arrow's 4-byte string offsets come on top.
 

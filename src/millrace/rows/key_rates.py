@@ -31,7 +31,7 @@ EXACT = 64
 """The least count that the free mixture takes as the key's rate: it differs by chance by an eighth or less."""
 
 UNSEEN = 64
-"""The most keys that are assumed to exist, for every key that came."""
+"""The largest ratio of all keys to the keys that came that is considered."""
 
 _CELLS = 24  # ranges of counts from EXACT on, each twice as wide as the last
 _BUCKETS = 64

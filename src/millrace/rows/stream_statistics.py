@@ -361,7 +361,7 @@ def _held(entries: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _summed(entries: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return one entry for each code, in which the numbers of its entries are added up, except those with count 0."""
+    """Return the entries added up by code; entries with a count of 0 are left out."""
     entries = entries[entries["count"] > 0]
     codes, where = np.unique(entries["code"], return_inverse=True)
     summed = np.zeros(len(codes), entries.dtype)
