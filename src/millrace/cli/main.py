@@ -20,7 +20,7 @@ COMMANDS = {
     ),
     "tune": (
         "millrace.cli.tune_command:tune",
-        "Predict service rates, choose the algorithm and its parameters, and say why not the others.",
+        "Predict service rates, choose the algorithm and its parameters, and explain the choice.",
     ),
     "algorithms": (
         "millrace.cli.algorithms_command:algorithms",

@@ -151,7 +151,7 @@ class _JoinState(ProgressColumn):
 
 
 def _used(used: int, budget: int) -> str:
-    """Format the memory used and its budget, with one unit if both have the same.
+    """Format the memory used and the budget; the unit is given once if both have the same.
 
     >>> _used(2_400_000, 2_480_000), _used(900, 2_000)
     ('2.4/2.5 MB', '900 B/2.0 kB')

@@ -29,7 +29,7 @@ def tune(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw predicted rates over memory into this PNG.")] = None,
 ) -> None:
-    """Predict service rates, choose the algorithm and its parameters, and say why not the others.
+    """Predict service rates, choose the algorithm and its parameters, and explain the choice.
 
     Give **--memory** to ask for the highest rate, or **--rate** to ask for the least memory:
 

@@ -182,7 +182,7 @@ def _keys_of(options: ZipfOptions, ranks: _Longs, start: int) -> _Longs:
 
 
 def _keys_in_era(options: ZipfOptions, era: int, ranks: _Longs, passed: npt.NDArray[np.float64]) -> _Longs:
-    """Return the key of each rank at a point of an era; ``passed`` is the share of the era before it, from 0 to 1."""
+    """Return the key of each rank at a point of an era; ``passed`` is the share of the era before that, from 0 to 1."""
     old, new = (_permutation(options.domain, options.seed, e, SHUFFLE).apply(ranks) for e in (era, era + 1))
     turn = _permutation(options.domain, options.seed, era, _TURNOVER).apply(ranks)
     return np.where(turn <= passed * options.domain, new, old)

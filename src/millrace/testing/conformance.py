@@ -50,7 +50,7 @@ from millrace.testing.cases import JoinCase
 from millrace.testing.oracle import assert_same_rows
 
 CHOICES: dict[str, list[Any]] = {"migration": ["rolling", "three-cycle"]}
-"""Options with the values that are all tested, by the option's name."""
+"""A mapping from option names to the values that are tested."""
 
 
 @dataclass(frozen=True)

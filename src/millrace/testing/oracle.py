@@ -159,7 +159,7 @@ class _Rows:
 
 
 def _matching(part: Condition, rows: tuple[_Rows, _Rows], row: int, others: list[int]) -> list[int]:
-    """Return those row numbers of ``others``, of the master, that satisfy a condition with a row of the stream."""
+    """Return the master rows among ``others`` that satisfy a condition together with a row of the stream."""
     if not isinstance(part, PredicateCondition):
         return [other for other in others if _satisfies(part, rows, row, other)]
     if not others:

@@ -25,7 +25,7 @@ PAIR_HOWS: tuple[PairHow, ...] = get_args(PairHow)
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 Columns: TypeAlias = "Mapping[str, str | Sequence[str]]"
-"""A mapping from output columns to an ``"input.column"``, or to several: then the first that is not null is taken."""
+"""A mapping from output columns to ``"input.column"``, or to several of these: the first that is not null is taken."""
 
 _CELLS = 4_000_000  # combinations tested at a time
 

@@ -33,7 +33,7 @@ class Push:
 
 @dataclass(frozen=True)
 class Idle:
-    """An operation: no input has rows, so the join works on rows on disk until that is done or rows arrive."""
+    """An operation: no rows arrive for now, so the join joins blocks on disk until all are joined or rows arrive."""
 
     arriving: int | None = None
     """Number of checks for arrived rows that find none, before one finds rows and ends the phase; None if none does."""

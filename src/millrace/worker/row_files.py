@@ -80,7 +80,7 @@ def _new_file() -> Path:
 
 
 def _write(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Write batches in Arrow's stream format. An error of the disk becomes a :class:`SpillError`, no other does."""
+    """Write batches in Arrow's stream format. Disk errors become :class:`SpillError`; others are raised unchanged."""
     with _space_errors(path):
         sink = pa.OSFile(str(path), "wb")
         writer = pa.ipc.new_stream(sink, schema)

@@ -52,7 +52,7 @@ def in_worker(task: Callable[[*Arguments, Batches], Batches], *arguments: *Argum
 
 
 _FREEZE_BEFORE = (2, 3, 5, 9)
-"""Numbers of a worker's tasks, from 1 on, before which all objects in memory are excluded from garbage collection.
+"""The tasks of a worker, by number from 1 on, before which all objects in memory are excluded from garbage collection.
 
 The tasks just before these import modules and compile kernels, which stay in memory.
 """

@@ -32,7 +32,7 @@ class StreamJoinMetrics:
 
 
 def stream_join_metrics(inputs: Sequence[str]) -> MetricSet:
-    """Return the metrics of a join of these inputs: the number of rows in from each, then ``StreamJoinMetrics``.
+    """Return the metrics of a join of these inputs: the number of new rows of each, then ``StreamJoinMetrics``.
 
     >>> [each.name for each in stream_join_metrics(("left", "right")).fields][:3]
     ['left_in', 'right_in', 'rows_out']

@@ -238,8 +238,8 @@ class _Check:
                 self.report(
                     ("sink", "path"),
                     f"{path} has the output of another query: its last micro-batch is {written}, and the last in the "
-                    f"checkpoint is {begun if begun >= 0 else 'none'}. Spark would skip all micro-batches up to the "
-                    "former; use the checkpoint that belongs to the output, or another path",
+                    f"checkpoint is {begun if begun >= 0 else 'none'}. Spark would skip micro-batches whose numbers "
+                    "the output has already; use the checkpoint that belongs to the output, or another path",
                 )
 
     def trigger(self) -> None:

@@ -1,4 +1,4 @@
-"""Band joins on Spark: rows are divided into buckets, so that both rows of a matching pair are in exactly one bucket.
+"""Band joins on Spark: rows are divided into buckets, so that two matching rows have exactly one bucket in common.
 
 ::
 

@@ -34,7 +34,7 @@ class JoinStep(NamedTuple):
 
 @dataclass(frozen=True)
 class HypercubePlan(StreamJoinPlan):
-    """The description of a join of several streams that workers get."""
+    """The plan of a join of several streams in the cells of a grid."""
 
     attributes: tuple[tuple[Attribute, ...], ...]
     """The attributes of each input; its rows are kept sorted by the first attribute's codes."""

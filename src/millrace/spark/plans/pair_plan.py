@@ -19,7 +19,7 @@ BUCKET = "__millrace_bucket"
 
 @dataclass(frozen=True)
 class PairPlan(StreamJoinPlan):
-    """The description of a join of two streams that workers get: the columns that must be equal or within a band."""
+    """The plan of a join of two streams: which columns must be equal, and which must be within a band."""
 
     keys: tuple[tuple[int, ...], tuple[int, ...]]
     """For each side, the positions of the columns that must be equal."""

@@ -16,7 +16,7 @@ CODE = "__millrace_code"
 
 @dataclass(frozen=True)
 class StreamJoinPlan(ABC):
-    """The base of the descriptions of a ``join_streams`` that workers get."""
+    """What the plans of joins of two and of several streams have in common."""
 
     inputs: tuple[str, ...]
     """The names of the inputs in the metrics."""

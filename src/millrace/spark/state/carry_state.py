@@ -35,7 +35,7 @@ from millrace.spark.transport.batch_bytes import from_blob, to_blob
 
 _HEAD, _CACHE = "head", "cache"
 _FORMAT = 1
-"""The layout of the state; another layout has another number."""
+"""The version number of the state's layout."""
 
 Slots = npt.NDArray[Any]
 
@@ -88,7 +88,7 @@ class CarryHead:
         if self.identity != plan.identity:
             raise StateError(
                 "carry: the checkpoint belongs to another join: master, keys, columns, kind of join or the stream's "
-                "schema have changed. Restore them, or start with a new checkpoint"
+                "schema have changed. Undo the change, or start with a new checkpoint"
             )
         wrote = str(self.progress["join"]).partition(", ")[0]
         if wrote != plan.algorithm:
@@ -106,7 +106,7 @@ class _StoredChunk:
         self.present = present
         """The positions of the chunk's rows that waited when the join was restored or the chunk was written."""
         self.slots = slots
-        """The slots in the join's memory of the rows at the positions ``present``."""
+        """The slots that these rows have in the join's memory."""
 
 
 class CarryState:

@@ -7,8 +7,8 @@
              │  shard and batch          ▼        │ timer: the wheel turns when no input comes
              │                      Spark's state: waiting tuples, position of the scan, cache
 
-A tuple that the cache can answer leaves at once; the others wait one turn of the wheel (one scan of the master) at
-most.
+A tuple that the cache can answer leaves at once; the others wait for at most one turn of the wheel (one scan of the
+master).
 
 Spark may run a micro-batch again although its output was used already, if its state was not written. So the output of a
 micro-batch must depend only on its input and on the state before it. Therefore the cache, which decides which tuples

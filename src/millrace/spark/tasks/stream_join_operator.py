@@ -132,6 +132,6 @@ class StreamJoinOperator(StatefulProcessor):
         if head["identity"] != self._plan.identity:
             raise StateError(
                 "join_streams: the checkpoint belongs to another join: columns, keys, band, number of shards, sizes or "
-                "spark.sql.shuffle.partitions have changed. Restore them, or start with a new checkpoint"
+                "spark.sql.shuffle.partitions have changed. Undo the change, or start with a new checkpoint"
             )
         return list(head["runs"])
