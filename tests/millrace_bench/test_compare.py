@@ -59,7 +59,7 @@ def test_less_memory_is_better() -> None:
 
 def test_what_cannot_be_compared_is_an_error() -> None:
     one = _results({"1": [1.0]})
-    with pytest.raises(ConfigError, match="of one size; got 'small' and 'paper'"):
+    with pytest.raises(ConfigError, match="of the same size; got 'small' and 'paper'"):
         compare(one, {**one, "size": "paper"})
     with pytest.raises(ConfigError, match="tolerance: expected a share"):
         compare(one, one, float("nan"))
