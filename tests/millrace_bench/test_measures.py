@@ -49,7 +49,7 @@ def test_the_model_says_what_is_measured(inputs: Path) -> None:
         measured = outcome(inputs, _point(algorithm=algorithm, skew=0.0), 1)
         predicted = outcome(inputs, _point(algorithm=algorithm, skew=0.0, by="model"), 1)
         assert predicted["rate"] == pytest.approx(measured["rate"], rel=0.15)
-    with pytest.raises(ConfigError, match="not known how often keys of 'weather' come"):
+    with pytest.raises(ConfigError, match="need key frequencies; those of data 'weather' are not known"):
         outcome(inputs, _point(data="weather", by="model"), 1)
 
 
@@ -64,7 +64,7 @@ def test_seeks_can_be_shorter(inputs: Path) -> None:
     long, short = (outcome(inputs, _point(algorithm="inl", rows=3_000, seek=seek), 1) for seek in (1.0, 0.1))
     assert short["rate"] > 5 * long["rate"]
     assert short["seeks"] == long["seeks"]
-    with pytest.raises(ConfigError, match="model of a disk"):
+    with pytest.raises(ConfigError, match="name of a disk model"):
         disk_of(_point(disk="none"))
 
 
