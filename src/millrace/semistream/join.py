@@ -332,7 +332,7 @@ class SemiStreamJoin(StreamOperator):
 
     def restore(self, state: bytes) -> None:
         if self._loop is not None and (self._loop.steps or self._metrics.tuples_in):
-            raise StateError("restore: this join has already begun; restore into a new one")
+            raise StateError("restore: this join has already begun; restore into a fresh one")
         saved = snapshot_format.read(state, ordered=self.arguments.ordered)
         self.bind(saved.stream)
         self._check_same_join(saved.progress)

@@ -223,7 +223,7 @@ class StarJoin(StreamOperator):
 
     def restore(self, state: bytes) -> None:
         if self._chain is not None and (self._chain.steps or self.metrics.tuples_in):
-            raise StateError("restore: this star has already begun; restore into a new one")
+            raise StateError("restore: this star has already begun; restore into a fresh one")
         names, steps, parts = split_snapshot(state)
         if sorted(names) != sorted(str(arm.name) for arm in self.arms):
             own = ", ".join(str(arm.name) for arm in self.arms)
