@@ -73,8 +73,8 @@ def test_a_master_without_an_index(store: mr.MasterStore, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--disk", "hdd-2013"], "expected --memory"),
-        (["--memory", "1%", "--rate", "5"], "expected --memory"),
+        (["--disk", "hdd-2013"], "expected one of --memory"),
+        (["--memory", "1%", "--rate", "5"], "expected one of --memory"),
         (["--memory", "10", "--disk", "hdd-2013"], "the least is"),
         (["--rate", "-5", "--disk", "hdd-2013"], "above 0"),
         (["--memory", "1%", "--disk", "floppy"], "floppy"),

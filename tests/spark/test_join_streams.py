@@ -194,7 +194,7 @@ def test_what_cannot_be_is_said_of_streams_with_names(spark: SparkSession, place
     on = [("a.k", "b.k"), ("b.n", "c.n")]
     with pytest.raises(ConfigError, match=r"b\.n = c\.n has a band.*joined on equal columns"):
         join_streams(three, on=[("a.k", "b.k"), ("b.n", "c.n", (0, 1))])
-    with pytest.raises(ConfigError, match="got right, band or columns"):
+    with pytest.raises(ConfigError, match="right, band and columns cannot be used"):
         join_streams(three, on=on, band=(0, 1))
     with pytest.raises(ConfigError, match="expected a list of conditions"):
         join_streams(three, on="k")
