@@ -1,1 +1,1 @@
-"""Functions on NumPy arrays, compiled by numba: no Python objects, no I/O."""
+"""Functions on NumPy arrays that numba compiles; they use no Python objects and no I/O."""

@@ -14,7 +14,7 @@ _LAST = np.int64(2**63 - 1)
 
 @kernel
 def mix_all(codes: npt.NDArray[np.int64], out: npt.NDArray[np.int64]) -> None:
-    """Write codes mixed so that they spread over all of int64; equal codes stay equal, different codes different."""
+    """Write the mixed codes, which are spread over all of int64. Equal codes stay equal, different codes different."""
     for i in range(len(codes)):
         out[i] = np.int64(mix(codes[i]))
 
@@ -46,9 +46,9 @@ def within(
     no_high: bool,
     out: npt.NDArray[np.bool_],
 ) -> None:
-    """Write whether ``low <= right - left <= high`` for each pair, also where the difference does not fit in int64.
+    """Write whether ``low <= right - left <= high`` for each pair, even if the difference does not fit in int64.
 
-    With ``no_low`` or ``no_high`` there is no such bound.
+    With ``no_low`` there is no lower bound, with ``no_high`` no upper bound.
     """
     for i in range(len(left)):
         if left[i] < 0 and right[i] > _LAST + left[i]:
@@ -62,7 +62,7 @@ def within(
 
 @inlined
 def _probed(history: npt.NDArray[np.int64], gone: np.int64, arrival: np.int64, departure: np.int64) -> bool:
-    """Return whether a row that left memory at ``gone`` was read from disk and joined while the other was in memory."""
+    """Return whether a row that left memory at ``gone`` was read from disk while the other row was in memory."""
     for i in range(len(history)):
         if gone <= history[i, 0] and arrival < history[i, 1] < departure:
             return True
@@ -85,13 +85,13 @@ def merge(
 ) -> int:
     """Write pairs (i, j) with ``lows[i] <= keys[j] <= highs[i]`` that were not joined before; return how many.
 
-    Keys and bounds ascend. Stamps are the times when rows arrived in memory and left it, as two rows of an array. A
+    Keys and bounds ascend. Item 0 of the stamps has the times when rows arrived in memory, item 1 when they left it. A
     pair was joined before
 
     - in memory, if both rows had arrived before either left;
-    - on disk, if for one of the ``corners`` (a, b, c) row i had left by a, row j by b, and neither before or at c;
-    - or when one of them was read from disk while the other was in memory: each entry of a history has the time by
-      which the rows that were read had left memory, and the time when they were read.
+    - on disk, if for one of the ``corners`` (a, b, c) row i left memory by time a, row j by time b, and both after c;
+    - or when one of them was read from disk while the other was in memory. An entry (t, u) of a history says that the
+      rows that had left memory by time t were read at time u.
 
     ``cursor`` is (i, the first j for it, next j or -1): start with (0, 0, -1), and call again until its first number
     reaches ``len(lows)``. O(rows * log + pairs looked at).
@@ -154,7 +154,7 @@ def _gallop(keys: npt.NDArray[np.int64], at: np.int64, key: np.int64) -> np.int6
 
 @kernel
 def set_bits(bits: npt.NDArray[np.uint8], places: npt.NDArray[np.int32], mask: np.uint8) -> None:
-    """Set the bits of ``mask`` at places, which may repeat."""
+    """Set the bits of ``mask`` at some places, which may repeat."""
     for i in range(len(places)):
         bits[places[i]] |= mask
 
@@ -163,7 +163,7 @@ def set_bits(bits: npt.NDArray[np.uint8], places: npt.NDArray[np.int32], mask: n
 def set_fresh(
     bits: npt.NDArray[np.uint8], places: npt.NDArray[np.int32], mask: np.uint8, fresh: npt.NDArray[np.int64]
 ) -> int:
-    """Set a bit at places; write the indices of those that did not have it, once each; return how many."""
+    """Set the bit ``mask`` at some places; write the index of each that did not have it, once; return how many."""
     found = 0
     for i in range(len(places)):
         if bits[places[i]] & mask == 0:
@@ -175,7 +175,7 @@ def set_fresh(
 
 @kernel
 def count_regions(keys: npt.NDArray[np.int64], lower: np.int64, upper: np.int64, counts: npt.NDArray[np.int64]) -> None:
-    """Add to ``counts`` how many keys are at most ``lower``, between the two, and at least ``upper``."""
+    """Add to ``counts`` the numbers of keys up to ``lower``, between the bounds, and from ``upper`` on."""
     for i in range(len(keys)):
         if keys[i] <= lower:
             counts[0] += 1

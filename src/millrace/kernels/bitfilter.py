@@ -1,8 +1,9 @@
 """A Bloom filter with two bits per code, tested before the hash table: most master rows match nothing and stop here.
 
-The bits say "perhaps". They are only ever set, so removed codes leave stale bits (a wasted look-up, never a lost match)
-until the owner clears and refills the filter. The first bit is tested for a whole block without a branch, the second
-only for what is left, just before the table is probed.
+A code whose bits are set may be in the table; no other code is. Bits are never cleared one by one. So removed codes
+leave stale bits, which cost a look-up but never a match, until the owner clears and refills the filter. The first bit
+is tested for a whole block of codes without a branch, the second only for the codes that are left, just before the
+look-up.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _OTHER = np.uint64(0xA0761D6478BD642F)
 
 
 def filter_words(codes: int) -> int:
-    """Return how many 64-bit words a filter for ``codes`` codes has: a power of two, for 8 to 16 bits per code."""
+    """Return how many 64-bit words a filter for ``codes`` codes has: a power of two with 8 to 16 bits per code."""
     return int(max(1, 1 << max(0, (codes * 8 - 1).bit_length() - 6)))
 
 
 @inlined
 def shift_of(bits: npt.NDArray[np.uint64]) -> np.uint64:
-    """Return by how many bits a mixed code is shifted right to give the place of its bit in the filter."""
+    """Return by how many bits a mixed code must be shifted right to give the place of its bit in the filter."""
     shift = np.uint64(64 - 6)
     words = len(bits)
     while words > 1:

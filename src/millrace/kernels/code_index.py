@@ -1,11 +1,11 @@
-"""An index over key codes in flat arrays: entries in the order of mixed codes, and where each bucket begins.
+"""An index over key codes in flat arrays: entries in the order of their mixed codes, and the start of each bucket.
 
 Mixing spreads codes evenly, so a bucket is found by the upper bits of the mixed code and holds a few entries::
 
     starts   ─►  [0, 3, 3, 7, …]                     one number per bucket, and the end
     entries  ─►  (code, row) (code, row) …           equal codes side by side, their rows ascending
 
-A look-up touches one place of each. The arrays are usually mapped files.
+A look-up reads one place of each array. The arrays are usually mapped files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHORT = 16
 
 @inlined
 def _search(entries: npt.NDArray[Any], first: Any, stop: Any, code: np.int64) -> Any:
-    """Return where the entries of a code begin in the bucket from ``first`` up to ``stop``, if it has any."""
+    """Return the place of a code's first entry in the bucket ``entries[first:stop]``; any place if it has none."""
     if stop - first > _SHORT:
         mixed = mix(code)
         while stop - first > 1:
@@ -52,7 +52,8 @@ def rows_of(
 ) -> np.int64:
     """Write the first row of each code, or -1. O(1) each if codes seldom repeat in the index.
 
-    The returned value has no meaning; it keeps the compiler from dropping the reads ahead.
+    Entries are read ahead, before they are needed. The returned value has no meaning; it keeps the compiler from
+    dropping these reads.
     """
     firsts = np.empty(_AHEAD, np.int64)
     stops = np.empty(_AHEAD, np.int64)
@@ -60,7 +61,7 @@ def rows_of(
     seen = np.int64(0)
     for begin in range(0, len(codes), _AHEAD):
         count = min(_AHEAD, len(codes) - begin)
-        for i in range(count):  # reads of different look-ups overlap, those of one look-up wait for each other
+        for i in range(count):  # the reads of different look-ups overlap; those of one look-up cannot
             bucket = mix(codes[begin + i]) >> shift
             firsts[i] = starts[bucket]
             stops[i] = starts[bucket + np.uint64(1)]
@@ -86,7 +87,7 @@ def ranges_of(
     firsts: npt.NDArray[np.int64],
     counts: npt.NDArray[np.int64],
 ) -> None:
-    """Write where the entries of each code begin, and how many there are."""
+    """Write the place of the first entry of each code, and how many entries it has."""
     for i in range(len(codes)):
         code = codes[i]
         bucket = mix(code) >> shift
@@ -107,7 +108,7 @@ def rows_in(
     index: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
 ) -> None:
-    """Write the rows of all given ranges of entries, one range after the other, and the range of each row."""
+    """Write the rows of some ranges of entries, one range after the other, and for each row the number of its range."""
     made = 0
     for i in range(len(firsts)):
         for at in range(firsts[i], firsts[i] + counts[i]):
@@ -118,14 +119,14 @@ def rows_in(
 
 @kernel
 def mixed(codes: npt.NDArray[np.int64], out: npt.NDArray[np.uint64]) -> None:
-    """Write each code mixed, spread evenly over 64 bits."""
+    """Write the mixed form of each code, in which codes are spread evenly over 64 bits."""
     for i in range(len(codes)):
         out[i] = mix(codes[i])
 
 
 @kernel
 def within(codes: npt.NDArray[np.int64], least: np.uint64, most: np.uint64, rows: npt.NDArray[np.uint32]) -> int:
-    """Write the rows with a mixed code from ``least`` to ``most``; return how many there are, even if not all fit."""
+    """Write the rows with mixed codes from ``least`` to ``most``; return how many there are, even if not all fit."""
     found = 0
     for i in range(len(codes)):
         bits = mix(codes[i])

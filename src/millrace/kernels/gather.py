@@ -1,7 +1,7 @@
-"""Copying values, bits and pieces of bytes between buffers by position.
+"""Kernels that copy values, bits and strings between buffers by position.
 
-Positions are made unsigned where they are used: a signed one might count from the end, and testing that each time costs
-more than the copy itself.
+Positions are made unsigned where they are used. A signed position might be negative and count from the end; testing
+that each time costs more than the copy itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def paged_items(
     inside: npt.NDArray[np.int64],
     out: npt.NDArray[Any],
 ) -> None:
-    """Write ``out[:] = values[bases[pages] + inside]``: items given by their page and their place in it."""
+    """Write ``out[:] = values[bases[pages] + inside]``: items that are given by page and place in the page."""
     for i in range(len(pages)):
         out[i] = values[np.uint64(bases[np.uint64(pages[i])] + inside[i])]
 
@@ -79,7 +79,7 @@ def copy_runs(
 
 @kernel
 def bits_at(data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-    """Write the bits at absolute bit positions as 0 or 1; a negative position reads as 1."""
+    """Write the bits at some positions, counted in bits, as 0 or 1; write 1 for a negative position."""
     for i in range(len(positions)):
         at = positions[i]
         out[i] = 1 if at < 0 else (data[at >> 3] >> (at & 7)) & 1
@@ -93,7 +93,7 @@ def copy_bytes(
     out: npt.NDArray[np.uint8],
     at: int,
 ) -> int:
-    """Append the given pieces of ``data`` to ``out`` from ``at`` on; return where they end."""
+    """Copy pieces of ``data``, one after the other, to ``out`` from ``at`` on; return where the last one ends."""
     for i in range(len(starts)):
         start = np.uint64(starts[i])
         place = np.uint64(at)
@@ -110,7 +110,7 @@ def slide_down(
     lengths: npt.NDArray[np.int32],
     order: npt.NDArray[np.int64],
 ) -> int:
-    """Close the gaps between pieces, taken in ascending order of their starts; return where the last one ends now."""
+    """Move pieces, in ascending order of their starts, to the beginning of ``data``; return where the last one ends."""
     end = 0
     for i in range(len(order)):
         piece = order[i]

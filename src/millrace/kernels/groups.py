@@ -1,7 +1,10 @@
 """Kernels for caches: all slots of one code in the multimap are a *group*; the oldest slot is the group's head.
 
-``state`` of the head says what the group can answer. A group that is collecting answers nothing yet; an empty group
-has a head but no row, and answers "no such key".
+``state`` of the head says whether the group can answer a look-up. A group that is still collecting its rows answers
+none. An empty group has a head but no row, and answers "no such key".
+
+A *tally* is a byte for each waiting tuple: bit 7 says whether the tuple has matched, bits 0 to 6 count the
+master rows that it has met.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ def look_up(
     whole: bool,
     found: npt.NDArray[np.int32],
 ) -> int:
-    """Write each code's newest slot, ``MISS`` or ``ABSENT``; count hits at heads; return how many are not ``MISS``.
+    """Write each code's newest slot, ``MISS`` or ``ABSENT``; count the hits of groups; return how many got answers.
 
     ``whole`` says that every key of the master is cached, so that a code that is not found is absent from the master.
     """
@@ -58,10 +61,10 @@ def add_one(counts: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None
 
 @kernel
 def all_groups(m: Multimap, heads: npt.NDArray[np.int32], sizes: npt.NDArray[np.int32]) -> int:
-    """Write the oldest slot and the size of every group, ordered by newest slot; return how many.
+    """Write the oldest slot and the size of every group, ordered by newest slot; return how many groups there are.
 
-    If they were in the order of the directory, removing the first of several equally good groups would empty one end of
-    the directory and crowd the rest.
+    They are not in the order of the directory: if a cache always removed the first of several equally good groups, one
+    end of the directory would become empty and the rest crowded.
     """
     found = 0
     for slot in range(m.state[HIGH]):
@@ -74,7 +77,7 @@ def all_groups(m: Multimap, heads: npt.NDArray[np.int32], sizes: npt.NDArray[np.
 
 @kernel
 def mark_matched(tally: npt.NDArray[np.uint8], slots: npt.NDArray[np.int32], fresh: npt.NDArray[np.int32]) -> int:
-    """Set the matched bit of each slot's tally; write to ``fresh`` the slots that did not have it; return how many."""
+    """Set bit 7 of each slot's tally; write the slots where it was not set to ``fresh``; return how many."""
     found = 0
     for i in range(len(slots)):
         slot = slots[i]
@@ -87,7 +90,7 @@ def mark_matched(tally: npt.NDArray[np.uint8], slots: npt.NDArray[np.int32], fre
 
 @kernel
 def count_up(tally: npt.NDArray[np.uint8], slots: npt.NDArray[np.int32]) -> None:
-    """Add one to the lower seven bits of each slot's tally, which stop at 127."""
+    """Add one to the count in bits 0 to 6 of each slot's tally, up to 127."""
     for i in range(len(slots)):
         slot = slots[i]
         if tally[slot] & 127 < 127:
@@ -102,7 +105,10 @@ def frequent(
     least: int,
     out: npt.NDArray[np.int32],
 ) -> int:
-    """Write the places in ``newest`` of uncached keys with at least ``least`` waiting tuples; return how many."""
+    """Write which keys are not cached and have at least ``least`` waiting tuples; return how many.
+
+    ``newest`` has one slot for each key. The keys are written as places in this array.
+    """
     found = 0
     for i in range(len(newest)):
         slot = newest[i]
@@ -114,13 +120,13 @@ def frequent(
 
 @kernel
 def since(entered: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], step: int, out: npt.NDArray[np.int32]) -> None:
-    """Write how many steps ago the tuple at each slot entered."""
+    """Write how many steps before ``step`` the tuple at each slot entered."""
     for i in range(len(slots)):
         out[i] = step - entered[slots[i]]
 
 
 @kernel
 def set_all(marks: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], value: int) -> None:
-    """Set the mark of each slot to ``value``."""
+    """Write ``value`` to the places ``slots`` of an array."""
     for i in range(len(slots)):
         marks[slots[i]] = value

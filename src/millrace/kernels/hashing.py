@@ -1,8 +1,8 @@
 """xxhash64 as Spark SQL computes it, column by column.
 
-A key's hash starts as :data:`SEED` and passes through its columns: each kernel takes ``hashes``, the hash so
-far of every row, as seeds and replaces them with the hash that includes its column. A null leaves the hash
-of its row as it is.
+The hash of a key is :data:`SEED` at first. Then a kernel is called for each column: it takes ``hashes``, the
+hash of every row so far, and replaces it by the hash that includes the column. A null does not change the
+hash of its row.
 
     hashes = [42, 42, …] ─► hash_longs(first column) ─► hash_bytes(second column) ─► xxhash64(first, second)
 
@@ -204,7 +204,7 @@ def hash_big_decimals(
             sign = _ZERO
             if words[2 * row + 1] < 0:
                 sign = _ALL_ONES
-            # Count bytes until those above only repeat the sign bit.
+            # Count the bytes up to the last one that does not just repeat the sign bit.
             rest_low = low ^ sign
             rest_high = high ^ sign
             length = 1

@@ -19,10 +19,10 @@ def expand(
     index: npt.NDArray[np.int32],
     out: npt.NDArray[np.int32],
 ) -> int:
-    """Write pairs (row, ``ordered[place]``) for the places from a row's start up to its stop; return how many.
+    """Write pairs (row, ``ordered[place]``) for the places in each row's range; return how many.
 
-    ``cursor`` is (row, place to continue with or -1): start with (0, -1), and call again until the row reaches
-    ``len(starts)``. O(rows + pairs).
+    A range goes from ``starts[row]`` up to, not including, ``stops[row]``. ``cursor`` is (row, place to continue with
+    or -1): start with (0, -1), and call again until the row reaches ``len(starts)``. O(rows + pairs).
     """
     limit = len(out)
     made = 0
@@ -56,8 +56,8 @@ def narrow(
 ) -> None:
     """Narrow every row's range to the places whose interval overlaps the row's interval.
 
-    A place's interval is from ``firsts`` to ``lasts``, a row's from ``lows`` to ``highs``, ends included. Within
-    a range, both ends of the places' intervals ascend. O(rows log places).
+    The intervals of places go from ``firsts`` to ``lasts``, those of rows from ``lows`` to ``highs``, including
+    both ends. Within a range, ``firsts`` and ``lasts`` must ascend. O(rows log places).
     """
     for row in range(len(starts)):
         start, stop = starts[row], stops[row]

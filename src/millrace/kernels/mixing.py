@@ -13,7 +13,7 @@ _HALF = np.uint64(32)
 
 @inlined
 def mix(code: np.int64) -> np.uint64:
-    """Spread a code over 64 bits, so that consecutive keys land far apart. A bijection."""
+    """Return a code spread over 64 bits, so that consecutive codes are far apart. Different codes stay different."""
     bits = np.uint64(code) * _FIRST
     bits ^= bits >> _HALF
     return bits * _SECOND
@@ -21,5 +21,5 @@ def mix(code: np.int64) -> np.uint64:
 
 @inlined
 def place(bits: np.uint64, places: int) -> int:
-    """Return a place below ``places`` (at most 2**32 - 1), chosen by the upper half of mixed bits."""
+    """Return a place from 0 to ``places - 1``, chosen by the upper half of ``bits``; ``places`` is less than 2**32."""
     return int(np.int64(((bits >> _HALF) * np.uint64(places)) >> _HALF))

@@ -7,9 +7,9 @@ Slots of one code form a ring in order of insertion. The directory (open address
                     │
                     └─ count = slots in the ring (-1 in the other slots of the ring, 0 in free ones)
 
-so appending, removing the oldest, and reading a ring's size are O(1). Removing another slot walks its ring,
-which is rare: the waiting room removes the slots of a code oldest first. Free slots are threaded through ``next``.
-The arrays may be on the heap or in a mapped file, and may be longer than what is in use.
+so appending, removing the oldest, and reading a ring's size are O(1). Removing another slot walks through its ring,
+which is rare: the waiting room removes the slots of a code oldest first. Free slots form a list, linked by ``next``.
+The arrays may be on the heap or in a mapped file, and may be longer than the part that is in use.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from millrace.kernels.mixing import mix, place
 _BLOCK = 1024
 _AHEAD = 32
 LEAST_MATCHES = 16
-"""The shortest outputs that :func:`find_all` can work with."""
+"""The least length of the output arrays of :func:`find_all`."""
 
 FREE, LIVE, HIGH, RINGS = 0, 1, 2, 3
-"""Places in ``state``: first free slot (or -1), live slots, the high-water mark of slots, distinct codes."""
+"""Places in ``state``: first free slot (or -1), number of live slots, high-water mark of slots, number of codes."""
 
 
 SLOT = np.dtype([("code", np.int64), ("next", np.int32), ("count", np.int32)])
-"""What is kept per slot, side by side: a look-up touches one cache line of it."""
+"""The fields of a slot. They lie side by side, so that a look-up reads one cache line."""
 
 
 class Multimap(NamedTuple):
-    """The arrays of a multimap: ``directory`` has slots or -1, ``slots`` is of :data:`SLOT`, ``state`` 4 numbers."""
+    """The arrays of a multimap: ``directory`` has slots or -1, ``slots`` items of :data:`SLOT`, ``state`` 4 numbers."""
 
     directory: npt.NDArray[np.int32]
     slots: npt.NDArray[Any]
@@ -52,7 +52,7 @@ class Multimap(NamedTuple):
 
 @inlined
 def find(m: Multimap, code: np.int64) -> int:
-    """Return where the directory has ``code``, or the empty place where it would go."""
+    """Return the place of ``code`` in the directory, or the empty place where it would be inserted."""
     directory = m.directory
     places = len(directory)
     at = place(mix(code), places)
@@ -77,7 +77,7 @@ def clear(m: Multimap) -> None:
 
 @inlined
 def _look_up_ahead(m: Multimap, codes: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> None:
-    """Read ahead what the next insertions will touch, so that the memory reads of several insertions overlap."""
+    """Read what the next insertions will need, so that the memory reads of several insertions overlap."""
     places = len(m.directory)
     for i in range(len(codes)):
         found[i] = m.directory[place(mix(codes[i]), places)]
@@ -93,7 +93,7 @@ def insert(
     slots: npt.NDArray[np.int32],
     counts: npt.NDArray[np.int32],
 ) -> None:
-    """Append each code to its ring, the slots of this code; write its slot and the size of the ring. O(1) each."""
+    """Append a slot for each code to the ring of the code; write the slot and the size of the ring. O(1) each."""
     free = m.state[FREE]
     high = m.state[HIGH]
     ahead = np.empty(_AHEAD, np.int64)
@@ -129,7 +129,7 @@ def insert(
 
 @inlined
 def _close_gap(m: Multimap, gap: int) -> None:
-    """Empty a directory place and pull back the entries that linear probing pushed past it."""
+    """Empty a directory place and move back the entries that linear probing has put behind it."""
     directory = m.directory
     places = len(directory)
     at = gap
@@ -149,7 +149,7 @@ def _close_gap(m: Multimap, gap: int) -> None:
 
 @inlined
 def _look_ahead(m: Multimap, slots: npt.NDArray[np.int32], newest: npt.NDArray[np.int32]) -> None:
-    """Read ahead what the next removals will touch, so that the memory reads of several removals overlap."""
+    """Read what the next removals will need, so that the memory reads of several removals overlap."""
     places = len(m.directory)
     for i in range(len(slots)):
         newest[i] = m.directory[place(mix(m.slots[slots[i]].code), places)]
@@ -162,7 +162,7 @@ def _look_ahead(m: Multimap, slots: npt.NDArray[np.int32], newest: npt.NDArray[n
 def remove(m: Multimap, slots: npt.NDArray[np.int32]) -> int:
     """Remove slots in the given order. O(1) for the oldest slot of a code.
 
-    Returns how many slots the codes of the removed slots had, added up: what removal by value from lists would touch.
+    Returns the sum, over the removals, of how many slots the code had: what a search through plain lists would cost.
     """
     free = m.state[FREE]
     touched = 0
@@ -205,10 +205,11 @@ def find_all(
     newest: npt.NDArray[np.int32],
     found: npt.NDArray[np.int64],
 ) -> None:
-    """Write positions, from ``start`` on, of codes that are present, and their newest slots, until outputs are full.
+    """Look up codes, from ``start`` on, until the outputs are full.
 
-    ``bits`` is a filter that is tested first. ``found`` becomes (how many, where to go on). Changes nothing in the map,
-    so several threads may look at once. O(codes + matches).
+    For each code that is present, write its position in ``codes`` and its newest slot. ``found`` becomes (how many were
+    found, where to continue). ``bits`` is a filter that is tested first. The map is not changed, so several threads may
+    search at the same time. O(codes + matches).
     """
     size = min(_BLOCK, len(positions) // 2)
     block = np.empty(size, np.int32)
@@ -240,7 +241,7 @@ def expand(
     index: npt.NDArray[np.int32],
     slots: npt.NDArray[np.int32],
 ) -> int:
-    """Write pairs (place in ``newest``, slot) for all slots of codes that are given by their newest slot.
+    """Write pairs (place in ``newest``, slot) for all slots of some rings, each given by its newest slot.
 
     Negative slots are skipped, and so are rings that have been removed since they were found.
     ``cursor`` is (place in ``newest``, slot to continue with or -1): start with (0, -1), and call again until the
@@ -298,7 +299,7 @@ def ring_sizes(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.in
 
 @kernel
 def rebuild(m: Multimap) -> None:
-    """Fill the directory again after its length has changed. O(slots)."""
+    """Fill the directory anew after its length has changed. O(slots)."""
     m.directory[:] = -1
     for slot in range(m.state[HIGH]):
         if m.slots[slot].count > 0:
@@ -307,7 +308,7 @@ def rebuild(m: Multimap) -> None:
 
 @kernel
 def trim(m: Multimap) -> int:
-    """Lower the high-water mark to the last live slot and return it; from then on use low slots first. O(slots)."""
+    """Lower the high-water mark to the last live slot and return it; low slots are then reused first. O(slots)."""
     high = int(m.state[HIGH])
     while high > 0 and m.slots[high - 1].count == 0:
         high -= 1

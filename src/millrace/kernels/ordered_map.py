@@ -6,8 +6,8 @@ Entries are kept sorted, in chunks; a directory holds the chunks in order, with 
                     │
                     └─ keys  10 10 23 40 …      slots of equal keys are in order of insertion
 
-A batch of sorted keys is merged in chunk by chunk, so inserting touches each chunk once. Neighbours that
-together fit into half a chunk are merged by :func:`tidy`.
+A batch of sorted keys is merged into the chunks, each of which is touched once. :func:`tidy` merges neighbouring
+chunks that together are at most half full. *Stamps* are the times when the rows in the slots arrived.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from millrace.core.jit import inlined, kernel, prefetch
 
 USED, SPARE, HIGH, LIVE = 0, 1, 2, 3
-"""Places in ``state``: chunks in the directory, spare chunks, the high-water mark of chunks, entries."""
+"""Places in ``state``: number of chunks in the directory, of spare chunks, high-water mark of chunks, entries."""
 
 FIRST = np.int64(-(2**63))
 LAST = np.int64(2**63 - 1)
@@ -32,7 +32,12 @@ _AHEAD = 6
 
 
 class Ordered(NamedTuple):
-    """The arrays of an ordered map: entries by chunk; by directory place, the chunk (``order``) and its lowest key."""
+    """The arrays of an ordered map.
+
+    For each chunk, there are ``keys`` and ``slots`` of its entries and their number (``counts``). For each place in the
+    directory, there are the number of the chunk (``order``) and its lowest key (``lows``). ``spare`` has the numbers of
+    unused chunks.
+    """
 
     keys: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int32]
@@ -91,8 +96,8 @@ def _first_from(o: Ordered, key: np.int64, at: int) -> int:
 def _inside(o: Ordered, chunk: int, key: np.int64) -> np.int64:
     """Return how many keys of a chunk are below ``key``.
 
-    The last keys of stretches of 16 are compared first, then the keys of one stretch. Counting needs no branch that
-    the processor has to predict; each step of a binary search does.
+    Every sixteenth key is compared first, then the keys of one stretch of 16. Counting needs no branch that the
+    processor has to predict; each step of a binary search does.
     """
     row = np.uint64(chunk)
     held = np.uint64(o.counts[row])
@@ -129,7 +134,7 @@ def _fetch_all(o: Ordered, at: int) -> None:
 
 @inlined
 def _run(o: Ordered, keys: npt.NDArray[np.int64], i: int, at: int) -> int:
-    """Return the end of the keys, from ``i`` on, that belong in the chunk at directory place ``at``."""
+    """Return the end of the run of keys, from ``i`` on, that belong in the chunk at directory place ``at``."""
     if at + 1 >= o.state[USED]:
         return len(keys)
     limit = o.lows[at + 1]
@@ -172,7 +177,7 @@ def _new_chunk(o: Ordered) -> int:
 def _merge_into(
     o: Ordered, chunk: int, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], i: int, j: int
 ) -> None:
-    """Merge keys ``i`` to ``j`` into a chunk that has room for them, from the back."""
+    """Merge keys ``i`` to ``j`` into a chunk that has room for them, beginning with the last key."""
     row = np.uint64(chunk)
     held = np.int64(o.counts[row])
     a = held - 1
@@ -218,7 +223,7 @@ def _merge_out(
 
 @kernel
 def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> None:
-    """Insert sorted keys, each after those equal to it. O(keys + directory + moved entries).
+    """Insert sorted keys, each after the entries with an equal key. O(keys + directory + moved entries).
 
     Chunks are visited from the last to the first, so that every entry of the directory moves only once, by the number
     of chunks that are split off before it.
@@ -284,7 +289,7 @@ def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
 
 @kernel
 def tidy(o: Ordered) -> None:
-    """Give back empty chunks and merge small neighbours. O(directory + moved entries)."""
+    """Merge small neighbouring chunks and make empty chunks spare. O(directory + moved entries)."""
     half = o.keys.shape[1] // 2
     kept = 0
     for at in range(o.state[USED]):
@@ -321,11 +326,9 @@ def matches(
 ) -> int:
     """Write the entries with a key from ``lows[i]`` to ``highs[i]``, for each i: pairs (i, slot) and the key.
 
-    Both bounds ascend.
-
-    ``cursor`` is (i, directory place where its entries begin, place to continue at, offset there or -1): start with
-    (0, 0, 0, -1), and call again until i reaches ``len(lows)``. Returns how many pairs were written.
-    O(rows * log + pairs).
+    Both ``lows`` and ``highs`` ascend. ``cursor`` is (i, directory place where its entries begin, directory place to
+    continue at, offset in this chunk or -1): start with (0, 0, 0, -1), and call again until i reaches ``len(lows)``.
+    Returns how many pairs were written. O(rows * log + pairs).
     """
     limit = len(rows)
     made = 0
@@ -379,7 +382,7 @@ def matches(
 
 @kernel
 def below(o: Ordered, key: np.int64, equal: bool) -> int:
-    """Return how many entries have a key below ``key`` or, with ``equal``, at most ``key``. O(directory)."""
+    """Return how many entries have a key below ``key`` or, if ``equal``, a key of at most ``key``. O(directory)."""
     found = 0
     for at in range(o.state[USED]):
         chunk = o.order[at]
@@ -398,7 +401,7 @@ def below(o: Ordered, key: np.int64, equal: bool) -> int:
 
 @kernel
 def key_at(o: Ordered, rank: int) -> np.int64:
-    """Return the key of the entry with this rank, counted from 0. O(directory)."""
+    """Return the key of the entry with this rank in ascending order, counted from 0. O(directory)."""
     for at in range(o.state[USED]):
         held = o.counts[o.order[at]]
         if rank < held:
@@ -421,7 +424,7 @@ def take(
 ) -> int:
     """Remove entries with keys from ``low`` to ``high`` and stamps up to ``latest``, except the first ``skip`` of them.
 
-    Writes the removed entries in order, at most ``limit``, and returns how many. Call :func:`tidy` afterwards.
+    At most ``limit`` entries are removed. Writes them in order and returns how many. Call :func:`tidy` afterwards.
     O(directory + range).
     """
     taken = 0
@@ -512,10 +515,11 @@ def sweep(
     keys: npt.NDArray[np.int64],
     slots: npt.NDArray[np.int32],
 ) -> int:
-    """Run the clock algorithm: from the hand on, remove entries from ``low`` to ``high`` or clear their use bit.
+    """Run the clock algorithm on the entries from ``low`` to ``high``: clear set use bits, remove the other entries.
 
-    At most one turn; the hand (key, stamp) stops at the last entry it has seen. Returns how many were removed. Call
-    :func:`tidy` afterwards. O(entries passed + directory).
+    It begins after the hand (key, stamp), and ends when ``limit`` entries are removed or it has gone round once. The
+    hand is then at the last entry that was visited. Returns how many entries were removed. Call :func:`tidy`
+    afterwards. O(entries passed + directory).
     """
     used = int(o.state[USED])
     taken = 0

@@ -1,4 +1,4 @@
-"""A buffer pool with the second-chance rule: which pages are in memory, and how many reads a sequence of uses costs."""
+"""A buffer pool with the second-chance rule, which counts the page reads of a sequence of accesses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace.core.jit import kernel
 
 
 class Pool(NamedTuple):
-    """The arrays of a pool: frame of each page or -1, page of each frame or -1, use mark of each frame, clock hand."""
+    """The arrays of a pool: each page's frame or -1; each frame's page or -1; each frame's use bit; the clock hand."""
 
     frame: npt.NDArray[np.int32]
     page: npt.NDArray[np.int32]
@@ -21,7 +21,7 @@ class Pool(NamedTuple):
 
 @kernel
 def use(pool: Pool, pages: npt.NDArray[np.int64]) -> int:
-    """Use pages one after the other; return how many had to be read from disk. O(1) each on average."""
+    """Access pages one after the other; return how many had to be read from disk. O(1) each on average."""
     missed = 0
     hand = pool.hand[0]
     for i in range(len(pages)):

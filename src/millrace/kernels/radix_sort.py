@@ -1,4 +1,4 @@
-"""Stable radix sort of int64 keys, byte by byte; a byte that is the same in all keys needs no pass of its own."""
+"""A stable radix sort of int64 keys, byte by byte; a byte that is the same in all keys is skipped."""
 
 from __future__ import annotations
 
@@ -62,9 +62,8 @@ def order_of(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def least_of(values: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
     """Return the positions of the ``count`` lowest values in ascending order; equal values keep their order.
 
-    O(values + count log count).
-
-    NumPy's ``argpartition`` would not do: which of several equal values it chooses depends on the processor.
+    O(values + count log count). NumPy's ``argpartition`` is not used, because it depends on the processor which of
+    several equal values it chooses.
 
     >>> least_of(np.array([3, 1, 2, 1, 2]), 3).tolist(), least_of(np.array([2, 1]), 5).tolist()
     ([1, 3, 2], [1, 0])

@@ -1,4 +1,4 @@
-"""Records, in which the values of a row lie side by side: filling them, and taking columns out of them."""
+"""Kernels for records, which have the values of a row side by side: to fill them, and to take columns out of them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def wide_items(
 ) -> np.uint64:
     """Write ``out[c] = words[rows * width + columns[c]]`` for several columns of 8 bytes, row by row.
 
-    Records are touched some rows ahead, so that memory reads of many rows overlap. The returned value has no
-    meaning; it keeps the compiler from dropping these reads.
+    Records are read ahead, before they are needed, so that the memory reads of many rows overlap. The returned
+    value has no meaning; it keeps the compiler from dropping these reads.
     """
     seen = np.uint64(0)
     last = np.uint64(width - 1)
@@ -47,7 +47,7 @@ def lay_texts(
     block: npt.NDArray[np.uint8],
     at: int,
 ) -> None:
-    """Copy each row's piece of ``data`` into its record in ``block``, from byte ``at`` on."""
+    """Copy a string from ``data`` into the record of each row in ``block``, from byte ``at`` of the record on."""
     for i in range(len(starts)):
         for j in range(lengths[i]):
             block[i, at + j] = data[starts[i] + j]

@@ -1,4 +1,4 @@
-"""Samples drawn by hashing numbers: under one seed, a number is always in the sample or always out."""
+"""Samples drawn by hashing numbers: with one seed, a number is always in the sample or never."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from millrace.kernels.mixing import mix
 
 @inlined
 def salt_of(seed: int) -> np.int64:
-    """Return the salt of a seed, with which numbers are mixed."""
+    """Return the salt that belongs to a seed; :func:`scatter` mixes numbers with it."""
     return np.int64(mix(np.int64(seed)) >> np.uint64(1))
 
 
 @inlined
 def scatter(number: np.int64, salt: np.int64) -> np.uint64:
-    """Return 64 random bits that depend on a number and a salt alone.
+    """Return 64 random bits that depend only on a number and a salt.
 
-    Mixed twice, since hash tables place codes by mixing once: a sample must not crowd into one part of a table.
+    The number is mixed twice. Hash tables place codes by mixing them once, and the codes of a sample should not all
+    have their places in one part of a table.
     """
     bits = mix(number)
     bits = mix(np.int64((bits ^ (bits >> np.uint64(29))) >> np.uint64(1)) ^ salt)
@@ -28,7 +29,7 @@ def scatter(number: np.int64, salt: np.int64) -> np.uint64:
 
 @kernel
 def scattered(numbers: npt.NDArray[np.int64], seed: int, out: npt.NDArray[np.uint64]) -> None:
-    """Write the 64 random bits of each number under a seed."""
+    """Write the 64 random bits of each number, with the salt of ``seed``."""
     salt = salt_of(seed)
     for i in range(len(numbers)):
         out[i] = scatter(numbers[i], salt)
@@ -36,7 +37,7 @@ def scattered(numbers: npt.NDArray[np.int64], seed: int, out: npt.NDArray[np.uin
 
 @kernel
 def sampled(numbers: npt.NDArray[np.int64], seed: int, threshold: np.uint64, out: npt.NDArray[np.bool_]) -> None:
-    """Write whether the random bits of each number under a seed are below a threshold."""
+    """Write whether the random bits of each number, with the salt of ``seed``, are below a threshold."""
     salt = salt_of(seed)
     for i in range(len(numbers)):
         out[i] = scatter(numbers[i], salt) < threshold

@@ -1,20 +1,21 @@
 """Two sketches of a stream of key codes, each one table of bounded size (open addressing, linear probing).
 
-A *key sample* holds every key whose random bits are at most a limit, with its exact count. When it is full the limit
-goes down by an eighth and keys above it leave, so what it holds depends on the tuples alone, not on their order::
+A *key sample* holds every key whose random bits are at most a limit, with its exact count. When it is full, the limit
+goes down by an eighth and keys above it are removed. So its keys depend on the tuples alone, not on their order::
 
     0 ├── kept, counted ──┤ limit ········ ignored ·········· 2**64
 
-*Hot keys* are counted from the moment they enter. When the table is full the *floor* rises to the median of the highest
-possible counts of its keys, and keys at or below the floor leave. From then on only one tuple in :data:`ENTRY`, drawn
-by its number, lets its key enter: rare keys mostly stay out, and frequent ones miss a few tuples::
+*Hot keys* are counted from the moment they enter a table. When the table is full, the *floor* rises to the median of
+the highest possible counts of its keys, and keys at or below the floor are removed. From then on only one tuple in
+:data:`ENTRY`, drawn at random, lets its key enter. Rare keys mostly stay out, and frequent keys miss a few tuples::
 
     in the table:      count  <=  times it came  <=  count + missed
     not in the table:             times it came  <=  floor
 
-Until the table is full for the first time both bounds are certain and nothing is missed; from then on the upper bounds
-may be exceeded by chance, by ``k * ENTRY`` tuples with probability ``exp(-k)``. Each rise of the floor by one uses up a
-tuple of half of the keys, so the floor is at most ``2 * tuples / most keys``, and usually far lower.
+Until the table is full for the first time, both bounds are certain and nothing is missed. From then on the upper bounds
+may be exceeded by chance, by ``k * ENTRY`` tuples with probability ``exp(-k)``. The floor can rise by one only if half
+of the keys have each come once more. So it is at most ``2 * tuples / most``, if the table holds ``most`` keys, and
+usually far lower.
 
 References
 ----------
@@ -36,13 +37,13 @@ from millrace.kernels.mixing import mix, place
 from millrace.kernels.sampling import salt_of, scatter
 
 SAMPLED = np.dtype([("code", np.int64), ("count", np.int32)])
-"""An entry of a key sample: a key code and its count. A count of 0 marks an empty place, also in :data:`HOT`."""
+"""An entry of a key sample: a key code and its count. Here and in :data:`HOT`, a count of 0 marks an empty place."""
 
 HOT = np.dtype([("code", np.int64), ("count", np.int32), ("missed", np.int32)])
-"""An entry of hot keys: a key code, its count since it entered, and the most times it can have come before."""
+"""An entry of the hot keys: a key code, its count since it entered, and how often it came before at most."""
 
 ENTRY = 8
-"""How many tuples a key needs on average to enter the hot keys, once their table has been full."""
+"""The number of tuples that a key needs on average to enter the hot keys, once their table has been full."""
 
 SAMPLE_SEED = 0x5A3D
 ALL = np.uint64(2**64 - 1)
@@ -53,7 +54,7 @@ _LESS = np.uint64(3)  # the limit goes down by 2**-3 of itself
 
 
 class KeySample(NamedTuple):
-    """The arrays of a key sample: ``entries`` is of :data:`SAMPLED`; limit and number of keys are single items."""
+    """The arrays of a key sample: ``entries`` of :data:`SAMPLED`; ``limit`` and number of keys have one item each."""
 
     entries: npt.NDArray[Any]
     limit: npt.NDArray[np.uint64]
@@ -61,7 +62,7 @@ class KeySample(NamedTuple):
 
 
 class HotKeys(NamedTuple):
-    """The arrays of hot keys: ``entries`` is of :data:`HOT`; floor, number of keys and tuples seen are single items."""
+    """The arrays of hot keys: ``entries`` of :data:`HOT`; floor, number of keys and tuples seen have one item each."""
 
     entries: npt.NDArray[Any]
     floor: npt.NDArray[np.int64]
@@ -71,13 +72,13 @@ class HotKeys(NamedTuple):
 
 @inlined
 def most_entries(places: int) -> int:
-    """Return the most keys that a sample with this many places holds."""
+    """Return the most keys that a sample in a table with this many places holds."""
     return places - (places >> 2) - 1
 
 
 @inlined
 def _find(entries: npt.NDArray[Any], code: np.int64) -> int:
-    """Return where a table has ``code``, or the empty place where it would go."""
+    """Return the place of ``code`` in a table, or the empty place where it would be inserted."""
     places = len(entries)
     at = place(mix(code), places)
     while entries[at].count != 0 and entries[at].code != code:
@@ -89,7 +90,7 @@ def _find(entries: npt.NDArray[Any], code: np.int64) -> int:
 
 @kernel
 def _close_gap(entries: npt.NDArray[Any], gap: int) -> None:
-    """Empty a place and pull back the entries that linear probing pushed past it."""
+    """Empty a place and move back the entries that linear probing has put behind it."""
     places = len(entries)
     at = gap
     while True:
@@ -107,7 +108,7 @@ def _close_gap(entries: npt.NDArray[Any], gap: int) -> None:
 
 @kernel
 def _drop_above(entries: npt.NDArray[Any], limit: np.uint64) -> int:
-    """Drop the keys of a sample whose random bits are above a limit; return how many."""
+    """Remove the keys of a sample whose random bits are above a limit; return how many."""
     salt = salt_of(SAMPLE_SEED)
     dropped = 0
     at = 0
@@ -128,7 +129,7 @@ def lower(limit: np.uint64) -> np.uint64:
 
 @kernel
 def sample(s: KeySample, codes: npt.NDArray[np.int64]) -> None:
-    """Count each code whose random bits are within the limit, which goes down when the sample is full. O(1) each."""
+    """Count each code whose random bits are within the limit, and lower the limit if the sample is full. O(1) each."""
     salt = salt_of(SAMPLE_SEED)
     limit = s.limit[0]
     kept = s.kept[0]
@@ -151,7 +152,7 @@ def sample(s: KeySample, codes: npt.NDArray[np.int64]) -> None:
 
 @kernel
 def fill(entries: npt.NDArray[Any], given: npt.NDArray[Any]) -> None:
-    """Replace the contents of a table by the given entries, whose codes are all different."""
+    """Replace the entries of a table by the given ones, whose codes are all different."""
     for at in range(len(entries)):
         entries[at].count = 0
     for i in range(len(given)):
@@ -160,7 +161,7 @@ def fill(entries: npt.NDArray[Any], given: npt.NDArray[Any]) -> None:
 
 @kernel
 def _raise(entries: npt.NDArray[Any], kept: int) -> tuple[int, np.int64]:
-    """Drop at least half of the hot keys, those that came least; return how many are left, and the new floor."""
+    """Remove the less frequent half of the hot keys, or more; return how many are left, and the new floor."""
     reach = np.empty(kept, np.int64)
     held = np.empty(kept, entries.dtype)
     found = 0
@@ -182,11 +183,11 @@ def _raise(entries: npt.NDArray[Any], kept: int) -> tuple[int, np.int64]:
 
 @kernel
 def count(h: HotKeys, codes: npt.NDArray[np.int64]) -> None:
-    """Count each code that is a hot key, and let in some of those that are not. O(1) each on average."""
+    """Count each code that is a hot key, and let some of the others become hot keys. O(1) each on average."""
     floor = h.floor[0]
     kept = h.kept[0]
     first = h.tuples[0]
-    most = len(h.entries) // 2  # half full at most: most codes are not here, and a search for them has to end soon
+    most = len(h.entries) // 2  # most codes are not in the table; if half of it is empty, a search ends soon
     for i in range(len(codes)):
         code = codes[i]
         at = _find(h.entries, code)
