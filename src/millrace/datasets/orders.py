@@ -55,7 +55,7 @@ def read_orders(path: str | Path) -> dict[str, Prices]:
         sides = pc.utf8_lower(pc.utf8_trim_whitespace(pc.cast(table["side"], pa.string())))
         dollars = pc.cast(table["price"], pa.float64()).to_numpy()
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        raise SchemaError(f"{file}: expected orders as CSV or Parquet, with prices in dollars; {error}") from error
+        raise SchemaError(f"{file}: expected orders as CSV or Parquet, with the price in dollars; {error}") from error
     known = pc.is_in(sides, pa.array([word for words in _SIDES.values() for word in words]))
     if not pc.all(known, min_count=0).as_py():
         wrong = table["side"].filter(pc.invert(known))[0].as_py()
