@@ -103,7 +103,7 @@ def test_coarse_timestamps_become_microseconds(unit: str, factor: int) -> None:
     codes, _ = coder.codes([column])
     assert codes[:2].tolist() == [3 * factor, -3 * factor]
     assert coder.hashes([column])[0] == as_int(3 * factor, 8)
-    with pytest.raises(SchemaError, match=r"'at'.*64 bits of microseconds; got 9223372036854775807"):
+    with pytest.raises(SchemaError, match=r"'at'.*64 bits as microseconds; got 9223372036854775807"):
         coder.codes([pa.array([2**63 - 1], pa.timestamp(unit))])
 
 
