@@ -69,7 +69,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used: the kernels' compiler takes a second to load."""
+    """Import and return a public name when it is first used, as loading the compiler of kernels takes a second."""
     if name not in _HOMES:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -167,8 +167,11 @@ def test_clocks_of_others_move_on() -> None:
         (lambda: ScheduledArrivals({"a": (rows(2), [1.0, 0.5])}), "input 'a': expected finite .* in ascending order"),
         (lambda: ScheduledArrivals({"a": (rows(2), [-1.0, 0.5])}), "input 'a': expected finite times of arrival"),
         (lambda: ScheduledArrivals({"a": (rows(2), [1.0, np.nan])}), "input 'a': expected finite times"),
-        (lambda: ScheduledArrivals({"a": (rows(1), [1.0])}, wait=0), "wait: expected seconds above 0; got 0"),
-        (lambda: ScheduledArrivals({"a": (rows(1), [1.0])}, linger=0.025), "linger: expected seconds from 0"),
+        (
+            lambda: ScheduledArrivals({"a": (rows(1), [1.0])}, wait=0),
+            "wait: expected a finite number of seconds above 0; got 0",
+        ),
+        (lambda: ScheduledArrivals({"a": (rows(1), [1.0])}, linger=0.025), "linger: expected at least 0 and less than"),
         (lambda: ScheduledArrivals({"a": (rows(1), [1.0])}, batch_rows=0), "batch_rows: expected at least 1; got 0"),
     ],
 )

@@ -339,7 +339,11 @@ def test_points_over_time_are_few() -> None:
         (lambda: {"left": [], "right": 5}, SchemaError, "right: expected record batches"),
         (lambda: {"left": [], "arrivals": scheduled()}, ConfigError, "or arrivals=; got both"),
         (lambda: {"arrivals": ScheduledArrivals({"a": (LEFT, steady(500))})}, ConfigError, "left and right; got a"),
-        (lambda: {"arrivals": scheduled(), "costs": Costs(read=-1)}, ConfigError, "read: expected seconds"),
+        (
+            lambda: {"arrivals": scheduled(), "costs": Costs(read=-1)},
+            ConfigError,
+            "costs: read: expected a finite number of seconds of at least 0; got -1",
+        ),
     ],
 )
 def test_arguments(arguments: Callable[[], dict[str, Any]], error: type[Exception], message: str) -> None:
@@ -348,5 +352,5 @@ def test_arguments(arguments: Callable[[], dict[str, Any]], error: type[Exceptio
 
 
 def test_no_wait_at_all() -> None:
-    with pytest.raises(ConfigError, match="wait_threshold: expected seconds above 0; got 0"):
+    with pytest.raises(ConfigError, match="wait_threshold: expected a finite number of seconds above 0; got 0"):
         mr.StreamJoin(on="k", wait_threshold=0)

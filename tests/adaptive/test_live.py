@@ -202,7 +202,7 @@ def test_bad_sources(source: Any, message: str, cause: type[BaseException]) -> N
     [
         (lambda: LiveArrivals({}), "inputs: expected at least one"),
         (lambda: LiveArrivals({"a": [], "b": []}, buffer=1), "buffer: expected at least one byte for each of 2 inputs"),
-        (lambda: LiveArrivals({"a": []}, wait=-1), "wait: expected seconds above 0; got -1"),
+        (lambda: LiveArrivals({"a": []}, wait=-1), "wait: expected a finite number of seconds above 0; got -1"),
     ],
 )
 def test_bad_options_are_named(make: Callable[[], Any], message: str) -> None:

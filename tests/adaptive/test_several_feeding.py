@@ -169,7 +169,7 @@ def test_the_wait_is_that_of_the_sources() -> None:
     assert isinstance(arrivals, LiveArrivals)
     assert arrivals.wait == 0.7
     arrivals.close()
-    with pytest.raises(ConfigError, match="wait_threshold: expected seconds above 0; got 0"):
+    with pytest.raises(ConfigError, match="wait_threshold: expected a finite number of seconds above 0; got 0"):
         fresh(wait_threshold=0)
     with pytest.raises(ConfigError, match="max_new_arrivals: expected a whole number of at least 1; got 0"):
         fresh(max_new_arrivals=0)
@@ -213,7 +213,7 @@ def test_abandon(algorithm: str, tmp_path: Path) -> None:
     assert numbers(out) == truth(algorithm, a=120, b=120, c=120)
     assert join.metrics.in_memory == join.metrics.on_disk == 0
     for call in (join.finish, join.abandon, join.idle):
-        with pytest.raises(StateError, match="after finish"):
+        with pytest.raises(StateError, match="the join has ended already"):
             call()
     assert list(tmp_path.iterdir())
     join.close()

@@ -285,5 +285,5 @@ def test_bad_addresses(url: str) -> None:
 
 
 def test_bad_timeouts() -> None:
-    with pytest.raises(ConfigError, match="timeout: expected seconds above 0; got 0"):
+    with pytest.raises(ConfigError, match="timeout: expected a finite number of seconds above 0; got 0"):
         ipc_socket("localhost", 1, timeout=0)

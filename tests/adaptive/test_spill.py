@@ -83,7 +83,7 @@ def test_any_order_of_writes_reads_and_frees(steps: list[tuple[str, str, int]]) 
                 if step == "f":
                     area.free(block)
                     del there[block]
-                    with pytest.raises(StateError, match=f"no block {block}: it was not written, or is freed"):
+                    with pytest.raises(StateError, match=f"no block {block}: it was never written, or has been freed"):
                         area.read(block)
                 else:
                     content(area, {block: there[block]})

@@ -99,8 +99,9 @@ def test_unit_costs_of_this_machine(store: mr.MasterStore, tmp_path: Path) -> No
     found = calibrate(store, seconds=0.2)
     for memory, costs in zip(found.costs.memory, found.costs.costs, strict=True):
         assert costs == found.costs.at(memory)
-        assert costs.waiting + costs.c_O + costs.c_R > 0
-        assert costs.hit + costs.c_L > 0
+        each = vars(costs).values()  # which of them are 0 depends on how noisy the machine is
+        assert all(math.isfinite(cost) and cost >= 0 for cost in each)
+        assert sum(each) > 0
     assert f"a page found through the index: {found.disk.seek * 1e6:.2f} µs" in found.explain()
     assert set(found.spread) == {*vars(found.costs.costs[0]), "page"}
     assert all(math.isfinite(spread) for spread in found.spread.values())
@@ -148,6 +149,8 @@ def test_the_unit_costs_are_those_that_explain_the_times(
             if name not in ("waiting", "page"):
                 assert getattr(costs, name) == pytest.approx(true if name in counted else 0.0), name
         assert costs.c_O > 0
+        assert costs.waiting + costs.c_O + costs.c_R > 0
+        assert costs.hit + costs.c_L > 0
         assert costs.c_S + costs.c_A + costs.c_E + costs.c_O == pytest.approx(_TRUE["waiting"])
         assert (costs.c_L > 0) <= indexed
     assert max(found.spread[name] for name in ("c_H", "c_step", "c_R", "page")) < 1e-6, "every round says the same"

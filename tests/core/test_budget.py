@@ -13,7 +13,8 @@ from millrace.core.errors import BudgetExceededError, ConfigError
 def test_a_refusal_changes_nothing_and_names_the_part() -> None:
     budget = MemoryBudget(1000)
     cache = budget.reserve("cache", 900)
-    with pytest.raises(BudgetExceededError, match=r"queue: needs 200 B more, but only 100 B of 1\.0 kB are left"):
+    expected = r"queue: needs 200 B more memory, but only 100 B of the budget of 1\.0 kB are left"
+    with pytest.raises(BudgetExceededError, match=expected):
         budget.reserve("queue", 200)
     assert budget.parts() == {"cache": 900}
     assert not cache.try_resize(1001)
@@ -35,7 +36,7 @@ def test_errors_are_what_a_caller_would_catch() -> None:
         MemoryBudget(1).reserve("a", 2)
     with pytest.raises(ValueError, match="at least one byte; got 0"):
         MemoryBudget(0)
-    with pytest.raises(ConfigError, match="a: cannot reserve -1 bytes"):
+    with pytest.raises(ConfigError, match="a: expected a reservation of at least 0 bytes; got -1"):
         MemoryBudget(1).reserve("a").resize(-1)
 
 

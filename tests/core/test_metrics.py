@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given, settings
@@ -64,3 +66,11 @@ def test_metrics_are_plain_values() -> None:
     assert plain["hit_rate"] == 0.25
     assert plain["wait_steps_max"] == 0
     assert "waits" not in plain
+
+
+def test_the_reference_names_every_metric() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/semi-stream-join.md").read_text()
+    table = page.split("## Metrics")[1].split("\n## ")[0]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if "|" in line]
+    named = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(named) == sorted({*(each.name for each in fields(JoinMetrics)), "hit_rate", "sampling_rate"})

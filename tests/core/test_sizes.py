@@ -32,7 +32,7 @@ def test_sizes_are_read(text: str | int, nbytes: int) -> None:
 def test_shares_need_something_to_be_a_share_of() -> None:
     assert parse_size("0.5%", of=2000) == 10
     assert parse_size("150%", of=2000) == 3000
-    with pytest.raises(ConfigError, match="'1%' is not a number of bytes"):
+    with pytest.raises(ConfigError, match="expected bytes, or text such as '64MB', but no percentage; got '1%'"):
         parse_size("1%")
 
 

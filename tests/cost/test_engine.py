@@ -172,6 +172,12 @@ def test_a_master_that_fits_is_joined_in_memory() -> None:
     assert predict(faced(rows=10_000, costs=UnitCosts(c_H=1e-6)), "ssbj", 4_000_000).rate == pytest.approx(1e6)
 
 
+def test_rows_of_repeated_keys_are_counted_once() -> None:
+    unique = predict(faced(rows=10_000), "ssbj", 4_000_000)
+    repeated = Workload(10_000, 120.0, 52.0, DISK, Frequencies.zipf(1.0, 2_000), 5 * 155.0, rows_per_key=5.0)
+    assert predict(repeated, "ssbj", 4_000_000).parts == unique.parts
+
+
 def test_nonsense_is_refused(store: mr.MasterStore) -> None:
     with pytest.raises(ConfigError, match="algorithm: expected one of 'meshjoin'"):
         predict(faced(), "ssij", 1_000_000)

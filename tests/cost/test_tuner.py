@@ -92,7 +92,7 @@ def test_too_little_memory_says_the_least() -> None:
 
 
 def test_too_high_a_rate_says_the_nearest_and_why() -> None:
-    with pytest.raises(OutOfReachError, match=r"up to 1\.0 MB; the nearest is .* the disk is the limit") as error:
+    with pytest.raises(OutOfReachError, match=r"up to 1\.0 MB; the highest rate is .* the disk is the limit") as error:
         for_rate(FACED, "meshjoin", 1e9, most=1_000_000)
     assert error.value.nearest == pytest.approx(predict(FACED, "meshjoin", 1_000_000).rate, rel=0.01)
     slow = Workload(1_000_000, 120.0, 52.0, FACED.disk, ZIPF, 155.0, UnitCosts(c_A=1e-5))

@@ -411,7 +411,7 @@ def test_a_handle_of_a_replaced_store_says_so(target: Path) -> None:
     store = built_at(target)
     MasterStore.build(TABLE.slice(0, 7), target, "k", overwrite=True)
     assert store.rows == 100
-    with pytest.raises(StoreError, match="another store has taken its place"):
+    with pytest.raises(StoreError, match="the store was replaced after it was opened"):
         store.verify()
 
 

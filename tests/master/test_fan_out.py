@@ -88,11 +88,11 @@ def test_the_keys_of_a_sampled_stream_tell_about_the_stream(tmp_path: Path, inde
 
 def test_what_is_refused(tmp_path: Path) -> None:
     store = build([1, 2], tmp_path / "m")
-    with pytest.raises(ConfigError, match=r"codes: expected at most 65,536, no two the same; got 2, 1 different"):
+    with pytest.raises(ConfigError, match=r"65,536 codes, all different; got 2 codes, 1 of them different"):
         matches(store, np.array([1, 1]))
-    with pytest.raises(ConfigError, match=r"shares: expected 2, none below 0; got 1, 0 below 0"):
+    with pytest.raises(ConfigError, match=r"shares: expected 2 shares of at least 0; got 1, 0 of them below 0"):
         matches(store, np.array([1, 2]), np.array([1.0]))
-    with pytest.raises(ConfigError, match=r"shares: expected 2, none below 0; got 2, 1 below 0"):
+    with pytest.raises(ConfigError, match=r"shares: expected 2 shares of at least 0; got 2, 1 of them below 0"):
         matches(store, np.array([1, 2]), np.array([1.0, -1.0]))
     with pytest.raises(ConfigError, match=r"sample: expected at least one row; got 0"):
         matches(store, np.array([1, 2]), sample=0)

@@ -191,7 +191,7 @@ def test_check_finds_a_row_under_the_code_of_another_and_a_row_that_is_lost(tmp_
 def test_more_rows_than_an_index_can_number_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "_MOST_ROWS", 10)
     indexed(np.arange(10, dtype=np.int64), tmp_path)
-    with pytest.raises(ConfigError, match="index: 11 rows are too many for one shard; use more shards, or index=False"):
+    with pytest.raises(ConfigError, match="index: expected at most 10 rows in a shard; got 11"):
         build_index(np.arange(11, dtype=np.int64), tmp_path)
     assert build_index(np.arange(11, dtype=np.int64), None).keys == 11
 

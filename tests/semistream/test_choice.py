@@ -80,7 +80,7 @@ def test_too_little_memory_is_answered_with_the_least(store: mr.MasterStore) -> 
 def test_too_high_a_rate_is_answered_with_the_highest(store: mr.MasterStore) -> None:
     costs = UnitCosts(c_H=1e-8, c_O=1e-6, c_E=1e-6, c_S=1e-8, c_A=1e-6)
     measured: dict[str, Any] = {"device": mr.Device(), "disk": Disk(1e-4, float("inf")), "costs": costs}
-    with pytest.raises(OutOfReachError, match=r"the nearest is .*: a tuple takes at least") as high:
+    with pytest.raises(OutOfReachError, match=r"the highest rate is .*: a tuple takes at least") as high:
         chosen(store, rate=1e9, **measured)
     assert high.value.nearest < 1e6
     assert chosen(store, rate=0.99 * high.value.nearest, **measured).best.rate >= 0.99 * high.value.nearest

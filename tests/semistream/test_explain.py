@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import millrace as mr
@@ -135,3 +136,13 @@ def test_an_algorithm_of_your_own_has_no_model(store: mr.MasterStore) -> None:
 
     _, text = told(store, algorithm=replace(mr.ALGORITHMS["ssbj"], summary="mine"))
     assert "ssbj has no model" in text
+
+
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_alternatives_are_of_the_same_kind_of_join(store: mr.MasterStore, how: str) -> None:
+    """An inner join could not have a column of this name twice, a semi or anti join has it once."""
+    column = next(name for name in store.schema.names if name != "key")
+    batch = pa.record_batch({"key": BATCH.column("key"), column: BATCH.column("key")})
+    join = mr.SemiStreamJoin(store, "key", how=how, memory="200kB")
+    list(join.push(batch))
+    assert set(rows_of(join.explain(), "instead")) == set(PREDICTED) - {"ssbj"}

@@ -11,9 +11,12 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.core.errors import BudgetExceededError
+from millrace.core.errors import BudgetExceededError, BudgetTooSmallError, ConfigError, StateError
 from millrace.datasets import zipf_stream
 from millrace.rows.batch_builder import BATCH_BYTES
+from millrace.semistream.access.cyclic import Cyclic
+from millrace.semistream.algorithms import Algorithm
+from millrace.semistream.cache.cache_policy import NoCache
 
 ROWS = 5_000
 MEMORY = 100_000
@@ -195,3 +198,42 @@ def test_batches_stay_small_where_the_rows_that_match_are_the_long_ones(store: m
     sizes = [out.nbytes for out in mr.SemiStreamJoin(store, "key", algorithm="lookup", memory=MEMORY).run([batch])]
     assert max(sizes) < 1.1 * BATCH_BYTES
     assert sum(sizes) > 600 * 20_000
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(
+    ("answer", "got"),
+    [
+        (np.full(3, -1, np.int32), r"int32 of shape \(3,\)"),
+        (np.full((200, 1), -1, np.int32), r"int32 of shape \(200, 1\)"),
+        (np.full(200, -1.0), r"float64 of shape \(200,\)"),
+        (None, "NoneType"),
+    ],
+    ids=["short", "two dimensions", "floats", "none"],
+)
+def test_a_cache_that_answers_less_than_it_was_given_is_an_error(
+    store: mr.MasterStore, ordered: bool, answer: Any, got: str
+) -> None:
+    class Wrong(NoCache):
+        def look_up(self, codes: Any) -> Any:
+            return answer
+
+    algorithm = Algorithm("wrong", Wrong, Cyclic, "a cache whose look_up is wrong")
+    join = mr.SemiStreamJoin(store, "key", "left", algorithm=algorithm, memory=MEMORY, ordered=ordered)
+    with pytest.raises(StateError, match=rf"Wrong\.look_up: expected an array of one slot .* 200 key codes; got {got}"):
+        list(join.push(tuples(range(200))))
+
+
+def test_a_table_is_no_master() -> None:
+    with pytest.raises(ConfigError, match=r"master: expected a MasterStore or the path of one; got Table.*build"):
+        mr.SemiStreamJoin(pa.table({"key": [1]}), "key")
+
+
+def test_the_least_memory_may_grow_with_the_columns_of_the_stream(store: mr.MasterStore) -> None:
+    with pytest.raises(BudgetTooSmallError, match=r"least is .*, and more once the stream's columns are known$") as e:
+        mr.SemiStreamJoin(store, "key", memory=10)
+    join = mr.SemiStreamJoin(store, "key", memory=e.value.minimum)
+    wide = pa.schema([("key", pa.int64()), *((f"c{i}", pa.int64()) for i in range(50))])
+    with pytest.raises(BudgetTooSmallError, match=r"the least is \d+ bytes \([0-9.]+ kB\)$") as e:
+        join.bind(wide)
+    mr.SemiStreamJoin(store, "key", memory=e.value.minimum).bind(wide)

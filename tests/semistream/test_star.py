@@ -440,7 +440,7 @@ def test_calls_at_the_wrong_moment(stores: dict[str, mr.MasterStore]) -> None:
     got.append(next(unread))
     with pytest.raises(StateError, match="read to their end"):
         star.step()
-    with pytest.raises(StateError, match="snapshot in the middle"):
+    with pytest.raises(StateError, match="snapshot: the batches of the last call have not been read to their end"):
         star.snapshot()
     got += unread
     with pytest.raises(StateError, match="push after finish"):
@@ -470,7 +470,7 @@ def test_snapshots_of_others_are_refused(stores: dict[str, mr.MasterStore]) -> N
             _star(arms, stream).restore(bytes(torn))
     with pytest.raises(StateError, match=r"a star with arms customers, parts; got customers, suppliers, parts$"):
         mr.StarJoin(arms[:2]).restore(state)
-    with pytest.raises(StateError, match=r"a star that runs customers, parts, suppliers; got one"):
+    with pytest.raises(StateError, match=r"a star that runs its arms in the order customers, parts, suppliers; got "):
         mr.StarJoin(arms, reorder=False).restore(state)
     with pytest.raises(StateError, match="arm 'customers': restore: the snapshot was taken from another kind of join"):
         mr.StarJoin(_arms(stores, ("inner", "inner", "inner"), ("meshjoin",) * 3)).restore(state)

@@ -124,7 +124,7 @@ def test_explain_tells_what_is_going_to_run(spark: SparkSession, place: Path, tm
     told = explain(stream, store, on="key", memory="600kB", pending="carry", turns=4, name="mine", scratch="/nowhere")
     assert told.startswith("ssbj on the driver and in all workers, because tuples that are carried")
     assert "so a turn of the wheel has k = 4 steps" in told
-    assert "because it was asked for" in explain(stream, store, "key", algorithm="sscj", memory="600kB")
+    assert "because it was given as algorithm=" in explain(stream, store, "key", algorithm="sscj", memory="600kB")
     with pytest.raises(SchemaError, match="keyed by key"):
         explain(stream, store, "sid")
     with pytest.raises(ConfigError, match="sscj works with 'drain'"):

@@ -236,7 +236,7 @@ def test_what_is_refused(spark: SparkSession, place: Path) -> None:
         refused(customers, (place / "3" / "parts", {"part": "partkey"}), memory=least - 1)
     with pytest.raises(ConfigError, match="pending: expected one of"):
         refused(customers, pending="later")
-    with pytest.raises(ConfigError, match="arm 'customers': pending: 'carry' is for streaming DataFrames"):
+    with pytest.raises(ConfigError, match="arm 'customers': pending: expected 'drain' for a batch; got 'carry'"):
         refused(customers, pending="carry")
     with pytest.raises(ConfigError, match="arms: expected"):
         refused()

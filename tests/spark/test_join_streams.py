@@ -162,9 +162,9 @@ def test_a_killed_query_goes_on_exactly(spark: SparkSession, tmp_path: Path, mod
 def test_what_cannot_be_is_said_before_anything_runs(spark: SparkSession, place: Path) -> None:
     left, right = streams(spark, place)
     batch, _ = tables(spark, place)
-    with pytest.raises(ConfigError, match=r"left: is a batch DataFrame.*enrich"):
+    with pytest.raises(ConfigError, match=r"left: expected a stream, because the other side .*; got a batch.*enrich"):
         join_streams(batch, right, "k")
-    with pytest.raises(ConfigError, match=r"inner joins; got 'left'.*cannot be taken back"):
+    with pytest.raises(ConfigError, match=r"how: expected 'inner'; got 'left'.*cannot be taken back"):
         join_streams(left, right, "k", how="left")
     with pytest.raises(SchemaError, match="right: has no column 'lid'; it has k, n, t, rid"):
         join_streams(left, right, ["k", "lid"])
@@ -184,7 +184,7 @@ def test_what_cannot_be_is_said_before_anything_runs(spark: SparkSession, place:
         join_streams(left, right, "k", suffix="_right", memory="1MB")
     with pytest.raises(ConfigError, match="shards: expected a whole number"):
         join_streams(left, right, "k", suffix="_right", shards=0)
-    with pytest.raises(ConfigError, match="on: expected one name, or 2 for 3 inputs"):
+    with pytest.raises(ConfigError, match="on: expected one column name, or a list of 2, one for each join of the 3"):
         join_streams([left, right, left], on=["k"])
 
 
@@ -208,7 +208,7 @@ def test_what_cannot_be_is_said_of_streams_with_names(spark: SparkSession, place
         join_streams(three, on=[("a.k", "b.k"), ("b.k", "c.k")])
     with pytest.raises(SchemaError, match="c: expected a DataFrame; got int"):
         join_streams({**three, "c": 3}, on=on)  # type: ignore[dict-item]
-    with pytest.raises(ConfigError, match=r"c: is a batch DataFrame, and others are streams.*enrich"):
+    with pytest.raises(ConfigError, match=r"c: expected a stream, because others are streams; got a batch.*enrich"):
         join_streams({**three, "c": tables(spark, place)[0]}, on=on)
     with pytest.raises(ConfigError, match="sizes: expected a number for each of a, b, c"):
         join_streams(three, on=on, sizes={"a": 1})

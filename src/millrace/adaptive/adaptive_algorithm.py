@@ -32,7 +32,7 @@ class AdaptiveAlgorithm:
 
     @property
     def spills(self) -> bool:
-        """Whether the join can continue when memory is full."""
+        """Whether the join writes rows to disk when memory is full; if not, it fails."""
         return bool(getattr(self.flushing, "spills", True))
 
     @property
@@ -46,7 +46,7 @@ class AdaptiveAlgorithm:
         return [*options_of(self.flushing), *options_of(self.reactive)]
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Check that one of the policies has each given option, or raise an error that lists the known options."""
+        """Raise an error that lists the known options if a given option belongs to neither of the two policies."""
         check_known(self.name, options, self.options)
 
     def policies(self, inputs: JoinInputs[Any], options: Mapping[str, Any]) -> tuple[FlushPolicy, ReactivePolicy]:

@@ -25,7 +25,7 @@ class PhaseCounts:
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """Numbers of rows in memory and on disk now, and the bytes that a join uses."""
+    """Rows in memory and on disk at the moment, bytes of memory in use, and bytes written to and read from disk."""
 
     in_memory: int
     on_disk: int
@@ -71,24 +71,24 @@ class AdaptiveMetrics:
     used_bytes: int = 0
     """Bytes of the budget that are reserved now."""
     peak_bytes: int = 0
-    """Most bytes that have been reserved at any time."""
+    """Maximum number of bytes of the budget that have been reserved at the same time."""
     parts: dict[str, int] = field(default_factory=dict)
     """Bytes reserved now, per part of the join."""
     looks: int = 0
     """Number of times that waiting rows were counted: once after each unit of disk work in a run."""
     most_waiting: int = 0
-    """Most rows found waiting to be processed after a unit of disk work."""
+    """Maximum number of rows that were waiting to be processed after a unit of disk work."""
     mean_waiting: float = 0.0
-    """Mean number of rows found waiting to be processed after a unit of disk work."""
+    """Mean number of rows that were waiting to be processed after a unit of disk work."""
     online_seconds: float | None = None
-    """Seconds from the start of the run until the last input ended."""
+    """Seconds from the start of the run until the last input ended; None before that."""
     over_time: list[tuple[float, int]] = field(default_factory=list)
-    """Points (seconds since the start of the run, rows output by then), always with the first and the last point."""
+    """Points (seconds since the start of the run, rows output by then); the first and the last are always included."""
 
     notes: int = 0
     """Number of points recorded with :meth:`note`, including those no longer in ``over_time``."""
     every: int = 1
-    """Number of recorded points per point that ``over_time`` keeps."""
+    """``over_time`` keeps one of this many recorded points."""
 
     # counting, called by the parts of the join
 
@@ -118,7 +118,7 @@ class AdaptiveMetrics:
         self.reactive_units += 1
 
     def count_flush(self, rows: int) -> None:
-        """Count a move of ``rows`` rows from memory to disk."""
+        """Count a flush, which has moved ``rows`` rows from memory to disk."""
         self.flushes += 1
         self.spilled_rows += rows
 

@@ -28,7 +28,7 @@ from millrace.kernels.checksum import checksum
 _MAGIC = b"MILLADPT"
 
 Take = Callable[[int], memoryview]
-"""A function that returns the next bytes of the snapshot, given their number."""
+"""A function that returns the next bytes of a snapshot; its argument is how many."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,10 @@ def _block_head(block: SpilledBlock, add: Callable[[Bytes], int]) -> list[int]:
 def from_bytes(data: bytes) -> JoinState:
     """Read the state from a snapshot, or raise a ``StateError`` if the bytes are not a complete snapshot."""
     if not isinstance(data, bytes) or data[: len(_MAGIC)] != _MAGIC:
-        raise StateError("restore: expected a snapshot of a StreamJoin, in the format of this version of Millrace")
+        raise StateError(
+            "restore: expected a snapshot of a StreamJoin, in the format of this version of Millrace; "
+            f"got {type(data).__name__} without {_MAGIC!r} at the beginning"
+        )
     body = data[len(_MAGIC) + 8 :]
     if checksum(np.frombuffer(body, np.uint8)).to_bytes(8, "little") != data[len(_MAGIC) : len(_MAGIC) + 8]:
         raise StateError("restore: the snapshot is damaged: its checksum is wrong")

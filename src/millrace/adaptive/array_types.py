@@ -22,6 +22,6 @@ Rows: TypeAlias = npt.NDArray[np.int32]
 Order: TypeAlias = npt.NDArray[np.int64]
 """Row numbers, sorted by the rows' key codes."""
 Counts: TypeAlias = npt.NDArray[np.int64]
-"""Numbers of rows or of other things."""
+"""Counts, such as the rows in each bucket, and positions of blocks."""
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 """An iterator of output batches; each is created when it is requested."""

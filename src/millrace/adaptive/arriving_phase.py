@@ -48,10 +48,13 @@ class ArrivingPhase(ABC, Generic[R]):
 
     @abstractmethod
     def _widen_buffers(self, heap: int) -> bool:
-        """Grow the buffers for a row that is larger than a block; return False if the budget does not allow it."""
+        """Enlarge the buffers for a row that is larger than a block; return False if the budget does not allow it."""
 
     def _check_fits(self, side: InputSide[R], rows: int, heap: int) -> None:
-        """Check that new rows can fit into memory at all, before they are joined with other rows."""
+        """Check that new rows can fit into memory at all, before they are joined with other rows.
+
+        Their strings take ``heap`` bytes. For a single row that is larger than a block, the buffers are enlarged.
+        """
         split, budget, buffers = self._split, self._shared.budget, self._shared.buffers
         least = side.memory.least_bytes(side.schema, rows, side.memory.index.width) + heap
         fixed = sum(budget.parts().get(part, 0) for part in _FIXED_PARTS)

@@ -77,8 +77,8 @@ class StreamJoin(OneCallAtATime):
         buffers for blocks that are read from disk or written to it; with slow sources also rows that wait to be
         processed. Batches that are pushed and batches that are output are not included.
     band
-        ``(least, greatest)`` difference, right minus left, of one key column of numbers, dates or times; None for
-        equality.
+        ``(least, greatest)``: the limits of the difference, right key minus left key, for a key that is one column of
+        numbers, dates or times. None joins equal keys.
     how
         ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``; with several inputs only
         ``"inner"``. Unmatched rows are output at the end.
@@ -90,15 +90,16 @@ class StreamJoin(OneCallAtATime):
     wait_threshold
         Seconds without a row on any input after which rows on disk are joined.
     max_new_arrivals
-        Most rows that may wait to be processed while rows on disk are joined.
+        Maximum number of rows that may wait to be processed while rows on disk are joined. Some algorithms, such as
+        ``"xjoin"``, do not let any row wait.
     max_outer_blocks
-        Most blocks that are read into memory at a time, to join other blocks with them.
+        Maximum number of blocks that are read into memory at a time, to join other blocks with them.
     spill
         Directory for rows that do not fit into memory; by default a temporary directory.
     clock
         Clock that measures how long inputs are silent, and the times of results; by default the machine's clock.
     output_rows
-        Most rows of an output batch.
+        Maximum number of rows in an output batch.
     space
         Where arrays are allocated; by default in this process's memory.
     seed
@@ -106,9 +107,9 @@ class StreamJoin(OneCallAtATime):
 
     Notes
     -----
-    With several inputs, the output has the columns of each input in turn, in the order in which ``on`` names the
-    inputs. Columns that a condition makes equal are output once, as the column of the input that is nearer to the first
-    input in the tree.
+    With several inputs, the output contains the columns of one input after the other, in the order in which ``on``
+    names the inputs. Columns that a condition makes equal are output once, as the column of the input that is nearer to
+    the first input in the tree.
 
     Examples
     --------
@@ -162,7 +163,7 @@ class StreamJoin(OneCallAtATime):
         """Schema of each input, None while it is not known."""
         self._last_schemas: list[pa.Schema | None] = [None] * len(self.inputs)  # of the last batches pushed
         self._split = self.definition.split(
-            self.budget.total, None if block is None else parse_size(block), max_outer_blocks
+            self.budget.total, None if block is None else parse_size(block, subject="block"), max_outer_blocks
         )
         self._buffered = self._finished = False
         self._check_least(self.schemas)
@@ -198,7 +199,7 @@ class StreamJoin(OneCallAtATime):
     # columns and minimum memory
 
     def bind(self, **schemas: pa.Schema | None) -> pa.Schema | None:
-        """Set the schemas of some inputs, by name, and return the output's schema once it is known.
+        """Set the schemas of some inputs, by name; return the schema of the output, or None if it is not known yet.
 
         The first :meth:`push` of an input also sets its schema.
         """
@@ -264,7 +265,7 @@ class StreamJoin(OneCallAtATime):
     def idle(self) -> Batches:
         """Join some of the rows on disk, if any are left to join, and yield output; call it while no rows arrive."""
         if self._finished:
-            raise StateError("idle after finish: make a new join for new inputs")
+            raise StateError("idle: the join has ended already; make a new join for new inputs")
         return self._guarded(self._counted(self._metrics.count_reactive, self._unit()))
 
     def _unit(self) -> Batches:
@@ -293,7 +294,7 @@ class StreamJoin(OneCallAtATime):
     def finish(self) -> Batches:
         """End all inputs, and yield the rest of the result."""
         if self._finished:
-            raise StateError("finish after finish: make a new join for new inputs")
+            raise StateError("finish: the join has ended already; make a new join for new inputs")
         self.engine.check_complete(self.schemas)
         self._check_between_calls("finish")
         return self._end_all(whole=True)
@@ -301,7 +302,7 @@ class StreamJoin(OneCallAtATime):
     def abandon(self) -> Batches:
         """Yield the remaining results of the rows received so far, after an input has failed."""
         if self._finished:
-            raise StateError("abandon after finish: the whole result has been output")
+            raise StateError("abandon: the join has ended already; make a new join for new inputs")
         self._check_between_calls("abandon")
         return self._end_all(whole=False)
 
@@ -347,7 +348,7 @@ class StreamJoin(OneCallAtATime):
         arrivals
             Events of the inputs, given instead of the inputs themselves.
         costs
-            Seconds that work takes, for arrivals on a virtual clock.
+            Seconds that each kind of work takes; only used if ``arrivals`` has a virtual clock.
         """
         self._check_names("run", inputs)
         self._check_between_calls("run")
@@ -389,7 +390,7 @@ class StreamJoin(OneCallAtATime):
         """Return the whole state of the join as bytes, including the rows on disk."""
         self._check_between_calls("snapshot")
         if self._finished:
-            raise StateError("snapshot after finish: the whole result has been output")
+            raise StateError("snapshot: the join has ended already; take snapshots before finish or abandon")
         engine = self.engine
         flushing, reactive = engine.flushing.state(), engine.reactive.state()  # first, as this writes match marks
         inputs = engine.inputs.state()
@@ -413,7 +414,7 @@ class StreamJoin(OneCallAtATime):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the budget in use now."""
+        """Bytes of the budget that are in use at the moment."""
         return self.budget.used
 
     @property
@@ -435,13 +436,13 @@ class StreamJoin(OneCallAtATime):
 
     @property
     def work_done(self) -> WorkDone:
-        """Rows, results and blocks processed so far, which take time on a virtual clock."""
+        """Numbers of rows, results and blocks processed so far, from which a virtual clock computes the time."""
         m, area = self._metrics, self._area
         return WorkDone(sum(m.rows_in.values()), m.rows_out, area.blocks_read, area.blocks_written)
 
     @property
     def waiting_limit(self) -> int:
-        """Most rows that may wait to be processed; when more wait, the join stops working with rows on disk."""
+        """Maximum number of rows that may wait to be processed; when more wait, the join interrupts its disk work."""
         return 0 if self.engine.reactive.stops_at_first_row else self.max_new_arrivals
 
     @property
@@ -482,4 +483,4 @@ def _check_count(name: str, value: int) -> None:
 
 def _check_seconds(name: str, value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
-        raise ConfigError(f"{name}: expected seconds above 0; got {value!r}")
+        raise ConfigError(f"{name}: expected a finite number of seconds above 0; got {value!r}")

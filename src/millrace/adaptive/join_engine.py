@@ -73,7 +73,7 @@ class JoinEngine(Protocol):
         ...
 
     def check_complete(self, schemas: Schemas) -> None:
-        """Check that the output columns are known, if there are rows to output."""
+        """Raise an error if there are rows to output, but the output columns are not known."""
         ...
 
     def unmatched(self) -> Batches:
@@ -122,7 +122,7 @@ class EngineParts:
     space: Space
     metrics: AdaptiveMetrics
     output_rows: int
-    """Most rows of an output batch."""
+    """Maximum number of rows in an output batch."""
     seed: int
     """Seed of the random generator."""
     options: Mapping[str, Any]
@@ -137,7 +137,7 @@ class EngineParts:
     def side(
         self, number: int, name: str, schema: pa.Schema, rows: R, partitions: int, tracks: bool = False
     ) -> InputSide[R]:
-        """Create one input without rows.
+        """Create one input, which has no rows yet.
 
         Parameters
         ----------

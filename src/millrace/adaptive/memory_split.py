@@ -53,15 +53,15 @@ class MemorySplit:
     transfer: int
     """Bytes for blocks that are being read from disk or written to it."""
     pairs: int
-    """Most pairs of rows that are processed together."""
+    """Maximum number of pairs of rows that are processed together."""
     piece: int
-    """Most new rows that are processed at a time."""
+    """Maximum number of new rows that are processed together."""
     page: int
     """Number of entries in a page of the block directory."""
     fan: int
     """Number of block numbers in a page of the list that locates the directory's pages."""
     least_fixed: int
-    """Minimum bytes of all parts whose size does not depend on the columns."""
+    """Minimum total bytes of all parts whose size does not depend on the columns."""
     pair_bytes: int = Workspace.bytes_per_pair
     """Bytes of working memory for each pair of rows that is processed."""
 
@@ -76,11 +76,13 @@ class MemorySplit:
         block
             Bytes in a block, or None for the default.
         outer_blocks
-            Most blocks that are read into memory at a time, to join other blocks with them.
+            Maximum number of blocks that are read into memory at a time, to join other blocks with them.
         spills
             Whether rows go to disk when memory is full.
         partitions
             Number of key-code ranges that rows on disk are divided into.
+        inputs
+            Number of inputs of the join.
 
         Examples
         --------
@@ -154,9 +156,9 @@ class MemorySplit:
         rows
             Minimum bytes for the rows of each input in memory.
         schemas
-            Schema of each input; one without columns while it is not known.
+            Schema of each input; a schema without columns for an input whose columns are not known yet.
         buffered
-            Whether there is a buffer for rows that wait to be processed.
+            Whether the budget also covers a buffer for rows that wait to be processed.
         """
         least = self.least_fixed + sum(rows)
         if self.spills:
@@ -164,9 +166,10 @@ class MemorySplit:
         return least + least // (INPUT_BUFFER_SHARE - 1) + 1 if buffered else least
 
     def piece_rows(self, batch: pa.RecordBatch, at: int, slot_bytes: int) -> int:
-        """Return how many of the next rows of a batch are processed together, at least one.
+        """Return how many rows of a batch, from position ``at`` on, are processed together; at least one.
 
-        Two or more rows take at most a sixteenth of the budget. A row takes ``slot_bytes`` bytes, without its strings.
+        Several rows are processed together only if they take at most a sixteenth of the budget. Each row takes
+        ``slot_bytes`` bytes and the bytes of its strings.
         """
         most = self.total // _PIECE_SHARE
         fixed = slot_bytes + 16

@@ -22,13 +22,17 @@ def algorithms() -> None:
     for title in ("what it does", "needs", "options"):
         table.add_column(title)
     for name, algorithm in ALGORITHMS.items():
-        table.add_row(name, algorithm.summary, _needs(algorithm), "\n".join(algorithm.options) or "-")
+        options = "\n".join([*algorithm.sizes, *algorithm.options]) or "-"
+        table.add_row(name, algorithm.summary, _needs(algorithm), options)
     table.add_row(
         AUTO, "chooses one of the others, and changes to another if the stream turns out to be different", "-", "-"
     )
     out().print(table)
     out().print("`millrace master index STORE` adds the index that some algorithms need to a store.", highlight=False)
-    out().print("Choose one with [cyan]--algorithm NAME[/cyan], set an option with [cyan]--option NAME=VALUE[/cyan].")
+    out().print(
+        "Choose one with [cyan]--algorithm NAME[/cyan], set b and w with [cyan]--b[/cyan] and [cyan]--w[/cyan], "
+        "another option with [cyan]--option NAME=VALUE[/cyan]."
+    )
 
 
 def _needs(algorithm: Algorithm) -> str:

@@ -22,7 +22,7 @@ def err() -> Console:
 
 
 def say(text: str) -> None:
-    """Print a line of results as it is, without wrapping or colours."""
+    """Print a line of results as it is, without wrapping or colors."""
     out().print(text, soft_wrap=True, highlight=False, markup=False)
 
 

@@ -109,7 +109,7 @@ class TableWriter:
     """Writes a Parquet (``.parquet``) or Arrow (``.arrow``) file under a temporary name, and renames it at the end.
 
     The file is created inside the ``with`` block, by ``open`` or by the first rows. If an exception, such as Ctrl-C,
-    ends the block, the unfinished file is removed. About one row group (131 072 rows or 32 MB) is in memory.
+    ends the block, the unfinished file is removed. At most about one row group (131 072 rows or 32 MB) is in memory.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, overwrite: bool = False) -> None:
@@ -126,7 +126,7 @@ class TableWriter:
         return self
 
     def open(self) -> None:
-        """Create the file unless it is open; called before long work, this raises errors at the beginning of it."""
+        """Create the file unless it is open; call this before long work, so that errors are raised before the work."""
         if self._writer is not None:
             return
         with self._writing():
@@ -136,7 +136,7 @@ class TableWriter:
             self._writer = opened(self._sink, self._schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows, which are written in row groups."""
+        """Add rows; for Parquet, they are collected and written in row groups."""
         self.open()
         self.rows += len(batch)
         if self.path.suffix not in PARQUET:

@@ -1,18 +1,18 @@
-"""Ctrl-C: it ends a command at any moment with exit code 130, after clean-up.
+"""Ctrl-C: it ends a command with exit code 130, after clean-up.
 
-Python raises ``KeyboardInterrupt`` wherever the main thread happens to be. In a finaliser, a weak reference's callback
-or a function called from C, that exception is discarded and the command would go on. In the middle of a clean-up, it
-would leave files or processes behind. So the command line raises it only where it can propagate, and raises it again
-if it was lost:
+Python raises ``KeyboardInterrupt`` wherever the main thread happens to be. In a finalizer, a weak reference's callback
+or a function called from C, that exception is discarded, and the command would go on. In the middle of a clean-up, it
+would leave files or processes behind. So the command line raises the exception only when no clean-up or import is
+running, and raises it again if it was discarded:
 
-    calm ──Ctrl-C──► pending ──raised──► propagating ──► the command has ended: 130
-                      ▲   │                   │
-         look again ──┘   │                   └─ discarded: pending again
-                          └─ noted by a `Held` block, which ends the command in its own way
+    no interrupt ──Ctrl-C──► pending ──raised──► propagating ──► the command has ended, exit code 130
+                              ▲   │                   │
+     not possible yet: wait ──┘   │                   └─ discarded: pending again
+                                  └─ in a `Held` block: a function is called instead, which stops the work
 
-While an interrupt is pending or propagating, a timer interrupts the main thread every few milliseconds to check
-whether the exception can be raised there. The library installs no handlers; :func:`run` does, for the whole process.
-This module is imported before the rest of the command line, so it imports only modules that load in no time.
+While an interrupt is pending or propagating, a timer checks every 20 ms whether the exception can be raised where the
+main thread is. The library installs no handlers; :func:`run` does, for the whole process. This module is imported
+before the rest of the command line, so it imports only modules that load quickly.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ INTERRUPTED = 130
 
 _LOOK_SECONDS = 0.02
 _GRACE_SECONDS = 2.0
-"""Time for which the clean-up after another exception is not interrupted, in seconds. Then it is like other work."""
+"""Seconds after Ctrl-C in which the handling of another exception is not interrupted, as it may be clean-up."""
 
 _PATIENCE_SECONDS = 5.0
-"""Time for which pressing Ctrl-C again has no effect, in seconds. Then it interrupts clean-up too, which may hang."""
+"""Seconds in which pressing Ctrl-C again has no effect. Later, it interrupts clean-up too, in case that hangs."""
 
 _WHOLE_FUNCTIONS = frozenset({"__enter__", "__exit__", "__del__", "rmtree", "_execute_child"})
 _WHOLE_MODULES = frozenset({"importlib._bootstrap", "tempfile", "weakref"})
@@ -46,7 +46,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Raises :class:`Interrupted` in the main thread after Ctrl-C, again and again until it takes effect."""
+    """Raises :class:`Interrupted` in the main thread after Ctrl-C, again and again until the command ends."""
 
     def __init__(self) -> None:
         self.came = False
@@ -56,7 +56,7 @@ class Interrupts:
         self._unraisable, self._uncaught = sys.unraisablehook, sys.excepthook
 
     def install(self) -> None:
-        """Handle SIGINT until the process ends, unless the process ignored it when it was started."""
+        """Handle SIGINT until the process ends, unless the process was started with SIGINT ignored."""
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             return
         signal.signal(signal.SIGALRM, self._look)
@@ -67,7 +67,7 @@ class Interrupts:
 
     @contextmanager
     def command(self) -> Iterator[None]:
-        """Allow interrupts to be raised in this block. One that came earlier is raised soon after the block begins."""
+        """Allow interrupts to be raised in this block; if Ctrl-C was pressed before, one is raised soon."""
         self._at_work = True
         try:
             yield
@@ -135,7 +135,7 @@ class Interrupts:
             self._unraisable(unraisable)
 
     def _printed(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        """Print an uncaught exception, except the interrupt: extension modules print exceptions that they discard."""
+        """Print an exception unless it is :class:`Interrupted`: extension modules print those that they discard."""
         if not isinstance(error, Interrupted):
             self._uncaught(kind, error, trace)
 
@@ -150,10 +150,10 @@ def _is_within_whole(frame: FrameType | None) -> bool:
 
 
 class Held:
-    """Calls ``noted`` at the first Ctrl-C in a block and raises no exception, so that the block can end in its own way.
+    """Calls ``noted`` at the first Ctrl-C in a block instead of raising an exception, so that the block can end itself.
 
     It is for calls that must not be interrupted, such as those to Spark: after an interrupted call, the next call would
-    receive the answer to it.
+    receive the answer to the interrupted one.
     """
 
     def __init__(self, noted: Callable[[], None]) -> None:
@@ -186,7 +186,7 @@ _of_process = Interrupts()  # a process has one handler of signals
 
 
 def came() -> bool:
-    """Return whether Ctrl-C was pressed in this process, under :func:`run`."""
+    """Return whether Ctrl-C was pressed in this process since :func:`run` began to handle it."""
     return _of_process.came
 
 

@@ -40,8 +40,8 @@ def join(
     suffix: Annotated[
         str | None, typer.Option(help="Appended to names of master columns that the stream has too.")
     ] = None,
-    b: Annotated[int | None, typer.Option("--b", help="Master rows read per step; tuned if not given.")] = None,
-    w: Annotated[int | None, typer.Option("--w", help="Stream tuples accepted per step; tuned if not given.")] = None,
+    b: Annotated[int | None, typer.Option("--b", help="Master rows of a load or page; tuned if not given.")] = None,
+    w: Annotated[int | None, typer.Option("--w", help="Stream tuples let in per step; tuned if not given.")] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="An option of the algorithm; may be repeated."),
@@ -69,7 +69,8 @@ def join(
 
     if (target is None) != no_output:
         raise ConfigError(
-            "OUT: expected a file to write or --no-output, which only counts the rows; got both or neither"
+            "OUT: expected a file to write or --no-output, which only counts the rows; "
+            f"got {'both' if no_output else 'neither'}"
         )
     if target is not None:
         validate_target(target, overwrite)
@@ -196,7 +197,7 @@ def _summary(watched: WatchedJoin, seconds: float, target: Path | None) -> Any:
             ("unmatched", f"{m.unmatched:,}"),
             ("service rate", f"{rates['service_rate']:,.0f} tuples/s"),
             ("hit rate", f"{m.hit_rate:.1%}"),
-            ("cycles", f"{m.cycles:,.2f} of {m.steps_per_cycle:,} steps"),
+            ("cycles", f"{m.cycles:,.2f}, each of at most {m.steps_per_cycle:,} steps"),
             ("read", f"{m.pages_read:,} pages, {format_size(m.bytes_read)}, {m.seeks:,} seeks"),
             ("peak memory", f"{format_size(m.peak_bytes)} of {format_size(m.budget_bytes)}{share}"),
             ("by part", ", ".join(f"{part} {format_size(nbytes)}" for part, nbytes in parts)),

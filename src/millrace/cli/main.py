@@ -64,7 +64,7 @@ AVAILABLE = _available()
 
 
 class LazyCommands(ErrorsInOneLine):
-    """Lists commands with the help texts from the tables above; imports a command when it runs or shows its help."""
+    """Lists commands with help texts from :data:`COMMANDS`; imports a command when it runs or shows its own help."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in BENCH_COMMANDS and args[0] not in AVAILABLE:
@@ -131,7 +131,7 @@ def _help(command: EntryPoint) -> str:
 
 
 def _listed_only() -> None:
-    """Do nothing. This stands for a command in the list of commands; the imported command replaces it when it runs."""
+    """Do nothing. This is a placeholder in the list of commands; the imported command replaces it when it runs."""
 
 
 for _command in AVAILABLE.values():

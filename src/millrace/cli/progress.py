@@ -72,9 +72,9 @@ def spinner(what: str) -> Iterator[None]:
 
 
 class WatchedJoin:
-    """Runs a join, measures its time without reading and writing, and shows its progress.
+    """Runs a join, measures its time without that for reading and writing files, and shows its progress.
 
-    ``peak_parts`` has the most bytes that each part of the budget has used, as observed between batches.
+    ``peak_parts`` holds the most bytes that each part of the budget has used, as observed between output batches.
     """
 
     def __init__(self, join: SemiStreamJoin, total: int, *, shown: bool = True) -> None:
@@ -99,7 +99,7 @@ class WatchedJoin:
 
     @property
     def service_rate(self) -> float:
-        """Tuples per second of time spent inside the join."""
+        """Tuples whose result is complete, per second spent inside the join."""
         return self.served / self.seconds if self.seconds else 0.0
 
     def run(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

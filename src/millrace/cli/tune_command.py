@@ -52,7 +52,10 @@ def tune(
     from millrace.semistream.choose.validate import check_goal, check_master
 
     if (memory is None) == (rate is None):
-        raise ConfigError("tune: expected one of --memory (for the highest rate) and --rate (for the least memory)")
+        raise ConfigError(
+            "tune: expected one of --memory (for the highest rate) and --rate (for the least memory); "
+            f"got {'neither' if memory is None else 'both'}"
+        )
     master = MasterStore.open(store)
     device = Device(disk)
     check_master(master)

@@ -1,4 +1,4 @@
-"""One-dimensional searches: the minimum of a function, and where an increasing function has a given value."""
+"""Searches for the x at which a function is lowest, or at which an increasing function has a given value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 def lowest(f: Callable[[float], float], low: float, high: float, steps: int) -> float:
     """Return the x from ``low`` to ``high`` at which a function with a single minimum is lowest.
 
-    Golden-section search: each of the ``steps`` steps shortens the interval to 62 % of its length.
+    This is a golden-section search. Each of its ``steps`` iterations shortens the interval to 62 % of its length.
 
     >>> round(lowest(lambda x: (x - 0.3) ** 2, 0, 1, 30), 5)
     0.3
@@ -35,9 +35,10 @@ def increasing_root(
 ) -> float:
     """Return the x from ``low`` to ``high`` where an increasing function equals ``value``.
 
-    If there is none, return the nearer end. The search ends when the relative error of x is at most ``within``, or when
-    the function is within ``close`` of ``value``. It uses the secant method with the Illinois rule. Every fourth step
-    bisects, since the function may have jumps.
+    If the function is above ``value`` everywhere, return ``low``; if it is below everywhere, return ``high``. The
+    search ends when the relative error of x is at most ``within``, or when the function differs from ``value`` by at
+    most ``close``. It uses the secant method with the Illinois rule. Every fourth step bisects, since the function may
+    have jumps.
 
     >>> round(increasing_root(lambda x: x * x, 2.0, 0.0, 10.0), 6)
     1.414214

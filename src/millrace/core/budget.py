@@ -12,7 +12,7 @@ class MemoryBudget:
     Parameters
     ----------
     peak
-        The most bytes that were reserved at the same time in the budget that this one replaces.
+        Peak of the budget that this one replaces: the most bytes that were reserved at the same time.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class MemoryBudget:
         return self.total - self.used
 
     def reserve(self, part: str, nbytes: int = 0) -> Reservation:
-        """Open a reservation under the name ``part``."""
+        """Reserve ``nbytes`` under the name ``part``; raise a :class:`BudgetExceededError` if too few are left."""
         reservation = Reservation(self, part)
         reservation.resize(nbytes)
         self._parts.append(reservation)
@@ -54,7 +54,7 @@ class MemoryBudget:
         return True
 
     def parts(self) -> dict[str, int]:
-        """Return the bytes reserved now, by part."""
+        """Return how many bytes each part has reserved."""
         split: dict[str, int] = {}
         for reservation in self._parts:
             split[reservation.part] = split.get(reservation.part, 0) + reservation.nbytes
@@ -77,7 +77,7 @@ class Reservation:
     def try_resize(self, nbytes: int) -> bool:
         """Change the reservation to ``nbytes``; return False and change nothing if the budget has too few left."""
         if nbytes < 0:
-            raise ConfigError(f"{self.part}: cannot reserve {nbytes} bytes")
+            raise ConfigError(f"{self.part}: expected a reservation of at least 0 bytes; got {nbytes}")
         if not self._budget.take(nbytes - self.nbytes):
             return False
         self.nbytes = nbytes
@@ -88,11 +88,12 @@ class Reservation:
         if not self.try_resize(nbytes):
             more = nbytes - self.nbytes
             raise BudgetExceededError(
-                f"{self.part}: needs {format_size(more)} more, "
-                f"but only {format_size(self._budget.available)} of {format_size(self._budget.total)} are left"
+                f"{self.part}: needs {format_size(more)} more memory, "
+                f"but only {format_size(self._budget.available)} of the budget of "
+                f"{format_size(self._budget.total)} are left"
             )
 
     def release(self) -> None:
-        """Give everything back and close the reservation."""
+        """Give all reserved bytes back to the budget and close the reservation."""
         self.resize(0)
         self._budget._parts.remove(self)

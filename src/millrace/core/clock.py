@@ -1,4 +1,4 @@
-"""A real clock and a virtual one. Clocks are passed in, so that tests and modelled disks can use virtual time."""
+"""A real and a virtual clock. Clocks are passed as arguments, so that tests and modelled disks can use virtual time."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class VirtualClock:
 
     def advance(self, seconds: float) -> None:
         if seconds < 0:
-            raise ValueError(f"a clock cannot go back by {-seconds} s")
+            raise ValueError(f"seconds: expected at least 0, because a clock cannot go back; got {seconds}")
         self._now += seconds

@@ -3,7 +3,7 @@
 All inherit from :class:`MillraceError` and from the builtin error that a caller would catch. A message names the
 subject, where it was found, what was expected and what was found.
 
-After an error in a call other than :class:`BudgetExceededError` the join cannot go on; make a new one. (An error that
+After any error in a call, except :class:`BudgetExceededError`, the join cannot go on; make a new join. (An error that
 ``push`` raises before it returns, for example about the batch's columns, changes nothing.)
 """
 
@@ -17,11 +17,11 @@ class MillraceError(Exception):
 
 
 class ConfigError(MillraceError, ValueError):
-    """An option has a value that cannot work."""
+    """An argument or option has a value that is not allowed."""
 
 
 class BudgetTooSmallError(ConfigError):
-    """The memory budget is smaller than the least with which the operator works, ``minimum`` bytes."""
+    """The memory budget is too small; the operator needs at least ``minimum`` bytes."""
 
     def __init__(self, message: str, minimum: int) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class OutOfReachError(ConfigError):
 
 
 class BudgetExceededError(MillraceError, MemoryError):
-    """A part asked for more bytes than the budget has left. Nothing was allocated."""
+    """A part of the operator needs more bytes than the budget has left. Nothing was allocated."""
 
 
 class SchemaError(MillraceError, TypeError):
@@ -51,7 +51,7 @@ class SchemaError(MillraceError, TypeError):
 
 
 class StateError(MillraceError, RuntimeError):
-    """A method was called at a time when the life cycle of the operator does not allow it."""
+    """A method was called at a time when the operator does not allow it, or a snapshot cannot be restored."""
 
 
 class StoreError(MillraceError, OSError):
@@ -79,7 +79,7 @@ class SpillError(MillraceError, OSError):
 
 
 class SourceError(MillraceError, OSError):
-    """An input of a join failed; ``source`` is its name, ``tuples`` and ``batches`` say how many it had delivered."""
+    """An input of a join failed. ``source`` is its name; ``tuples`` and ``batches`` count what it delivered before."""
 
     def __init__(self, message: str, source: str = "", tuples: int = 0, batches: int = 0) -> None:
         super().__init__(message)

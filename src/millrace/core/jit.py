@@ -1,4 +1,4 @@
-"""Decorators that compile kernels with numba: without Python objects, without the GIL, cached on disk."""
+"""Decorators that compile kernels with numba. Compiled kernels release the GIL and are cached on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second thread for work that runs outside the interpreter lock: kernels on arrays that no other thread changes."""
+"""A second thread for kernels. They run without the interpreter lock, on arrays that no other thread changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Task = Callable[[], object]
 class Lanes:
     """One or two threads for the tasks of a join.
 
-    :meth:`run` shares tasks between both threads and waits for them; :meth:`submit` hands a task to the second thread.
+    :meth:`run` shares tasks between both threads and waits until all are done. :meth:`submit` hands one task to the
+    second thread and does not wait.
 
     >>> done = []
     >>> Lanes(2).run([lambda: done.append(1), lambda: done.append(2)]); sorted(done)

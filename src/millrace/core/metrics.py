@@ -1,4 +1,4 @@
-"""Metrics of an operator: counts that add up, and how long tuples waited."""
+"""Metrics of an operator: counts, and a histogram of how long tuples waited."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ def _count(*, lasting: bool = False, summed: bool = False) -> Any:
 class JoinMetrics:
     """Counts of one join since it was made.
 
-    ``tuples_in = matched + unmatched + waiting + shed`` holds after every call; a stream tuple is *matched* once it has
-    left with at least one master row, *unmatched* once it is known to have none.
+    ``tuples_in = matched + unmatched + waiting + shed`` holds after every call. A stream tuple is *matched* once it has
+    left the join and had at least one matching master row, *unmatched* once it is known to have none.
     """
 
     tuples_in: int = _count(lasting=True)
-    """Stream tuples that came in."""
+    """Stream tuples that the join has taken in."""
     rows_out: int = _count(lasting=True)
     """Output rows."""
     batches_out: int = _count(lasting=True)
     """Output batches."""
     matched: int = _count(lasting=True, summed=True)
-    """Tuples that have left and have at least one matching master row."""
+    """Tuples that have left the join and had at least one matching master row."""
     unmatched: int = _count(lasting=True, summed=True)
-    """Tuples without a master row."""
+    """Tuples that are known to have no matching master row."""
     waiting: int = _count(summed=True)
     """Tuples that wait now, including those held back."""
     held_back: int = _count(summed=True)
-    """Waiting tuples whose master rows are found, and that wait only because the output is ordered."""
+    """Waiting tuples whose master rows are found; in ordered output, they wait only for earlier tuples to leave."""
     most_waiting: int = _count(lasting=True, summed=True)
     """Largest number of tuples that waited at the same time."""
     shed: int = _count(lasting=True, summed=True)
@@ -78,20 +78,21 @@ class JoinMetrics:
     cache_hits: int = _count(lasting=True, summed=True)
     """Tuples that the cache answered."""
     cached_keys: int = _count(summed=True)
-    """Keys in the cache now."""
+    """Keys in the cache now, including those whose rows are still being collected."""
     cached_rows: int = _count(summed=True)
     """Master rows in the cache now; a cached key without any row counts as one."""
     admitted_keys: int = _count(summed=True)
-    """Keys that tuples brought into the cache. Keys that were read at the start (whole master in memory) or recalled
-    from a saved cache are not counted, so ``evicted_keys`` may be larger. A cache of whole pages counts rows instead of
-    keys, here and in ``evicted_keys``."""
+    """Keys added to the cache because tuples needed them. Keys that were read at the start (whole master in memory) or
+    restored from a saved cache are not counted, so ``evicted_keys`` may be larger. A cache of whole pages counts rows
+    instead of keys, here and in ``evicted_keys``."""
     evicted_keys: int = _count(summed=True)
-    """Keys that left the cache: for other keys, because their rows no longer pay (the cache inequality), because a
-    tuple did not fit into an empty waiting room, or because ``auto`` switched."""
+    """Keys removed from the cache: to make room for other keys, because their rows are no longer worth the memory (the
+    cache inequality), because a tuple did not fit into an empty waiting room, or because ``auto`` switched to another
+    algorithm."""
     steps: int = 0
     """Steps of the join so far."""
     cycles: float = 0.0
-    """Full scans of the master so far, or similar periods where the master is not scanned."""
+    """Number of full scans of the master so far, with fractions; similar periods where the master is not scanned."""
     pages_read: int = 0
     """Pages that the device has read."""
     bytes_read: int = 0
@@ -101,7 +102,7 @@ class JoinMetrics:
     removals: int = _count(lasting=True, summed=True)
     """Tuples removed from the waiting room."""
     removal_shifts: int = _count(summed=True)
-    """Entries that all removals would have searched through, if the tuples of each key were in a plain list."""
+    """Entries that would have been searched for all removals so far if the tuples of each key were in a plain list."""
     probes: int = _count(lasting=True, summed=True)
     """Master rows that were compared with the waiting tuples."""
     budget_bytes: int = _count(summed=True)
@@ -113,18 +114,18 @@ class JoinMetrics:
     parts: dict[str, int] = field(default_factory=dict)
     """Bytes reserved now by each part of the join, by name."""
     waits: WaitHistogram = field(default_factory=WaitHistogram)
-    """Steps that tuples waited."""
+    """Histogram of how many steps tuples waited."""
     steps_per_cycle: int = _count(summed=True)
     """Largest number of steps that a tuple may wait: ``k`` of the join."""
 
     @property
     def hit_rate(self) -> float:
-        """Share of the tuples answered by the cache."""
+        """Share of the tuples that the cache answered, from 0 to 1."""
         return self.cache_hits / self.tuples_in if self.tuples_in else 0.0
 
     @property
     def sampling_rate(self) -> float:
-        """Share of the tuples that were not shed."""
+        """Share of the tuples that were not shed, from 0 to 1."""
         return 1 - self.shed / self.tuples_in if self.tuples_in else 1.0
 
     def lasting(self) -> dict[str, int]:
@@ -145,7 +146,7 @@ class JoinMetrics:
                 setattr(self, each.name, sum(getattr(one, each.name) for one in every))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all metrics as plain values, for JSON."""
+        """Return all fields, the rates, and p50, p99 and maximum of ``waits`` (not ``waits`` itself), for JSON."""
         plain = {name: value for name, value in vars(self).items() if name != "waits"}
         plain |= {
             "hit_rate": round(self.hit_rate, 4),

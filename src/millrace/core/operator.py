@@ -46,7 +46,7 @@ class OneCallAtATime:
 
     def _check_sound(self) -> None:
         if self._broken:
-            raise StateError(f"this {self._called} cannot go on: {self._broken}. Make a new one")
+            raise StateError(f"this {self._called} cannot go on: {self._broken}. Make a new {self._called}")
 
     def _stop_for_good(self, why: str) -> None:
         """Refuse all further calls, with ``why`` as the reason in their errors."""
@@ -56,7 +56,7 @@ class OneCallAtATime:
         """Raise an error that names ``doing`` if the batches of a call have not been read to their end."""
         self._check_sound()
         if self._busy:
-            raise StateError(f"{doing} in the middle of a call: read the batches of that call to their end first")
+            raise StateError(f"{doing}: the batches of the last call have not been read to their end; read them first")
 
 
 class StreamOperator(OneCallAtATime, ABC):
@@ -68,7 +68,7 @@ class StreamOperator(OneCallAtATime, ABC):
 
     Each returns an iterator of output batches of bounded size, which must be read to its end before the next call.
     Between calls ``snapshot`` returns the state of the operator. After ``restore`` with this state, a new operator with
-    the same arguments continues where the first one was.
+    the same arguments continues where the first operator stopped.
     """
 
     @abstractmethod
@@ -81,15 +81,15 @@ class StreamOperator(OneCallAtATime, ABC):
 
     @abstractmethod
     def idle(self) -> Iterator[pa.RecordBatch]:
-        """Use a pause of the input to work on waiting tuples, or do nothing."""
+        """Use a pause in the input to join waiting tuples. Some operators do nothing."""
 
     @abstractmethod
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """End the stream: answer all tuples that still wait."""
+        """End the stream: join all tuples that still wait."""
 
     @abstractmethod
     def snapshot(self) -> bytes:
-        """Return the state from which another operator can continue, as bytes."""
+        """Return the state of the operator as bytes, from which another operator can continue."""
 
     @abstractmethod
     def restore(self, state: bytes) -> None:

@@ -23,4 +23,4 @@ def check_known(subject: str, given: Iterable[str], known: Sequence[str]) -> Non
     """Raise an error that lists the known options if a given option is not one of them."""
     unknown = [name for name in given if name not in known]
     if unknown:
-        raise ConfigError(f"{subject}: unknown option {', '.join(unknown)}; it has {', '.join(known) or 'no options'}")
+        raise ConfigError(f"{subject}: unknown option {', '.join(unknown)}; known: {', '.join(known) or 'none'}")

@@ -1,8 +1,8 @@
 """Statistical bounds of an expected number, given the count that was observed.
 
 A count n differs from the expected number by about √n, so a decision based on the count alone depends on chance: among
-many rare keys some always come often, and a repeated decision changes back and forth. A *margin* is the number of
-standard deviations between a bound and the count.
+many rare keys, some always have a high count, and a repeated decision changes back and forth. A *margin* is the number
+of standard deviations between a bound and the count.
 """
 
 from __future__ import annotations

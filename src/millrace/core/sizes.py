@@ -21,8 +21,8 @@ _UNITS = {
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*|%)\s*")
 
 
-def parse_size(size: str | int, *, of: int | None = None) -> int:
-    """Return a size as a number of bytes; a percentage is taken of ``of`` bytes.
+def parse_size(size: str | int, *, of: int | None = None, subject: str = "memory") -> int:
+    """Return a size as a number of bytes; a percentage refers to ``of`` bytes. Errors begin with ``subject``.
 
     >>> parse_size("64MB"), parse_size("64MiB"), parse_size(4096)
     (64000000, 67108864, 4096)
@@ -30,25 +30,25 @@ def parse_size(size: str | int, *, of: int | None = None) -> int:
     12000000
     """
     if isinstance(size, bool) or not isinstance(size, str | int):
-        raise ConfigError(f"memory: expected bytes, or text such as '64MB' or '1%'; got {size!r}")
+        raise ConfigError(f"{subject}: expected bytes, or text such as '64MB' or '1%'; got {size!r}")
     if isinstance(size, int):
         nbytes = float(min(size, 2**60))
     else:
         found = _SIZE.fullmatch(size)
         unit = found.group(2).lower() if found else "?"
         if not found or (unit != "%" and unit not in _UNITS):
-            raise ConfigError(f"memory: expected bytes, or text such as '64MB', '64MiB' or '1%'; got {size!r}")
+            raise ConfigError(f"{subject}: expected bytes, or text such as '64MB', '64MiB' or '1%'; got {size!r}")
         number = float(found.group(1))
         if unit == "%":
             if of is None:
-                raise ConfigError(f"memory: {size!r} is not a number of bytes, and a percentage has no meaning here")
+                raise ConfigError(f"{subject}: expected bytes, or text such as '64MB', but no percentage; got {size!r}")
             nbytes = number / 100 * of
         else:
             nbytes = number * _UNITS[unit]
     if nbytes > 2**56:
-        raise ConfigError(f"memory: no machine has that much memory: {size!r}")
+        raise ConfigError(f"{subject}: expected at most '65536TiB'; got {size!r}")
     if nbytes < 1:
-        raise ConfigError(f"memory: expected at least one byte; got {size!r}")
+        raise ConfigError(f"{subject}: expected at least one byte; got {size!r}")
     return int(nbytes)
 
 

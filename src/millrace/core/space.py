@@ -1,7 +1,8 @@
 """Places where arrays are allocated: anonymous memory of this process, or files that other processes can map too.
 
-An array is made at the largest length it may ever need, but only the part that is written to takes memory. The owner
-keeps a high-water mark, charges the items below it to the budget, and gives others back with :meth:`Space.release`.
+An array is allocated with the largest length that it may ever need, but only the part that is written to takes memory.
+The owner keeps a high-water mark, charges the items below it to the budget, and gives the memory of the others back
+with :meth:`Space.release`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Space(Protocol):
 
 
 class HeapSpace:
-    """Anonymous memory, taken page by page as it is touched."""
+    """Allocates arrays in anonymous memory, which the system provides page by page at first use."""
 
     def __init__(self) -> None:
         self._maps: list[tuple[int, mmap.mmap]] = []
@@ -68,7 +69,7 @@ class HeapSpace:
 
 
 class FileSpace:
-    """Sparse files in a directory, which all processes that use the directory map and share."""
+    """Allocates arrays as sparse files in a directory; all processes that use the directory share the arrays."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -87,4 +88,4 @@ class FileSpace:
         return made
 
     def release(self, array: AnyArray, start: int) -> None:
-        """Do nothing: the system takes the pages of a mapped file back when it needs them."""
+        """Do nothing: the system frees the pages of a mapped file when it needs memory."""

@@ -21,10 +21,10 @@ class JoinSpec:
     Parameters
     ----------
     stream_key, master_key
-        Key columns of both sides, in the same order; empty for a join without a key.
+        Names of the key columns of both sides, in the same order; empty for a join without a key.
     how
-        ``inner``, ``left`` (stream rows without a match come out with nulls), ``semi`` (stream rows with a match, once)
-        or ``anti`` (stream rows without one).
+        ``inner``, ``left`` (stream rows without a match are output with nulls), ``semi`` (stream rows with a match,
+        once each) or ``anti`` (stream rows without a match).
     columns
         Master columns in the output, in this order; None for all but the key.
     suffix
@@ -44,7 +44,7 @@ class JoinSpec:
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
     ) -> JoinSpec:
-        """Make a specification from arguments as users write them.
+        """Make a specification from the arguments of a join as users write them.
 
         >>> JoinSpec.of({"cust": "custkey"}, "left").master_key
         ('custkey',)
@@ -110,7 +110,7 @@ class JoinSpec:
         return [master.get_field_index(name) for name in wanted]
 
     def check_keys(self, stream: pa.Schema, master: pa.Schema, store_key: Sequence[str]) -> None:
-        """Raise an error unless the stream has the key columns, with fitting types, and the store is keyed by them."""
+        """Raise an error unless the stream has the key columns, of fitting types, and the store has this master key."""
         if self.master_key and tuple(self.master_key) != tuple(store_key):
             raise SchemaError(
                 f"on: the master store is keyed by {', '.join(store_key)}; got {', '.join(self.master_key)}"

@@ -1,14 +1,15 @@
-"""The part of its quota that a cyclic join uses, if tuples leave as soon as they have a match.
+"""A model of crowded waiting rooms: how many new tuples enter before a load, as a share of those that may enter.
 
-The quota is the number of tuples that may enter before each load. It keeps the waiting room full on average, and no
-tuple enters a full room. If the number of waiting tuples rises and falls within a turn of the wheel, some of the quota
-is lost when the room is full, and not regained when it is not. There are two reasons for rising and falling: the last
-load of a turn is shorter than the others, and all tuples of a very frequent key leave together, when its row passes.
-Neither effect depends on the size of the room.
+It is for joins that scan the whole master in turns, and whose tuples leave as soon as they have a match. The number of
+tuples that may enter before each load, the quota, is chosen so that the waiting room is full on average, but no tuple
+enters a full room. If the number of waiting tuples rises and falls within a turn of the wheel, part of the quota is
+unused while the room is full, and cannot be used later. There are two reasons for rising and falling: the last load of
+a turn is shorter than the others, and all tuples of a very frequent key leave together, when its row passes. Neither
+effect depends on the size of the room.
 
 Both effects are simulated: a turn has k loads, and a chunk of tuples enters before each. When a part p of a turn has
 passed since, a part 1 - p of the chunk still waits; but all tuples of a frequent key wait until the key's row passes.
-Where the rows of frequent keys are is not known, so several places are tried.
+It is not known where the rows of frequent keys are, so several random places are tried.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _LOADS, _TRIES, _TURNS = 32, 16, 6
 
 
 def filled(frequencies: Frequencies, loads: int, last: float) -> float:
-    """Return the part of its quota of new tuples that a join uses, if a turn of the wheel has ``loads`` loads.
+    """Return which share of the new tuples that may enter before a load do enter, on average, from 0 to 1.
 
-    ``last`` is the length of the last load, relative to the others.
+    A turn of the wheel has ``loads`` loads; ``last`` is the length of the last one as a fraction of the others' length.
     """
     frequent = np.repeat(frequencies.each, np.minimum(frequencies.counts, _MOST_KEYS).astype(int))[:_MOST_KEYS]
     keys = tuple(round(share, 4) for share in frequent[frequent >= _FREQUENT].tolist())

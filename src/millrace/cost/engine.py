@@ -2,9 +2,9 @@
 
 Differences from the papers' models:
 
-- a waiting tuple takes the bytes that are charged for it (slot, index, queue, filter), and a load has key codes only;
+- a waiting tuple takes all bytes that are charged for it (slot, index, queue, filter), and a load holds only key codes;
 - the wheel reads on where it stopped, so it seeks once a turn and not at every load;
-- if only one match matters, a tuple leaves as soon as it has it, and waits for half a turn on average;
+- if only one match of a tuple matters, the tuple leaves with the first one, after half a turn on average;
 - a step loads several pages, and reads the index to find them;
 - caches find frequent keys by counting, so keys near the threshold enter and leave repeatedly.
 
@@ -42,7 +42,8 @@ def predict(
     algorithm
         One of :data:`PREDICTED`.
     b, cache_share, l
-        Options of the join: ``cache_share`` of ``cachejoin`` and ``sscj``, ``l`` of ``r-meshjoin``.
+        Options of the join: master rows per load or page (by default as many as the join chooses), the cache's share of
+        the budget for ``cachejoin`` and ``sscj``, and loads per step for ``r-meshjoin``.
     """
     one_of("algorithm", algorithm, PREDICTED)
     asked = 1 if b is None or b <= rows_by_share(memory) else b  # the load's share of the budget has room for b rows
@@ -54,7 +55,10 @@ def predict(
             least,
         )
     if algorithm in ("cachejoin", "sscj", "ssbj") and not workload.cached_bytes > 0:
-        raise ConfigError(f"cached_bytes: {algorithm} caches rows; expected the bytes of a key's rows; got 0")
+        raise ConfigError(
+            f"cached_bytes: {algorithm} caches rows; expected the bytes of a key's rows, above 0; "
+            f"got {workload.cached_bytes!r}"
+        )
     if algorithm == "lookup":
         return engine_direct.predict(workload, memory)
     if algorithm in ("hybridjoin", "cachejoin", "sscj"):

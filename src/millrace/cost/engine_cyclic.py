@@ -30,11 +30,11 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, load
     if algorithm != "ssbj":
         return turn.prediction(algorithm, memory, turn.settled(free, workload.frequencies))
     free -= workload.threads * _SWITCHING + 8
-    if workload.rows * workload.cached_bytes * 1.02 + 16 * workload.tuple_bytes + 65_536 <= free:
+    if _whole_bytes(workload) * 1.02 + 16 * workload.tuple_bytes + 65_536 <= free:
         return _in_memory(workload, costs, memory, sizes)
 
     def short(log_tuples: float) -> float:
-        """Return log(assumed tuples per turn / tuples per turn with the cache that SSBJ then has)."""
+        """Return log(assumed tuples per turn / tuples per turn that the model computes from this assumption)."""
         return log_tuples - math.log(turn.balanced(free, memory, math.exp(log_tuples)).tuples)
 
     tuples = math.exp(increasing_root(short, 0.0, 0.0, _MOST_TUPLES, 1e-6, 1e-4))
@@ -50,7 +50,7 @@ class _Settled:
         self.hit_share = self.cached = self.switched = 0.0
 
     def with_cache(self, hit_share: float, cached: float, switched: float) -> _Settled:
-        """Add a cache of ``cached`` bytes that answers ``hit_share`` of the stream and admits ``switched`` keys."""
+        """Add a cache of ``cached`` bytes that answers a share of the tuples and admits ``switched`` keys per turn."""
         self.hit_share, self.cached, self.switched = hit_share, cached, switched
         self.tuples = self.misses / (1 - hit_share)
         return self
@@ -79,7 +79,7 @@ class _Turn:
         return _Settled(misses, frequencies.distinct(misses), room)
 
     def balanced(self, free: float, memory: int, tuples: float) -> _Settled:
-        """Return a turn in steady state with the cache that SSBJ has if ``tuples`` tuples come in a turn."""
+        """Return a turn in steady state with the cache that SSBJ keeps if ``tuples`` tuples arrive in a turn."""
         s = self._situation
         kept, leaves = balanced(s, tuples)
         share = min(s.frequencies.share(kept), 1 - 1e-9)
@@ -123,8 +123,8 @@ def balanced(workload: Workload, tuples: float) -> tuple[Floats, Floats]:
     """Return the part of each bucket's keys that SSBJ caches, and the chance that a cached key is evicted in a turn.
 
     In a turn, ``tuples`` tuples arrive, n of them with a given key. If m tuples take as much memory as the key's rows,
-    the key is cached when significantly more than m of its tuples wait, and evicted when significantly fewer came in
-    its last turns. In a steady state as many keys are cached as are evicted. So if a key is cached with the chance
+    the key is cached when significantly more than m of its tuples wait, and evicted when significantly fewer arrived in
+    the last turns. In a steady state as many keys are cached as are evicted. So if a key is cached with the chance
     ``enters`` in a turn, and evicted with the chance ``leaves``, it is in the cache for enters / (enters + leaves) of
     the time.
     """
@@ -135,8 +135,12 @@ def balanced(workload: Workload, tuples: float) -> tuple[Floats, Floats]:
     return enters / np.maximum(enters + leaves, 1e-300), leaves
 
 
+def _whole_bytes(workload: Workload) -> float:
+    """Return the bytes of a cache that holds every row of the master."""
+    return workload.rows / workload.rows_per_key * workload.cached_bytes
+
+
 def _in_memory(workload: Workload, costs: UnitCosts, memory: int, sizes: Plan) -> Prediction:
-    """Predict a join that has the whole master in its cache."""
-    cached = workload.rows * workload.cached_bytes
-    parts = {"load": float(sizes.load_bytes), "cache": cached}
+    """Predict the performance of SSBJ with a cache that holds the whole master."""
+    parts = {"load": float(sizes.load_bytes), "cache": _whole_bytes(workload)}
     return Prediction("ssbj", memory, sizes.b, None, costs.hit, 1.0, 1.0, 0.0, 0.0, 0.0, parts)

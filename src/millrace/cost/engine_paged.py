@@ -91,12 +91,12 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, cach
 
 
 def _looked_up(enough: float, most: int) -> float:
-    """Return n, the number of tuples whose pages a step looks up: about ``enough``, rounded down, at most ``most``."""
+    """Return for how many tuples a step looks up pages: ``enough`` less 0.5 for rounding down, from 1 to ``most``."""
     return max(1.0, min(float(most), enough - 0.5))
 
 
 def _loads(looked_up: float, span: float, wanted: float) -> float:
-    """Return how many pages a step loads for ``looked_up`` tuples: 1 + a · D in the docstring of this module."""
+    """Return how many pages a step loads for its ``looked_up`` oldest tuples: 1 + a · D in the module's docstring."""
     a, q = wanted / span, (span - wanted) / (span * wanted)
     more = looked_up - 1
     back = more / a if q * more < 1e-9 * a else (math.sqrt((a + q) ** 2 + 2 * a * q * more) - (a + q)) / (a * q)
@@ -104,19 +104,20 @@ def _loads(looked_up: float, span: float, wanted: float) -> float:
 
 
 def _index(disk: Disk, rows: int, looked_up: float) -> float:
-    """Return the seconds to read the pages of the index that have the entries of ``looked_up`` keys."""
+    """Return the seconds to read the pages of the index that hold the entries of ``looked_up`` keys."""
     pages = max(1.0, rows * _ENTRY_BYTES / _INDEX_PAGE)
     different = pages * -math.expm1(looked_up * math.log1p(-1 / pages)) if pages > 1 else 1.0
     return disk.sweep(different, _INDEX_PAGE, pages)
 
 
 def _random_victims(frequencies: Frequencies, rows: float, tuples: float, wanted: float) -> Floats:
-    """Return the part of each bucket's keys that CACHEJOIN caches; ``tuples`` come between two loads of a page.
+    """Return the part of each bucket's keys that CACHEJOIN keeps in a cache of ``rows`` rows.
 
-    A key enters when its page is loaded and enough tuples wait for it, and leaves when it is drawn as a victim. If
+    Between two loads of the same page, ``tuples`` tuples of the stream arrive and ``wanted`` pages are loaded. A key
+    enters when its page is loaded and enough tuples wait for it, and leaves when it is drawn at random for eviction. If
     ``enters`` and ``leaves`` are the chances of this in a load, a key is cached for enters / (enters + leaves) of the
-    time. ``leaves`` is the same for all keys, and follows from the size of the cache. The threshold for entering goes
-    up until few enough keys change.
+    time. ``leaves`` is the same for all keys, and follows from the size of the cache. The threshold for entering is
+    raised until at most 1 % of the cached keys change in a hundred loads.
     """
     if rows >= frequencies.keys:
         return np.ones_like(frequencies.each)

@@ -47,7 +47,7 @@ class Room:
         return cls(fits, CHUNK_BYTES * chunks(fits), finders + filter_bytes(fits))
 
     def parts(self, workload: Workload) -> dict[str, float]:
-        """Return the bytes of the room, of its queue and of its filter, by the names that these have in the budget."""
+        """Return the bytes of the waiting tuples, of their queue and of their filter, by their names in the budget."""
         waiting = self.capacity * (workload.tuple_bytes - FILTER_BYTES)
         return {"waiting": waiting, "queue": self.queue, "filter": self.filter}
 
@@ -55,7 +55,7 @@ class Room:
 def filter_bytes(tuples: float) -> int:
     """Return the bytes of the bit filter for ``tuples`` tuples.
 
-    Its length in words of 8 bytes is a power of two, with 8 to 16 bits per tuple for a quarter more tuples.
+    Its length in words of 8 bytes is a power of two, so it has 8 to 16 bits for each of ``1.25 * tuples`` tuples.
     """
     bits = 8 * int(tuples + tuples / 4)
     return 8 * max(1, 1 << max(0, (bits - 1).bit_length() - 6))

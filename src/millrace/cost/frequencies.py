@@ -22,7 +22,7 @@ RowsPerKey = Sequence[tuple[int, float]]
 """Pairs (m, share): the share of the keys that have m master rows."""
 
 ONE_ROW: RowsPerKey = ((1, 1.0),)
-"""Every key has one row."""
+"""The pairs of a master in which every key has one row."""
 
 _SINGLE = 32
 _RATIO = 1.18
@@ -41,14 +41,15 @@ class Split:
 
 
 class Frequencies:
-    """How frequent the keys of a stream are: shares of the stream, by buckets of keys.
+    """The frequencies of a stream's keys: the share of the tuples that have each key, by buckets of keys.
 
     Parameters
     ----------
     counts
-        Keys in each bucket; they need not be whole numbers.
+        Number of keys in each bucket; need not be whole.
     each
-        Share of the stream that one key of each bucket has, most frequent first. The shares of all keys add up to 1.
+        Share of the stream's tuples that have one given key of each bucket, in descending order. Over all keys, the
+        shares add up to 1.
 
     Examples
     --------
@@ -61,14 +62,21 @@ class Frequencies:
         self.counts: Floats = _numbers(counts, "numbers of keys")
         self.each: Floats = _numbers(each, "shares")
         if self.counts.shape != self.each.shape or self.counts.ndim != 1 or not len(self.counts):
-            raise ConfigError("frequencies: expected as many shares as numbers of keys, at least one of each")
+            raise ConfigError(
+                "frequencies: expected two lists of equal length, counts and each, with at least one bucket; "
+                f"got shapes {self.counts.shape} and {self.each.shape}"
+            )
         if not (np.isfinite(self.counts).all() and (self.counts >= 0).all() and (self.each >= 0).all()):
-            raise ConfigError("frequencies: expected numbers of keys and shares of at least 0")
+            raise ConfigError(
+                "frequencies: expected finite numbers of keys and shares, none below 0; got numbers of keys "
+                f"from {self.counts.min():g} to {self.counts.max():g}, "
+                f"and shares from {self.each.min():g} to {self.each.max():g}"
+            )
         if (self.each[1:] > self.each[:-1] * (1 + 1e-6)).any():
-            raise ConfigError("frequencies: expected the most frequent keys first")
+            raise ConfigError("frequencies: expected shares in descending order; got a share above the one before it")
         total = float((self.counts * self.each).sum())
         if not math.isclose(total, 1.0, rel_tol=1e-6):
-            raise ConfigError(f"frequencies: expected shares that add up to 1; got {total:g}")
+            raise ConfigError(f"frequencies: expected shares of all keys that add up to 1; got a sum of {total:g}")
 
     @classmethod
     def zipf(cls, skew: float, keys: int) -> Frequencies:
@@ -125,11 +133,11 @@ class Frequencies:
         return float(self.counts.sum())
 
     def share(self, kept: Floats) -> float:
-        """Return the share of the stream that belongs to some keys: the part ``kept`` of the keys of each bucket."""
+        """Return the share of the stream's tuples that have certain keys: the part ``kept`` of each bucket's keys."""
         return float((self.counts * self.each * kept).sum())
 
     def expected(self, tuples: float) -> Floats:
-        """Return, for each bucket, how many of ``tuples`` tuples are expected to have one given key of it."""
+        """Return, for each bucket, how many of ``tuples`` tuples are expected to have one given key of the bucket."""
         return self.each * tuples
 
     def distinct(self, tuples: float) -> float:
@@ -149,9 +157,10 @@ class Frequencies:
         return part
 
     def noticed(self, keys: float, tuples: float) -> Floats:
-        """Return the part of each bucket's keys that is kept if frequent keys are found by counting ``tuples`` tuples.
+        """Return the part of each bucket's keys that a cache keeps if it finds frequent keys in ``tuples`` tuples.
 
-        A key is kept if its count, which is Poisson distributed, is high enough for ``keys`` keys to be kept.
+        It keeps the keys whose counts reach a threshold, chosen so that ``keys`` keys are kept on average. Counts are
+        Poisson distributed.
         """
         if keys >= self.keys:
             return np.ones_like(self.each)
@@ -167,9 +176,10 @@ class Frequencies:
         return at_least(math.exp(increasing_root(left_out, -math.log(keys), low, high, 1e-6, 1e-3)), mean)
 
     def balanced(self, tuples: float, v_R: float, v_S: float, rows: RowsPerKey = ONE_ROW) -> Split:
-        """Return what the cache inequality selects: keys with m rows and n tuples in a turn where m · v_R < n · v_S.
+        """Return the contents of a cache of all keys with m · v_R < n · v_S, for m rows and n tuples in a turn.
 
-        ``tuples`` come in a turn. A key without rows takes no bytes, and is cached if it comes at least once a turn.
+        A turn has ``tuples`` tuples, and ``rows`` gives the numbers of rows of the keys. A key without rows takes no
+        bytes, and is cached if it comes at least once a turn.
         """
         waiting = self.expected(tuples) * v_S
         keys = cached_rows = share = 0.0
@@ -184,7 +194,7 @@ class Frequencies:
         """Return the frequencies of the rest of the stream, without the part ``kept`` of each bucket's keys."""
         left = 1 - self.share(kept)
         if left <= 1e-12:
-            raise ConfigError("frequencies: expected some keys that are not kept; got a stream of kept keys only")
+            raise ConfigError("kept: expected less than all keys, so that part of the stream is left; got all keys")
         stays = kept < 1
         return Frequencies((self.counts * (1 - kept))[stays], self.each[stays] / left)
 

@@ -24,7 +24,7 @@ def memory(sizes: Sizes, h_S: float) -> float:
 
 
 def alpha(sizes: Sizes) -> float:
-    """Return the share of the hash table in the memory for waiting tuples; the queue has the rest."""
+    """Return the share of the memory for waiting tuples that the hash table takes; the queue takes the rest."""
     return sizes.f * sizes.v_S / sizes.q
 
 

@@ -1,4 +1,4 @@
-"""Unit costs that were measured with several memory budgets, since look-ups in more memory are slower."""
+"""Unit costs that were measured with several memory budgets, because look-ups in more memory are slower."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ class MeasuredCosts:
 
     def __post_init__(self) -> None:
         if not self.memory or len(self.memory) != len(self.costs) or sorted(set(self.memory)) != list(self.memory):
-            raise ConfigError(f"costs: expected unit costs for each of the ascending budgets; got {self.memory!r}")
+            raise ConfigError(
+                "costs: expected budgets in ascending order, with unit costs for each; "
+                f"got budgets {self.memory!r} with {len(self.costs)} unit costs"
+            )
 
     def at(self, memory: float) -> UnitCosts:
         """Return the unit costs of a join with this budget; outside the measured range, those of the nearest budget."""
@@ -43,12 +46,12 @@ class MeasuredCosts:
         )
 
     def to_plain(self) -> list[dict[str, Any]]:
-        """Return plain values, for JSON."""
+        """Return a dictionary with the budget and its unit costs for each budget, to be written as JSON."""
         return [{"memory": m, **asdict(c)} for m, c in zip(self.memory, self.costs, strict=True)]
 
     @classmethod
     def from_plain(cls, plain: Sequence[dict[str, Any]]) -> MeasuredCosts:
-        """Make unit costs from the values that :meth:`to_plain` returned."""
+        """Create measured costs from the dictionaries that :meth:`to_plain` returned."""
         costs = [UnitCosts(**{name: p[name] for name in p if name != "memory"}) for p in plain]
         return cls(tuple(p["memory"] for p in plain), tuple(costs))
 
@@ -59,7 +62,7 @@ class Calibration:
 
     costs: MeasuredCosts
     disk: Disk
-    """The cost of a page that is found through the index; ``seek`` is its cost in seconds without that of its rows."""
+    """Cost of loading a page found through the index: ``seek`` is the seconds in addition to those of its rows."""
     spread: dict[str, float] = field(default_factory=dict)
     """For each unit cost, half the distance between the quartiles of its measurements, relative to the median."""
 

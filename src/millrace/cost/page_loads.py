@@ -49,7 +49,7 @@ class PageLoads:
         self.pages = rows / d
 
     def wanted(self, T: float) -> float:
-        """Return G, the number of pages that tuples wait for."""
+        """Return G(T), the average number of pages for which tuples wait."""
         f = self._frequencies
         absent = -np.expm1(-np.outer(_PLACES * T, f.each)) @ f.counts / self._rows
         with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""How a join divides its budget before the first tuple comes: the load's buffer and the buffers of index pairs.
+"""How a join divides its budget before the first tuple arrives: the load's buffer and the buffers of index pairs.
 
 An index pair is the slot of a tuple and the number of a master row that matches it. Joins and cost models take their
 sizes from here.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LOAD_ROW_BYTES = 8
-"""Bytes of a master row in a load, which has only its key code."""
+"""Bytes of a master row in a load, which holds only the key codes of its rows."""
 PAGE_ROWS = 256
 """Default number of rows of a page that is found through the index."""
 PAIR_BYTES = 8
@@ -32,7 +32,7 @@ class Plan:
     step_rows: int
     """Master rows that are in memory at the same time in a step."""
     pairs: int
-    """The most index pairs that are handled at a time."""
+    """The most pairs of a tuple's slot and a matching master row's number that are handled at a time."""
     matches: int
     """The most matching master rows that each thread handles at a time."""
 

@@ -12,10 +12,10 @@ class Prediction:
     algorithm: str
     memory: int
     b: int
-    """Master rows per load or, if pages are loaded, per page."""
+    """Master rows per load or, if pages are loaded, per page; 0 for ``lookup``."""
     cache_share: float | None
     c_loop: float
-    """Seconds of a step."""
+    """Seconds that a step takes."""
     w: float
     """Tuples answered in a step, from the cache or after waiting."""
     hit_share: float
@@ -27,9 +27,9 @@ class Prediction:
     waiting: float
     """Number of tuples that wait just before a load."""
     parts: dict[str, float]
-    """Bytes by part of the budget."""
+    """Bytes that each part of the budget takes, by the part's name."""
 
     @property
     def rate(self) -> float:
-        """Tuples per second; infinite if a step takes no time."""
+        """Service rate in tuples per second; infinite if a step takes no time."""
         return self.w / self.c_loop if self.c_loop else float("inf")

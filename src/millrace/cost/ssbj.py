@@ -69,7 +69,7 @@ def w_for(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float, b: float, hit
 
 
 def balance(sizes: Sizes, frequencies: Frequencies, b: float, w: float, rows: RowsPerKey = ONE_ROW) -> Settled:
-    """Return the steady state with the keys that the cache inequality selects, when w tuples come in a step.
+    """Return the steady state with the keys that the cache inequality selects if w tuples arrive per step.
 
     A key with m master rows and n tuples in a turn is cached if m · v_R < n · v_S.
     """

@@ -20,7 +20,7 @@ class Sizes:
     """Sizes of the master R, the stream S and their tuples, and of the structures that hold them."""
 
     R_t: int
-    """Tuples of R."""
+    """Number of tuples of R."""
     v_R: float
     """Bytes of a tuple of R."""
     v_S: float
@@ -28,9 +28,9 @@ class Sizes:
     v_P: float = 8192.0
     """Bytes of a page of R."""
     v_Q: float = 4.0
-    """Bytes of a node of the queue: a pointer in MESHJOIN and SSBJ, 12 with a key and two links in HYBRIDJOIN."""
+    """Bytes of a node of the queue: 4 in MESHJOIN and SSBJ (a pointer), 12 in HYBRIDJOIN (a key and two links)."""
     f: float = 1.0
-    """Fudge factor: bytes a hash table takes for every byte of its tuples."""
+    """Fudge factor: bytes that a hash table takes for every byte of its tuples."""
     sigma: float = 1.0
     """Average number of result tuples for a tuple of R that probes the hash table."""
 
@@ -41,12 +41,12 @@ class Sizes:
 
     @property
     def N_R(self) -> float:
-        """Pages of R."""
+        """Number of pages of R: R_t · v_R / v_P."""
         return self.R_t * self.v_R / self.v_P
 
     @property
     def per_page(self) -> float:
-        """Tuples of R on a page: v_P / v_R."""
+        """Number of tuples of R on a page: v_P / v_R."""
         return self.v_P / self.v_R
 
     @property
@@ -60,33 +60,33 @@ class UnitCosts:
     """Unit costs: the seconds that one operation of each kind takes. With all at zero, only disk reads take time."""
 
     c_H: float = 0.0
-    """Looking up a tuple in a hash table."""
+    """Seconds to look up a tuple in a hash table."""
     c_O: float = 0.0
-    """Making a result tuple."""
+    """Seconds to create a result tuple."""
     c_E: float = 0.0
-    """Removing a tuple from hash table and queue."""
+    """Seconds to remove a tuple from hash table and queue."""
     c_S: float = 0.0
-    """Reading a tuple from the stream buffer."""
+    """Seconds to read a tuple from the stream buffer."""
     c_A: float = 0.0
-    """Appending a tuple to hash table and queue."""
+    """Seconds to append a tuple to hash table and queue."""
     c_F: float = 0.0
-    """Comparing the frequency of a disk tuple with the threshold."""
+    """Seconds to compare the frequency of a disk tuple with the threshold for entering the cache."""
     c_B: float = 0.0
-    """Switching a disk tuple into the cache."""
+    """Seconds to move a disk tuple into the cache; in Millrace's own models, all rows of a key."""
     c_R: float = 0.0
-    """Reading a disk tuple that has matches, however many. This cost and those below are not in the papers."""
+    """Seconds to read a disk tuple that has one or more matches. This cost and those below are not in the papers."""
     c_C: float = 0.0
-    """Answering a tuple from the cache; 0 stands for c_S + c_H + c_O."""
+    """Seconds to answer a tuple from the cache; 0 means c_S + c_H + c_O."""
     c_step: float = 0.0
-    """A step, in addition to the costs of its tuples."""
+    """Seconds that a step takes in addition to the costs of its tuples."""
     c_I: float = 0.0
-    """Looking up in the index which pages a step needs."""
+    """Seconds per step to look up in the index which pages the step needs."""
     c_J: float = 0.0
-    """SSBJ: deciding whether to cache a disk tuple that has matches."""
+    """Seconds that SSBJ takes to decide whether to cache a disk tuple that has matches."""
     c_Q: float = 0.0
-    """Taking a tuple out of the middle of the queue, in addition to c_E."""
+    """Seconds to take a tuple out of the middle of the queue, in addition to c_E."""
     c_L: float = 0.0
-    """Finding the rows of a key through the index of a master in the page cache, in addition to a hit."""
+    """Seconds to find a master row through the index, if both are in the page cache, in addition to a hit."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -99,12 +99,12 @@ class UnitCosts:
 
     @property
     def waiting(self) -> float:
-        """Seconds for a tuple that waits: MESHJOIN's c_E + c_S + c_A."""
+        """Seconds to read, append and remove a tuple that waits: c_S + c_A + c_E, as in MESHJOIN's model."""
         return self.c_E + self.c_S + self.c_A
 
     @property
     def hit(self) -> float:
-        """Seconds for a tuple that the cache answers."""
+        """Seconds to answer a tuple from the cache: c_C or, if that is 0, c_S + c_H + c_O."""
         return self.c_C or self.c_S + self.c_H + self.c_O
 
 
@@ -142,14 +142,20 @@ class Disk:
 
     @classmethod
     def measured(cls, nbytes: Sequence[float], seconds: Sequence[float]) -> Disk:
-        """Fit a disk to reads of ``nbytes`` bytes that took ``seconds`` seconds, by least squares.
+        """Fit seek time and bandwidth to reads of ``nbytes`` bytes that took ``seconds`` seconds, by least squares.
 
         >>> Disk.measured([0, 1e6, 2e6], [0.01, 0.02, 0.03])
         Disk(seek=0.01, bandwidth=100000000.0)
         """
         if len(nbytes) != len(seconds) or len(set(nbytes)) < 2:
-            raise ConfigError("disk: expected one time for each read, and reads of at least two lengths")
+            raise ConfigError(
+                "disk: expected one time for each read, and reads of at least two lengths; "
+                f"got lengths {nbytes!r} and times {seconds!r}"
+            )
         slope, seek = np.polyfit(np.asarray(nbytes, float), np.asarray(seconds, float), 1)
         if slope <= 0:
-            raise ConfigError("disk: longer reads took no longer than short ones; measure longer ones")
+            raise ConfigError(
+                "disk: longer reads took no longer than shorter ones, so the bandwidth cannot be estimated; "
+                "measure longer reads"
+            )
         return cls(max(0.0, round(float(seek), 12)), round(1 / float(slope), 3))

@@ -1,7 +1,8 @@
 """A search for the best b, cache share and memory of a join, with the model of :mod:`engine <millrace.cost.engine>`.
 
-It takes milliseconds. The model of the MESHJOIN paper has a closed form, see :mod:`meshjoin <millrace.cost.meshjoin>`;
-this model has jumps, because loads are whole and the sizes of filters are powers of two.
+It takes milliseconds. In the model of the MESHJOIN paper, the best b has a closed form
+(:mod:`meshjoin <millrace.cost.meshjoin>`). This model has jumps, because the number of loads in a turn is whole and the
+sizes of filters are powers of two, so several values are tried.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from millrace.cost.prediction import Prediction
 from millrace.cost.workload import Workload
 
 WITHIN = 0.05
-"""The largest share of the best rate that is lost within a flat region."""
+"""The largest share of the best rate that is lost by any b of a flat region."""
 
 _CACHED = ("cachejoin", "sscj")
 _SHARES = (0.1, 0.2, 0.45, 0.6, 0.8)
@@ -29,7 +30,7 @@ _COARSE, _FINE = (7, 5, 5), (5, 4)  # how many values are tried in each round, o
 
 
 def for_memory(workload: Workload, algorithm: str, memory: int) -> Prediction:
-    """Return the setting with which ``memory`` bytes give the highest service rate."""
+    """Return the prediction for the b and the cache share with which ``memory`` bytes give the highest service rate."""
     own = predict(workload, algorithm, memory)
     if not own.b:
         return own
@@ -41,7 +42,7 @@ def for_memory(workload: Workload, algorithm: str, memory: int) -> Prediction:
 
 
 def for_rate(workload: Workload, algorithm: str, rate: float, *, most: int | None = None) -> Prediction:
-    """Return the setting with which ``rate`` tuples per second take the least memory.
+    """Return the prediction for the setting that reaches ``rate`` tuples per second with the least memory.
 
     ``most`` is the largest budget to consider. The default is twice the size of the master, with which a join could
     keep all of it in memory.
@@ -117,8 +118,8 @@ def _too_fast(workload: Workload, algorithm: str, rate: float, highest: float, m
     each = {"ssbj": min(costs.hit, waiting), "lookup": costs.hit}.get(algorithm, waiting)
     why = "the disk is the limit" if not each else f"a tuple takes at least {each:.3g} s without disk reads"
     return (
-        f"rate: {algorithm} cannot join {rate:,.0f} tuples/s with any memory up to {format_size(most)}; the nearest is "
-        f"{highest:,.0f} tuples/s: {why}"
+        f"rate: {algorithm} cannot join {rate:,.0f} tuples/s with any memory up to {format_size(most)}; "
+        f"the highest rate is {highest:,.0f} tuples/s: {why}"
     )
 
 
@@ -149,7 +150,7 @@ def _best_b(workload: Workload, start: Prediction, low: int, high: int, grids: t
 
 
 def _most_b(workload: Workload, memory: int) -> int:
-    """Return the rows of the largest possible load, whose buffer takes all memory that the join can spare."""
+    """Return the number of rows of the largest possible load, whose buffer takes all memory that the join can spare."""
     return max(1, min(workload.rows, (memory - least_memory(workload, 0)) // 8))
 
 

@@ -15,7 +15,7 @@ class Workload:
     """A join, its master, its stream and the disk, in the terms of the cost models."""
 
     rows: int
-    """Master rows."""
+    """Number of master rows."""
     read_bytes: float
     """Bytes that a scan reads of each master row: the whole row, or the key column alone."""
     tuple_bytes: float
@@ -28,14 +28,14 @@ class Workload:
     leave_early: bool = True
     """Whether a tuple leaves as soon as it has its match; otherwise it waits for a whole turn."""
     every_load_seeks: bool = False
-    """Whether the disk has to go back to the wheel's place at every load, as in the papers' models."""
+    """Whether every load costs a seek, as in the papers' models; otherwise, only every turn of the wheel does."""
     threads: int = 2
     rows_per_key: float = 1.0
-    """Average number of master rows of a key; the models of joins that load pages only work for 1."""
+    """Average number of master rows per key; joins that load pages can only be predicted if it is 1."""
     read_row_bytes: float = 0.0
-    """Bytes read of a row that is looked up; 0 means as many as a scan reads of it."""
+    """Bytes that ``lookup`` reads of each master row; 0 means ``read_bytes``, as in a scan."""
     batch: int = 10_000
-    """Stream tuples in a batch."""
+    """Number of tuples in a batch of the stream."""
 
     def __post_init__(self) -> None:
         for name in ("rows", "read_bytes", "tuple_bytes"):
@@ -48,5 +48,5 @@ class Workload:
 
     @property
     def stay(self) -> float:
-        """Average wait of a tuple, as a part of a turn of the wheel."""
+        """Average wait of a tuple, as a fraction of a turn of the wheel."""
         return 0.5 if self.leave_early else 1.0

@@ -1,6 +1,6 @@
 """Data sets of the papers' experiments: Zipf streams, the synthetic master, TPC-H, weather, stock orders.
 
-Generated data are made batch by batch in constant memory. They depend on their seed, but never on the batch size.
+Data are generated batch by batch in constant memory. They depend on the seed, but never on the batch size.
 """
 
 from millrace.datasets.orders import read_orders

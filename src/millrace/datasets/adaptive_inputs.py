@@ -1,7 +1,7 @@
-"""Inputs of the DINER and MINER experiments: values of the join attribute, and tuples of 200 bytes that have them.
+"""Inputs of the DINER and MINER experiments: values of the join attribute, and tuples of 200 bytes with these values.
 
-All of it is synthetic, even the stock and weather data: the papers' files are no longer available, so these data only
-have the documented size and a plausible distribution. All inputs depend on their arguments alone.
+Everything is synthetic, even the stock and weather data: the papers' files are no longer available, so these data only
+match the documented size and have a plausible distribution. The same arguments always give the same input.
 
 References
 ----------
@@ -53,8 +53,8 @@ def zipf_values(
 def normal_values(count: int, mean: float = 500.0, variance: float = 50.0, *, seed: int = 0) -> Values:
     """Draw values with a normal distribution, rounded to whole numbers so that some are equal.
 
-    In figures 11 and 12, the first input has mean 500 and variance 50. The second input has mean ``500 + x`` in one of
-    them, and variance ``50 + x`` in the other.
+    In figures 11 and 12, the first input has mean 500 and variance 50. The second input has mean ``500 + x`` in one
+    figure, and variance ``50 + x`` in the other.
     """
     if variance < 0:
         raise ConfigError(f"variance: expected a number of at least 0; got {variance!r}")
@@ -114,7 +114,7 @@ def wide_tuples(columns: Mapping[str, npt.NDArray[Any]], *, tuple_bytes: int = T
     if rest < 0:
         raise ConfigError(f"tuple_bytes: expected at least {tuple_bytes - rest}, for the columns; got {tuple_bytes}")
     if count * rest >= 2**31:
-        raise ConfigError(f"tuple_bytes: {count} strings of {rest} bytes do not fit in one Arrow array")
+        raise ConfigError(f"tuple_bytes: expected strings of less than 2**31 bytes in all; got {count} of {rest} bytes")
     letters = np.frombuffer(generator(_FILLER, seed).bytes(count * rest), np.uint8) % 26 + 97
     offsets = np.arange(0, (count + 1) * rest, rest, dtype=np.int32) if rest else np.zeros(count + 1, np.int32)
     filler = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(letters.astype(np.uint8)))
@@ -133,8 +133,8 @@ def chain_inputs(
     """Make the chain R1 -a1- R2 -a2- R3 -a3- R4 of the MINER experiments (figures 20 and 21).
 
     R2 and R3 have ``rows`` tuples whose attributes have a Zipf distribution over ``0 … keys - 1``, and are joined many
-    to many. With 3 inputs R1 is added, and with 4 inputs R4. These two have every value once, so that they do not
-    change the number of results. 0 is the most frequent value of every attribute, unless ``shuffle`` is given as in
+    to many. With 3 inputs R1 is added, and with 4 inputs R4. These two contain every value once, so that they do
+    not change the number of results. 0 is the most frequent value of every attribute, unless ``shuffle`` is given as in
     :func:`zipf_values`.
 
     Notes
@@ -180,9 +180,10 @@ def star_inputs(
 def stock_orders(
     total: int = 20_710, *, start: int = 2000, spread: float = 3.0, bound: int = 60, seed: int = 0
 ) -> dict[str, pa.Table]:
-    """Make buy and sell orders of one share in one day, ``price`` in cents, as many as in the paper's CSCO data.
+    """Make ``total`` buy and sell orders of one share in one day; the default is the number in the paper's CSCO data.
 
-    The market price moves up or down by a cent with every tenth order on average, and turns back at ``start ± bound``.
+    The column ``price`` is in cents. The market price moves up or down by a cent with every tenth order on average, and
+    turns back at ``start ± bound``.
     Buyers offer less than the market price, and sellers ask for more. The distance has an exponential distribution with
     a mean of ``spread`` cents. Half of the orders are buy orders. The paper's IPIX data has 45 568 orders. Prices are
     joined if they are equal, or if they differ by less than 5 cents.
@@ -199,7 +200,7 @@ def stock_orders(
 
 
 def weather_stations(rows: int = 45_000, *, seed: int = 0) -> dict[str, pa.Table]:
-    """Make hourly air temperatures of two stations, in whole degrees Fahrenheit, of the size of the paper's data.
+    """Make hourly air temperatures of two stations, in whole degrees Fahrenheit, by default as many as in the paper.
 
     A temperature is the sum of a yearly wave, a daily wave, weather that lasts for days and is the same at both
     stations, and noise that differs between the stations. The northern station is 3 degrees cooler and varies less over

@@ -69,7 +69,7 @@ def synthetic_master(
         True: every key of ``1..rows`` exactly once. False: keys drawn with repetition, uniformly from
         ``1..domain``, as in the SSBJ paper.
     domain
-        Number of keys to draw from if keys may repeat; as many as ``rows`` if not given.
+        Number of different keys to draw from if keys may repeat; the default is ``rows``.
     order
         ``"shuffled"``, as in the papers, or ``"sorted"`` by key.
     batch_rows

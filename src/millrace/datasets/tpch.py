@@ -24,7 +24,7 @@ _TOOL = "tpchgen-cli"
 
 
 def tpch(table: Table, scale: float, directory: Path) -> Path:
-    """Return the path of a TPC-H table in ``directory``, one Parquet file; tpchgen-cli writes it if it is missing.
+    """Return the path of a TPC-H table, a Parquet file in ``directory``; tpchgen-cli writes the file if it is missing.
 
     Scale 1 is 150 000 customers and 1 500 000 orders. The file's name includes the scale
     (``customer-sf0.01.parquet``), so tables of several scales can share a directory. A file is visible only
@@ -103,7 +103,10 @@ def _check_orders(path: Path) -> int:
         raise ConfigError(f"path: expected a Parquet file of orders; got {path}: {error}") from error
     place: int = schema.get_field_index("o_custkey")
     if place < 0 or schema.field(place).type != pa.int64():
-        raise SchemaError(f"{path}: expected a column o_custkey of int64; got {', '.join(schema.names)}")
+        raise SchemaError(
+            f"{path}: expected a column o_custkey of int64; "
+            f"got {', '.join(f'{field.name} ({field.type})' for field in schema)}"
+        )
     return place
 
 

@@ -89,7 +89,7 @@ def _fields(narrow: bool) -> list[Field]:
 def synthetic_weather(
     rows: int | None = None, *, seed: int = 0, skew: float = 0.5, narrow: bool = False, batch_rows: int = 65536
 ) -> Iterator[pa.RecordBatch]:
-    """Yield generated reports: Zipf-distributed longitudes, other fields uniform. Without ``rows``, it never ends.
+    """Yield generated reports with Zipf-distributed longitudes and other fields uniform, endlessly if ``rows`` is None.
 
     The popular longitudes are the same for every seed, because stations do not move; the reports differ. The skew
     of the archive is not known; the default is low.
@@ -177,13 +177,13 @@ def _records(file: IO[bytes], path: Path, narrow: bool, batch_rows: int) -> Iter
         wrong = np.flatnonzero(cut[:, -1] != ord("\n"))
         if len(wrong) or left_over:
             at = line + (int(wrong[0]) if len(wrong) else lines)
-            raise SchemaError(f"{path}, line {at}: expected {width} characters as in the first line")
+            raise SchemaError(f"{path}, line {at}: expected {width} characters as in the first line; got more or fewer")
         yield pa.record_batch([_column(cut, f, places, path, line) for f in wanted], schema=schema)
         line += lines
 
 
 def _places(fields: Sequence[Field], year_digits: int) -> dict[str, tuple[int, int]]:
-    """Return the first character of each field in a line, and the one after its last, by name."""
+    """Return, by field name, the positions of the field's first character in a line and of the one after its last."""
     places, at = {}, 0
     for field in fields:
         width = year_digits if field.name == "yr" else field.width

@@ -42,7 +42,7 @@ def whole_number(option: str, value: object, least: int, most: int | None = None
 
 
 def random_words(seed: int, purpose: int, count: int) -> npt.NDArray[np.uint64]:
-    """Return ``count`` random 64-bit words for one purpose, such as ``DRAWS``; they depend only on it and the seed."""
+    """Return ``count`` random 64-bit words, always the same for a seed and a purpose such as ``DRAWS``."""
     seed = whole_number("seed", seed, 0)
     words: npt.NDArray[np.uint64] = np.empty(count, dtype=np.uint64)
     words[:] = np.random.SeedSequence((purpose, seed)).generate_state(count, np.uint64)
@@ -82,7 +82,7 @@ class Permutation:
         self._round_keys = random_words(seed, purpose, _HALF_ROUNDS)
 
     def apply(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the number that takes the place of each value; values must be from 1 to ``size``."""
+        """Return the image of each value under the permutation; values must be from 1 to ``size``."""
         numbers = _in_domain("values", values, self.size)
         images = np.empty_like(numbers)
         _permute(numbers.ravel(), self.size, (self.size - 1).bit_length(), self._round_keys, images.ravel())
@@ -155,7 +155,7 @@ def harmonic(count: int, skew: float) -> float:
 
 
 class ZipfSampler:
-    """Draws keys from ``1..domain``; the key of each rank has a probability in proportion to ``rank**-skew``.
+    """Draws keys from ``1..domain`` with a Zipf distribution: a key's probability is proportional to ``rank**-skew``.
 
     The draws depend on the options alone, not on how they are split into calls: sampling 10 keys and then 5
     gives the same keys as sampling 15. Memory is O(1) besides the result; a draw takes O(1) expected time.
@@ -210,7 +210,7 @@ class ZipfSampler:
         return self.keys_of(ranks)
 
     def keys_of(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the keys that have these ranks; rank 1 is the most popular."""
+        """Return the key of each rank; rank 1 is the most frequent key."""
         numbers = _in_domain("ranks", ranks, self.domain)
         return self._permutation.apply(numbers) if self.shuffled else numbers
 
@@ -221,7 +221,7 @@ class ZipfSampler:
         return chances
 
     def state(self) -> int:
-        """Return the position in the sequence of random numbers, from which :meth:`restore` continues.
+        """Return the position in the sequence of random numbers, so that :meth:`restore` can continue from there.
 
         >>> zipf = ZipfSampler(100, 0.5)
         >>> here = zipf.state(); first = zipf.sample(3)
@@ -231,7 +231,7 @@ class ZipfSampler:
         return int(self._random[1])
 
     def restore(self, state: int) -> None:
-        """Continue from ``state``, which a sampler with the same options returned."""
+        """Continue from the position ``state``, which :meth:`state` of a sampler with the same options returned."""
         self._random[1] = whole_number("state", state, 0, 2**64 - 1)
 
 

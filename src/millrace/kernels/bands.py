@@ -85,8 +85,8 @@ def merge(
 ) -> int:
     """Write pairs (i, j) with ``lows[i] <= keys[j] <= highs[i]`` that were not joined before; return how many.
 
-    Keys and bounds ascend. Item 0 of the stamps has the times when rows arrived in memory, item 1 when they left it. A
-    pair was joined before
+    Keys and bounds ascend. Index 0 of the stamps holds the times when rows arrived in memory, index 1 the times when
+    they left it. A pair was joined before
 
     - in memory, if both rows had arrived before either left;
     - on disk, if for one of the ``corners`` (a, b, c) row i left memory by time a, row j by time b, and both after c;
@@ -163,7 +163,7 @@ def set_bits(bits: npt.NDArray[np.uint8], places: npt.NDArray[np.int32], mask: n
 def set_fresh(
     bits: npt.NDArray[np.uint8], places: npt.NDArray[np.int32], mask: np.uint8, fresh: npt.NDArray[np.int64]
 ) -> int:
-    """Set the bit ``mask`` at some places; write the index of each that did not have it, once; return how many."""
+    """Set the bit ``mask`` at some places; write the index of each place where it was not set; return how many."""
     found = 0
     for i in range(len(places)):
         if bits[places[i]] & mask == 0:

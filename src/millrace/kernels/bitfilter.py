@@ -1,7 +1,7 @@
-"""A Bloom filter with two bits per code, tested before the hash table: most master rows match nothing and stop here.
+"""A Bloom filter with two bits per code. It is tested before the hash table, since most master rows match nothing.
 
 A code whose bits are set may be in the table; no other code is. Bits are never cleared one by one. So removed codes
-leave stale bits, which cost a look-up but never a match, until the owner clears and refills the filter. The first bit
+leave stale bits, which cost a look-up but cause no match, until the owner clears and refills the filter. The first bit
 is tested for a whole block of codes without a branch, the second only for the codes that are left, just before the
 look-up.
 """

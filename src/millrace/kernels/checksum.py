@@ -1,4 +1,4 @@
-"""A 64-bit checksum of arrays at the speed of memory: it detects accidental changes only."""
+"""A 64-bit checksum of arrays, about as fast as reading them. It detects accidental changes, not deliberate ones."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def rows_of(
     codes: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
 ) -> np.int64:
-    """Write the first row of each code, or -1. O(1) each if codes seldom repeat in the index.
+    """Write the first row of each code, or -1 if it has none. O(1) each if codes seldom repeat in the index.
 
     Entries are read ahead, before they are needed. The returned value has no meaning; it keeps the compiler from
     dropping these reads.

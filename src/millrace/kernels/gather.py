@@ -110,7 +110,10 @@ def slide_down(
     lengths: npt.NDArray[np.int32],
     order: npt.NDArray[np.int64],
 ) -> int:
-    """Move pieces, in ascending order of their starts, to the beginning of ``data``; return where the last one ends."""
+    """Move pieces to the beginning of ``data``, one after the other, and update ``starts``; return where the last ends.
+
+    ``order`` lists the pieces by ascending start.
+    """
     end = 0
     for i in range(len(order)):
         piece = order[i]

@@ -31,7 +31,7 @@ def look_up(
     whole: bool,
     found: npt.NDArray[np.int32],
 ) -> int:
-    """Write each code's newest slot, ``MISS`` or ``ABSENT``; count the hits of groups; return how many got answers.
+    """Write each code's newest slot, ``MISS`` or ``ABSENT``; count hits of groups; return how many are not ``MISS``.
 
     ``whole`` says that every key of the master is cached, so that a code that is not found is absent from the master.
     """
@@ -77,7 +77,7 @@ def all_groups(m: Multimap, heads: npt.NDArray[np.int32], sizes: npt.NDArray[np.
 
 @kernel
 def mark_matched(tally: npt.NDArray[np.uint8], slots: npt.NDArray[np.int32], fresh: npt.NDArray[np.int32]) -> int:
-    """Set bit 7 of each slot's tally; write the slots where it was not set to ``fresh``; return how many."""
+    """Set bit 7 of each slot's tally; write to ``fresh`` the slots where it was not set before; return how many."""
     found = 0
     for i in range(len(slots)):
         slot = slots[i]
@@ -107,7 +107,7 @@ def frequent(
 ) -> int:
     """Write which keys are not cached and have at least ``least`` waiting tuples; return how many.
 
-    ``newest`` has one slot for each key. The keys are written as places in this array.
+    ``newest`` holds the newest slot of each key. A key is written as its place in this array.
     """
     found = 0
     for i in range(len(newest)):
@@ -120,7 +120,7 @@ def frequent(
 
 @kernel
 def since(entered: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], step: int, out: npt.NDArray[np.int32]) -> None:
-    """Write how many steps before ``step`` the tuple at each slot entered."""
+    """Write how many steps before ``step`` the tuple at each slot entered the waiting room."""
     for i in range(len(slots)):
         out[i] = step - entered[slots[i]]
 

@@ -33,11 +33,11 @@ FREE, LIVE, HIGH, RINGS = 0, 1, 2, 3
 
 
 SLOT = np.dtype([("code", np.int64), ("next", np.int32), ("count", np.int32)])
-"""The fields of a slot. They lie side by side, so that a look-up reads one cache line."""
+"""The fields of a slot, which lie side by side, so that a look-up reads one cache line."""
 
 
 class Multimap(NamedTuple):
-    """The arrays of a multimap: ``directory`` has slots or -1, ``slots`` items of :data:`SLOT`, ``state`` 4 numbers."""
+    """Arrays of a multimap: ``directory`` of slots or -1, ``slots`` of :data:`SLOT` items, ``state`` of 4 numbers."""
 
     directory: npt.NDArray[np.int32]
     slots: npt.NDArray[Any]
@@ -276,7 +276,7 @@ def expand(
 
 @kernel
 def oldest(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
-    """Write the oldest slot of each code, or -1. O(1) each."""
+    """Write the oldest slot of each code, or -1 if it has none. O(1) each."""
     for i in range(len(codes)):
         newest = m.directory[find(m, codes[i])]
         out[i] = m.slots[newest].next if newest >= 0 else -1
@@ -284,7 +284,7 @@ def oldest(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]
 
 @kernel
 def newest(m: Multimap, codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> None:
-    """Write the newest slot of each code, or -1. O(1) each."""
+    """Write the newest slot of each code, or -1 if it has none. O(1) each."""
     for i in range(len(codes)):
         out[i] = m.directory[find(m, codes[i])]
 

@@ -6,7 +6,7 @@ Entries are kept sorted, in chunks; a directory holds the chunks in order, with 
                     │
                     └─ keys  10 10 23 40 …      slots of equal keys are in order of insertion
 
-A batch of sorted keys is merged into the chunks, each of which is touched once. :func:`tidy` merges neighbouring
+A batch of sorted keys is merged into the chunks, each of which is touched once. :func:`tidy` merges neighboring
 chunks that together are at most half full. *Stamps* are the times when the rows in the slots arrived.
 """
 
@@ -20,11 +20,11 @@ import numpy.typing as npt
 from millrace.core.jit import inlined, kernel, prefetch
 
 USED, SPARE, HIGH, LIVE = 0, 1, 2, 3
-"""Places in ``state``: number of chunks in the directory, of spare chunks, high-water mark of chunks, entries."""
+"""Places in ``state``: numbers of chunks in the directory and of spare chunks, high-water mark of chunks, entries."""
 
 FIRST = np.int64(-(2**63))
 LAST = np.int64(2**63 - 1)
-"""The lowest and the highest key there can be."""
+"""The highest possible key; ``FIRST`` is the lowest one."""
 
 _ONE, _STRETCH = np.uint64(1), np.uint64(16)
 _AHEAD = 6
@@ -34,9 +34,9 @@ _AHEAD = 6
 class Ordered(NamedTuple):
     """The arrays of an ordered map.
 
-    For each chunk, there are ``keys`` and ``slots`` of its entries and their number (``counts``). For each place in the
-    directory, there are the number of the chunk (``order``) and its lowest key (``lows``). ``spare`` has the numbers of
-    unused chunks.
+    By chunk number: the ``keys`` and ``slots`` of the chunk's entries, and how many entries it has (``counts``). By
+    place in the directory: the number of the chunk at this place (``order``), and the chunk's lowest key (``lows``).
+    ``spare`` lists the numbers of unused chunks. For ``state``, see :data:`USED`.
     """
 
     keys: npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ class Ordered(NamedTuple):
 
 @inlined
 def _fill(width: int) -> int:
-    """Return the most entries that a chunk of ``width`` places has right after a split."""
+    """Return the largest number of entries that a chunk of ``width`` places has right after a split."""
     return max(1, width - width // 4)
 
 
@@ -289,7 +289,7 @@ def insert(o: Ordered, keys: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
 
 @kernel
 def tidy(o: Ordered) -> None:
-    """Merge small neighbouring chunks and make empty chunks spare. O(directory + moved entries)."""
+    """Merge small neighboring chunks and add empty chunks to the spare ones. O(directory + moved entries)."""
     half = o.keys.shape[1] // 2
     kept = 0
     for at in range(o.state[USED]):

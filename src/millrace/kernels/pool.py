@@ -11,7 +11,7 @@ from millrace.core.jit import kernel
 
 
 class Pool(NamedTuple):
-    """The arrays of a pool: each page's frame or -1; each frame's page or -1; each frame's use bit; the clock hand."""
+    """The arrays of a pool: ``frame`` of each page or -1, ``page`` of each frame or -1, use bits, and clock hand."""
 
     frame: npt.NDArray[np.int32]
     page: npt.NDArray[np.int32]

@@ -1,4 +1,4 @@
-"""Kernels for records, which have the values of a row side by side: to fill them, and to take columns out of them."""
+"""Kernels that fill records and read columns from them. A record holds the values of a row side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples drawn by hashing numbers: with one seed, a number is always in the sample or never."""
+"""Samples drawn by hashing numbers: with the same seed, a number is either always in the sample or never."""
 
 from __future__ import annotations
 

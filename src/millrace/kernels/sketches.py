@@ -9,12 +9,12 @@ goes down by an eighth and keys above it are removed. So its keys depend on the 
 the highest possible counts of its keys, and keys at or below the floor are removed. From then on only one tuple in
 :data:`ENTRY`, drawn at random, lets its key enter. Rare keys mostly stay out, and frequent keys miss a few tuples::
 
-    in the table:      count  <=  times it came  <=  count + missed
-    not in the table:             times it came  <=  floor
+    in the table:      count  <=  times it occurred  <=  count + missed
+    not in the table:             times it occurred  <=  floor
 
 Until the table is full for the first time, both bounds are certain and nothing is missed. From then on the upper bounds
 may be exceeded by chance, by ``k * ENTRY`` tuples with probability ``exp(-k)``. The floor can rise by one only if half
-of the keys have each come once more. So it is at most ``2 * tuples / most``, if the table holds ``most`` keys, and
+of the keys have each occurred once more. So it is at most ``2 * tuples / most``, if the table holds ``most`` keys, and
 usually far lower.
 
 References
@@ -40,21 +40,25 @@ SAMPLED = np.dtype([("code", np.int64), ("count", np.int32)])
 """An entry of a key sample: a key code and its count. Here and in :data:`HOT`, a count of 0 marks an empty place."""
 
 HOT = np.dtype([("code", np.int64), ("count", np.int32), ("missed", np.int32)])
-"""An entry of the hot keys: a key code, its count since it entered, and how often it came before at most."""
+"""An entry of the hot keys: a key code, its count since it entered, and the most times it can have occurred before."""
 
 ENTRY = 8
-"""The number of tuples that a key needs on average to enter the hot keys, once their table has been full."""
+"""How often a key occurs on average before it enters the hot keys, once their table has been full."""
 
 SAMPLE_SEED = 0x5A3D
 ALL = np.uint64(2**64 - 1)
-"""The limit of a sample that holds every key."""
+"""The limit of a key sample that holds every key."""
 
 _ENTERS = np.uint64(2**64 // ENTRY)
 _LESS = np.uint64(3)  # the limit goes down by 2**-3 of itself
 
 
 class KeySample(NamedTuple):
-    """The arrays of a key sample: ``entries`` of :data:`SAMPLED`; ``limit`` and number of keys have one item each."""
+    """The arrays of a key sample: a table of :data:`SAMPLED` (``entries``), and two arrays of one item each.
+
+    ``limit`` is the highest value that the random bits of a key in the sample may have, ``kept`` the number of keys in
+    the sample.
+    """
 
     entries: npt.NDArray[Any]
     limit: npt.NDArray[np.uint64]
@@ -62,7 +66,11 @@ class KeySample(NamedTuple):
 
 
 class HotKeys(NamedTuple):
-    """The arrays of hot keys: ``entries`` of :data:`HOT`; floor, number of keys and tuples seen have one item each."""
+    """The arrays of hot keys: a table of :data:`HOT` (``entries``), and three arrays of one item each.
+
+    ``floor`` is the most times that a key outside of the table can have occurred, ``kept`` the number of keys in the
+    table, ``tuples`` the number of tuples counted so far.
+    """
 
     entries: npt.NDArray[Any]
     floor: npt.NDArray[np.int64]
@@ -72,7 +80,7 @@ class HotKeys(NamedTuple):
 
 @inlined
 def most_entries(places: int) -> int:
-    """Return the most keys that a sample in a table with this many places holds."""
+    """Return the largest number of keys that a sample holds in a table with this many places."""
     return places - (places >> 2) - 1
 
 
@@ -129,7 +137,7 @@ def lower(limit: np.uint64) -> np.uint64:
 
 @kernel
 def sample(s: KeySample, codes: npt.NDArray[np.int64]) -> None:
-    """Count each code whose random bits are within the limit, and lower the limit if the sample is full. O(1) each."""
+    """Count each code whose random bits are at most the limit, and lower the limit if the sample is full. O(1) each."""
     salt = salt_of(SAMPLE_SEED)
     limit = s.limit[0]
     kept = s.kept[0]

@@ -1,4 +1,4 @@
-"""Devices count every read of master data, and may model the time a disk takes for it.
+"""Devices count every read of master data, and may model the time that a disk takes for it.
 
 In the papers' experiments the disk is the bottleneck. A modelled device adds seek and transfer time to a
 virtual clock, so the experiments can be repeated on any machine; the data itself still comes from the mapped files.
@@ -36,7 +36,7 @@ DISKS: dict[str, DiskModel | None] = {
     "ssd-2016": DiskModel(seek=0.00008, bandwidth=500e6),
     "nvme": DiskModel(seek=0.00002, bandwidth=3e9),
 }
-"""Disks by name: 7200 rpm of 2007 and 2013, SATA flash, NVMe; ``none`` counts reads and adds no time."""
+"""Disks by name: hard disks (7200 rpm) of 2007 and 2013, a SATA SSD, NVMe; ``none`` counts reads and adds no time."""
 
 
 class Device:
@@ -49,8 +49,10 @@ class Device:
     reads
         What a scan transfers: only the key ``"columns"`` as this engine does, or whole ``"rows"`` as the papers' row
         stores do.
+    page_bytes
+        Size of a disk page in bytes.
     clock
-        The clock to advance; a new one if not given.
+        The clock to advance; a new clock if not given.
 
     Examples
     --------
@@ -129,7 +131,10 @@ class Device:
             self.clock.advance(self.disk.seconds(seeks, nbytes))
 
     def read_rows(self, rows: npt.NDArray[np.int64], row_bytes: float, base: int = 0) -> None:
-        """Account for rows that are read together, each of their pages once; the data begins at byte ``base``."""
+        """Account for rows that are read together; the data begins at byte ``base``.
+
+        A modelled disk reads each of their pages once. Without a model, one page is counted for each row.
+        """
         if self.disk is None:  # no plan is needed, so nothing is sorted
             self.calls += 1
             self.pages_read += len(rows)

@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """One shard: its rows, distinct keys, rows of the most frequent key, bytes as Arrow data, and its files."""
+    """One shard: numbers of rows, distinct keys, rows of the most frequent key and bytes as Arrow data; files."""
 
     rows: int
     keys: int
@@ -34,7 +34,7 @@ class ShardEntry:
     index: tuple[FileEntry, ...] = ()
     """The two files of the index, if there is one."""
     records: FileEntry | None = None
-    """The file with each row in one piece, if there is one."""
+    """The file that holds each row in one piece, if there is one."""
     layout: RecordLayout | None = None
     """The layout of the records."""
 
@@ -67,7 +67,7 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything :meth:`MasterStore.open` needs to know before it touches a data file."""
+    """The contents of the manifest: schema, key, counts, and an entry for each shard."""
 
     schema: pa.Schema
     key: tuple[str, ...]
@@ -77,7 +77,7 @@ class Manifest:
     longest: dict[str, int] = field(default_factory=dict)
     """Bytes of the longest value of every string and binary column."""
     nulls: dict[str, int] = field(default_factory=dict)
-    """Number of nulls by column; a column that is not listed may have some."""
+    """Number of nulls by column; a column that is not listed may have nulls."""
     shards: list[ShardEntry] = field(default_factory=list)
 
     @property
@@ -145,13 +145,13 @@ class Manifest:
         if not path.is_file():
             raise CorruptStoreError(
                 f"{directory}: not a master store: it has no {MANIFEST}. "
-                "Build one with MasterStore.build or `millrace master build`"
+                "Build a store with MasterStore.build or `millrace master build`"
             )
         try:
             body = json.loads(path.read_text())
             foreign = not isinstance(body, dict) or body.get("written_by") != "millrace"
         except (ValueError, RecursionError) as error:
-            raise CorruptStoreError(f"{path}: not readable as JSON ({error}); the file is torn") from None
+            raise CorruptStoreError(f"{path}: not readable as JSON ({error}); the file is damaged") from None
         except OSError as error:
             raise StoreError(f"{path}: could not be read: {error.strerror}") from None
         if foreign:
@@ -175,7 +175,9 @@ class Manifest:
                 shards=[ShardEntry.from_json(shard) for shard in body["shards"]],
             )
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowInvalid) as error:
-            raise CorruptStoreError(f"{path}: damaged: {type(error).__name__} {error}") from None
+            raise CorruptStoreError(
+                f"{path}: damaged: its fields cannot be read ({type(error).__name__}: {error})"
+            ) from None
 
 
 def is_store(directory: Path) -> bool:

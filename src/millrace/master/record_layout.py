@@ -1,4 +1,4 @@
-"""The layout of a record: the values of a row side by side, instead of each column in a place of its own.
+"""The layout of a record, which holds the values of a row side by side instead of each column in one piece.
 
 ::
 
@@ -25,7 +25,7 @@ _LONGEST_TEXT = 64  # every record has room for the longest text
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """The layout of a record: its width in bytes and, by column, the first byte and the number of bytes."""
+    """The layout of a record: its width in bytes; for each column, its first byte and number of bytes (``fields``)."""
 
     width: int
     fields: Mapping[str, tuple[int, int]]
@@ -34,7 +34,8 @@ class RecordLayout:
     def of(schema: pa.Schema, longest: Mapping[str, int], nulls: Mapping[str, int]) -> RecordLayout | None:
         """Return the layout for rows of this schema; None if no column can be in a record.
 
-        ``longest`` is the longest value of string and binary columns, in bytes; ``nulls`` counts nulls by column.
+        ``longest`` is the number of bytes of the longest value of each string or binary column, ``nulls`` the number of
+        nulls in each column.
 
         >>> schema = pa.schema([("key", pa.int64()), ("name", pa.string()), ("day", pa.date32())])
         >>> RecordLayout.of(schema, {"name": 10}, {"key": 0, "name": 0, "day": 0})

@@ -1,4 +1,4 @@
-"""``MasterStore``: master data in a directory, opened without reading and read through memory maps."""
+"""``MasterStore``: master data in a directory, opened without reading the rows, and read through memory maps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.core.errors import CorruptStoreError, StoreError
+from millrace.core.errors import ConfigError, CorruptStoreError, StoreError
 from millrace.core.sizes import format_size
 from millrace.master.manifest import Manifest
 from millrace.master.read.mapped_rows import MappedRows
@@ -80,16 +80,16 @@ class MasterStore:
         key
             The key column, or several.
         shards
-            Parts the rows are split into, by ``pmod(xxhash64(key), shards)`` as Spark SQL computes it.
+            Number of parts into which the rows are split, by ``pmod(xxhash64(key), shards)`` as Spark SQL computes it.
         columns
             Columns to keep besides the key; all by default.
         page_rows
-            Rows of a page, which is one record batch of the data file.
+            Number of rows in a page; each page is one record batch of the data file.
         index
             Write an index from keys to rows too (about 14 bytes a row). Algorithms that only scan need none.
         records
             With an index, also write every row in one piece, so that a look-up reads one place instead of one for every
-            column. That is several times as fast and takes about as much disk again as the rows.
+            column. Look-ups are then several times as fast; the records take about as much disk space as the rows.
         overwrite
             Replace a store that is already there.
         progress
@@ -121,6 +121,11 @@ class MasterStore:
     @staticmethod
     def open(path: str | os.PathLike[str]) -> MasterStore:
         """Open a store. Checks that every file is there in its full length; :meth:`verify` checks contents."""
+        if not isinstance(path, str | os.PathLike):
+            raise ConfigError(
+                f"master: expected a MasterStore or the path of one; got {type(path).__name__}. "
+                "MasterStore.build(source, path, key=…) writes a store"
+            )
         path = Path(path)
         manifest = Manifest.read(path)
         while True:  # until the store has not been replaced while it was mapped
@@ -144,18 +149,28 @@ class MasterStore:
         for shard in manifest.shards:
             for entry in shard.files:
                 entry.check_size(path)
-            if shard.index and tuple(e.nbytes for e in shard.index) != ShardIndex.nbytes_of(shard.rows):
+            sizes = ShardIndex.nbytes_of(shard.rows)
+            if len(shard.index) not in (0, len(sizes)):
                 raise CorruptStoreError(
-                    f"{path / shard.index[0].path}: the index has the wrong size for {shard.rows:,} rows"
+                    f"{path}: expected {len(sizes)} files of an index, or none; the manifest lists {len(shard.index)}"
                 )
+            for entry, nbytes in zip(shard.index, sizes, strict=False):
+                if entry.nbytes != nbytes:
+                    raise CorruptStoreError(
+                        f"{path / entry.path}: the index has the wrong size for {shard.rows:,} rows: "
+                        f"expected {nbytes:,} bytes; got {entry.nbytes:,}"
+                    )
             if shard.records and (
                 shard.layout is None or shard.records.nbytes != Records.nbytes_of(shard.rows, shard.layout)
             ):
                 raise CorruptStoreError(
-                    f"{path / shard.records.path}: the file has the wrong size for {shard.rows:,} rows"
+                    f"{path / shard.records.path}: the file has the wrong size for {shard.rows:,} rows: "
+                    f"{shard.records.nbytes:,} bytes"
                 )
             if shard.codes.nbytes != 8 * shard.rows:
-                raise CorruptStoreError(f"{path / shard.codes.path}: expected {8 * shard.rows} bytes of key codes")
+                raise CorruptStoreError(
+                    f"{path / shard.codes.path}: expected {8 * shard.rows} bytes of key codes; got {shard.codes.nbytes}"
+                )
         store = MasterStore(path, manifest)
         for number in range(store.shards):
             store.codes(number)
@@ -189,12 +204,12 @@ class MasterStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows as Arrow data; a memory of ``"1%"`` is 1 % of it."""
+        """Bytes of the rows as Arrow data. A memory given in percent, such as ``"1%"``, refers to this size."""
         return self.manifest.data_bytes
 
     @property
     def row_bytes(self) -> float:
-        """Bytes of a row on average."""
+        """Average bytes of a row as Arrow data."""
         return self.nbytes / self.rows if self.rows else 0.0
 
     def complete(self, column: str) -> bool:
@@ -203,27 +218,27 @@ class MasterStore:
 
     @property
     def indexed(self) -> bool:
-        """Whether there is an index from keys to rows."""
+        """Whether every shard has an index from keys to rows."""
         return self.manifest.indexed
 
     def codes(self, shard: int) -> npt.NDArray[np.int64]:
-        """Return the key codes of a shard's rows, in row order, mapped."""
+        """Return the key codes of a shard's rows, in row order, as a memory-mapped array."""
         if shard not in self._codes:
             entry = self.manifest.shards[shard]
             self._codes[shard] = map_codes(self.path / entry.codes.path, entry.rows)
         return self._codes[shard]
 
     def index(self, shard: int) -> ShardIndex:
-        """Return the index of a shard, mapped."""
+        """Return the memory-mapped index of a shard."""
         if shard not in self._indexes:
             entry = self.manifest.shards[shard]
             if not entry.index:
-                raise StoreError(f"{self.path}: has no index; MasterStore.add_index(path) makes one")
+                raise StoreError(f"{self.path}: the store has no index; add one with MasterStore.add_index(path)")
             self._indexes[shard] = ShardIndex((self.path / entry.index[0].path).parent, entry.rows)
         return self._indexes[shard]
 
     def mapped(self, shard: int) -> MappedRows:
-        """Return the rows of a shard, mapped."""
+        """Return the memory-mapped rows of a shard."""
         if shard not in self._rows:
             entry = self.manifest.shards[shard]
             path = self.path / entry.data.path
@@ -242,7 +257,7 @@ class MasterStore:
         return part
 
     def to_table(self) -> pa.Table:
-        """Return all rows as a table, shard by shard, memory-mapped rather than read."""
+        """Return all rows as a memory-mapped table, shard by shard."""
         batches = []
         for shard in range(self.shards):
             rows = self.mapped(shard)
@@ -250,9 +265,12 @@ class MasterStore:
         return pa.Table.from_batches(batches, self.schema)
 
     def verify(self, progress: Progress | None = None) -> None:
-        """Read all files and check checksums, pages, key codes and the shard of every row; raise at the first fault."""
+        """Read all files and check their contents; raise an error at the first fault.
+
+        Checked are checksums, pages, key codes, the index, records, and the shard of every row.
+        """
         if Manifest.read(self.path).snapshot != self.manifest.snapshot:
-            raise StoreError(f"{self.path}: another store has taken its place since it was opened; open it again")
+            raise StoreError(f"{self.path}: the store was replaced after it was opened; open it again")
         done = 0
         for number, shard in enumerate(self.manifest.shards):
             for entry in shard.files:
@@ -260,7 +278,7 @@ class MasterStore:
             codes, rows = self.codes(number), self.mapped(number)
             if shard.index and not self.index(number).check(codes):
                 raise CorruptStoreError(
-                    f"{self.path / shard.index[1].path}: the index does not find the rows of the shard"
+                    f"{self.path / shard.index[1].path}: the index does not match the key codes of the shard"
                 )
             for page in range(-(-shard.rows // rows.page_rows)):
                 batch = rows.page(page)

@@ -1,4 +1,4 @@
-"""The files of a store: how the manifest describes one, and how it is checked and mapped."""
+"""The files of a store: how the manifest describes them, and how they are checked and mapped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FileEntry:
 
     @staticmethod
     def of(directory: Path, name: str) -> FileEntry:
-        """Describe a file that is complete, and flush it to the disk."""
+        """Flush a complete file to the disk and return its entry."""
         path = directory / name
         flush(path)
         return FileEntry(name, path.stat().st_size, crc32_of_file(path))
@@ -35,7 +35,7 @@ class FileEntry:
         """Raise an error if the file is missing or has another length."""
         path = directory / self.path
         if not path.is_file():
-            raise CorruptStoreError(f"{path}: missing, though the manifest names it")
+            raise CorruptStoreError(f"{path}: missing, although the manifest lists it")
         size = path.stat().st_size
         if size != self.nbytes:
             what = "truncated" if size < self.nbytes else "too long"
@@ -61,5 +61,5 @@ def crc32_of_file(path: Path) -> int:
 
 
 def map_codes(path: Path, rows: int) -> npt.NDArray[np.int64]:
-    """Return the key codes in a file, memory-mapped."""
+    """Return the key codes in a file as a memory-mapped array."""
     return np.asarray(np.memmap(path, np.int64, mode="r", shape=(rows,))) if rows else np.empty(0, np.int64)

@@ -56,7 +56,7 @@ class Arena:
     capacity
         The largest number of slots.
     heap_capacity
-        The most bytes of strings and binary values.
+        The most bytes that all strings and binary values together may take.
     space, name
         Where the arrays are allocated, and the beginning of their names there.
     """
@@ -71,7 +71,7 @@ class Arena:
         self._block_rows = {column: row for row, column in enumerate(wide)}
         self._block: npt.NDArray[Any] = space.array(f"{name}.wide", np.uint64, len(wide) * capacity)
         self._block = self._block.reshape(len(wide), capacity)
-        self._has_nulls = False  # before the first null comes, the masks need not be read
+        self._has_nulls = False  # before the first null, the masks need not be read
         self._columns: list[_Fixed | _Bytes | _Opaque] = []
         heap = _Heap(space, f"{name}.heap", heap_capacity)
         for i, field in enumerate(schema):
@@ -104,7 +104,7 @@ class Arena:
 
     @staticmethod
     def heap_bytes_of(columns: Sequence[pa.Array]) -> int:
-        """Return the bytes that these columns would take in an arena outside its slots: in its heap and segments."""
+        """Return how many bytes these columns would take outside of the slots: in the heap and as Arrow arrays."""
         nbytes = 0
         for array in columns:
             shape = shape_of(array.type)
@@ -116,7 +116,7 @@ class Arena:
 
     @property
     def heap_bytes(self) -> int:
-        """Bytes held outside the slots: the heap up to its end, and the Arrow arrays of nested columns."""
+        """Bytes held outside of the slots: in the heap up to its end, and in the Arrow arrays of nested columns."""
         return self.heap.end + sum(c.segment_bytes for c in self._columns if isinstance(c, _Opaque))
 
     def store(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
@@ -185,7 +185,7 @@ class Arena:
             column.clear()
 
     def longest(self, columns: Sequence[int]) -> int:
-        """Return an upper bound, over all rows so far, of the bytes that a row has in the given string columns."""
+        """Return an upper bound of the bytes that any row so far takes in the given string and binary columns."""
         return sum(c.longest for c in (self._columns[i] for i in columns) if isinstance(c, _Bytes))
 
     def bytes_of(self, columns: Sequence[int], slots: Slots) -> int:
@@ -203,7 +203,7 @@ class Arena:
         return not any(isinstance(column, _Opaque) for column in self._columns)
 
     def arrays(self, slots: int, heap: int) -> list[npt.NDArray[Any]]:
-        """Return views of all arrays, up to ``slots`` slots and ``heap`` heap bytes, always in the same order."""
+        """Return views of the first ``slots`` slots and ``heap`` heap bytes of all arrays, always in the same order."""
         parts = [self._nulls[:slots].reshape(-1)]
         for column in self._columns:
             if isinstance(column, _Fixed):
@@ -213,7 +213,7 @@ class Arena:
         return [*parts, self.heap.data[:heap]]
 
     def facts(self) -> dict[str, Any]:
-        """Return what is needed besides the contents of the arrays to restore the rows."""
+        """Return the values that are needed besides the contents of the arrays to restore the rows."""
         longest = [column.longest for column in self._columns if isinstance(column, _Bytes)]
         return {"end": self.heap.end, "dead": self.heap.dead, "has_nulls": self._has_nulls, "longest": longest}
 
@@ -225,7 +225,7 @@ class Arena:
             column.longest = longest
 
     def release(self, start: int) -> None:
-        """Give back the memory of the slots from ``start`` on and of the heap beyond its end."""
+        """Give the memory of the slots from ``start`` on, and of the heap beyond its end, back to the system."""
         self._space.release(self._nulls, start * self._nulls.shape[1])
         for column in self._columns:
             column.release(start)
@@ -322,7 +322,7 @@ class _Bytes:
 
 
 class _Opaque:
-    """A column kept as the Arrow arrays that came in ("segments"); each is freed when its last row is dropped."""
+    """A column kept as the Arrow arrays that were stored ("segments"); each is freed when its last row is dropped."""
 
     slot_bytes = 8
 

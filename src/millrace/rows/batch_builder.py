@@ -12,15 +12,15 @@ _OPAQUE_PIECE = 16  # rows that are appended at first if their sizes are not kno
 
 
 def fixed_width(schema: pa.Schema) -> int:
-    """Return the bytes of a row of this schema, not counting the contents of strings and nested values."""
+    """Return about how many bytes a row of this schema takes, without the contents of strings and nested values."""
     return sum(item_of(f.type).itemsize if shape_of(f.type) == "fixed" else 4 for f in schema)
 
 
 class BatchBuilder:
-    """Collects output rows and hands them out as record batches of at most about ``BATCH_BYTES``.
+    """Collects output rows and returns them as record batches of at most about ``BATCH_BYTES`` (8 MB).
 
-    To use it, append at most :attr:`room` rows to every column, whose strings have at most :attr:`bytes_left` bytes (a
-    single row may have more). Then call :meth:`advance`, and :meth:`flush` if the batch is :attr:`full`.
+    To use it, append at most :attr:`room` rows to every column, with at most :attr:`bytes_left` bytes of strings in all
+    (a single row may have more). Then call :meth:`advance`, and :meth:`flush` if the batch is :attr:`full`.
     """
 
     def __init__(self, schema: pa.Schema, rows: int = BATCH_ROWS) -> None:
@@ -28,7 +28,7 @@ class BatchBuilder:
         self._fixed = max(1, fixed_width(schema))
         self._limit = max(1, min(rows, BATCH_BYTES // self._fixed))
         self.opaque = any(shape_of(field.type) == "opaque" for field in schema)
-        """Whether only :meth:`settle` can tell how many bytes the rows hold, because of nested columns."""
+        """Whether there are nested columns, so that the size of the rows is not known before :meth:`settle`."""
         self._piece = min(self._limit, _OPAQUE_PIECE) if self.opaque else self._limit
         self._start()
 
@@ -51,7 +51,7 @@ class BatchBuilder:
 
     @property
     def bytes_left(self) -> int:
-        """Bytes that the strings and nested values of the next rows may hold."""
+        """The most bytes that the strings and nested values of the next rows may take."""
         return BATCH_BYTES - self.rows * self._fixed - self._held
 
     @property
@@ -59,7 +59,7 @@ class BatchBuilder:
         return self.rows >= self._limit or self.bytes_left <= self._fixed
 
     def advance(self, rows: int, held: int) -> None:
-        """Count ``rows`` more rows with at most ``held`` bytes of strings, before or after they are appended."""
+        """Count ``rows`` additional rows with at most ``held`` bytes of strings, before or after they are appended."""
         self.rows += rows
         self._held += held
 

@@ -28,7 +28,7 @@ class FoundCodes(NamedTuple):
 
 
 class CodeFilter:
-    """Finds the codes of a load among the codes of keyed rows, with a filter in front of their index.
+    """Finds the codes of a load among the codes of keyed rows; a Bloom filter is tested before the index of the rows.
 
     A code passes the filter once :meth:`watch` has added it. Codes cannot be removed one by one. The owner calls
     :meth:`refresh` to rebuild the filter when it is :meth:`stale`.
@@ -55,7 +55,7 @@ class CodeFilter:
         return self._set_since > live // 4 + 64
 
     def refresh(self, live: Codes) -> None:
-        """Rebuild the filter so that only the ``live`` codes pass."""
+        """Rebuild the filter from the ``live`` codes alone."""
         words = bitfilter.filter_words(len(live) + len(live) // 4)
         bytes_now = self._reservation.nbytes + 8 * (words - len(self._bits))
         if words != len(self._bits) and self._reservation.try_resize(bytes_now):
@@ -78,7 +78,7 @@ class CodeFilter:
                     yield finder.found
 
     def lets_through(self, codes: Codes) -> bool:
-        """Return whether all of the codes pass the filter; for tests."""
+        """Return whether all of the codes pass the first test of the filter; for tests."""
         out = np.empty(max(1, len(codes)), np.int32)
         return bool(bitfilter.candidates(self._bits, codes, out) == len(codes))
 

@@ -1,4 +1,4 @@
-"""Arrow columns seen as NumPy arrays, and output columns that are filled by position.
+"""Arrow columns as NumPy arrays, and output columns that are filled from the values at given positions.
 
 Almost every column has one of three shapes:
 
@@ -38,7 +38,7 @@ _ITEMS: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.
 
 @lru_cache(maxsize=1024)
 def shape_of(type_: pa.DataType) -> Shape:
-    """Return the shape of columns of a type.
+    """Return the shape of columns of an Arrow type: fixed, bits, bytes or opaque.
 
     >>> [shape_of(t) for t in (pa.int32(), pa.bool_(), pa.string(), pa.list_(pa.int8()))]
     ['fixed', 'bits', 'bytes', 'opaque']
@@ -63,7 +63,7 @@ def shape_of(type_: pa.DataType) -> Shape:
 
 @lru_cache(maxsize=1024)
 def item_of(type_: pa.DataType) -> np.dtype[Any]:
-    """Return the NumPy dtype for the values of a fixed column, chosen by width alone."""
+    """Return the NumPy dtype for the values of a fixed column: an unsigned integer or raw bytes of the same width."""
     width: int = type_.bit_width // 8
     return _ITEMS[width] if width in _ITEMS else np.dtype(f"V{width}")
 
@@ -76,7 +76,7 @@ def offset_item(type_: pa.DataType) -> np.dtype[Any]:
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type in which columns of a type are stored and put out.
+    """Return the type in which columns of a type are stored and output.
 
     View types become plain ones, because Arrow cannot select rows of them. Dictionaries are decoded, because they
     differ from batch to batch.
@@ -140,7 +140,7 @@ def valid_flags(array: pa.Array) -> Bytes | None:
 
 
 def bit_flags(array: pa.Array) -> Bytes:
-    """Return the values of a boolean column as 0 and 1 (0 where null)."""
+    """Return the values of a boolean column as 0 and 1; where a row is null, the value has no meaning."""
     out = np.empty(len(array), np.uint8)
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
@@ -156,7 +156,7 @@ def _bitmap(flags: Bytes) -> pa.Buffer:
 
 
 def _set_aside(shape: int | tuple[int, int], item: npt.DTypeLike) -> Values:
-    """Allocate an array from Arrow's pool.
+    """Allocate an array from Arrow's memory pool.
 
     The pool reuses the memory of released batches. Fresh memory from the system is zeroed page by page at its first
     use, which took a fifth of the time of a join in memory.
@@ -177,7 +177,7 @@ class OutputColumn(ABC):
         self._valid: Bytes | None = None
 
     def _advance(self, count: int, valid: Bytes | None) -> None:
-        """Count ``count`` more rows and set their validity flags to ``valid`` (None: no nulls)."""
+        """Add ``count`` to the number of rows and set the new rows' validity flags to ``valid`` (None: no nulls)."""
         if valid is not None and self._valid is None:
             self._valid = np.ones(self.capacity, np.uint8)
         if self._valid is not None:
@@ -186,7 +186,7 @@ class OutputColumn(ABC):
 
     @property
     def heap_bytes(self) -> int:
-        """Bytes of strings or nested values, beyond the fixed width of the rows."""
+        """Bytes of strings or nested values, in addition to the fixed width of the rows."""
         return 0
 
     def _validity(self) -> pa.Buffer | None:
@@ -217,24 +217,24 @@ class FixedColumn(OutputColumn):
     def side_by_side(outputs: Sequence[OutputColumn]) -> list[int]:
         """Return the positions of the output columns that lie side by side in one block and can be filled together.
 
-        These are columns of 8 bytes. Without at least two of them, the list is empty.
+        These are columns with values of 8 bytes. If there are fewer than two, the list is empty.
         """
         wide = [i for i, o in enumerate(outputs) if isinstance(o, FixedColumn) and o._block is not None]
         rows = [o._row for o in outputs if isinstance(o, FixedColumn) and o._block is not None]
         return wide if len(wide) > 1 and rows == list(range(rows[0], rows[0] + len(rows))) else []
 
     def block_of(self, columns: int, count: int) -> Values:
-        """Return a view of the next ``count`` rows of ``columns`` columns of the block, starting with this one."""
+        """Return a view of the next ``count`` rows of ``columns`` columns in the block, from this one on."""
         assert self._block is not None
         block: Values = self._block[self._row : self._row + columns, self.rows : self.rows + count]
         return block
 
     def filled(self, count: int) -> None:
-        """Count ``count`` more rows without nulls, which the caller has written to the block."""
+        """Add ``count`` rows without nulls, which the caller has already written to the block."""
         self._advance(count, None)
 
     def take(self, values: Values, positions: npt.NDArray[Any], valid: Bytes | None) -> None:
-        """Append ``values[positions]``; ``valid`` has one flag per position."""
+        """Append ``values[positions]``; ``valid`` holds a flag for each, or is None if none is null."""
         count = len(positions)
         if values.dtype.kind == "V":
             np.take(values, positions, out=self._values[self.rows : self.rows + count], mode="clip")
@@ -243,13 +243,13 @@ class FixedColumn(OutputColumn):
         self._advance(count, valid)
 
     def take_paged(self, values: Values, bases: Indices, pages: Indices, inside: Indices, valid: Bytes | None) -> None:
-        """Append ``values[bases[pages] + inside]``; ``valid`` has one flag per value."""
+        """Append ``values[bases[pages] + inside]``; ``valid`` holds a flag for each, or is None if none is null."""
         count = len(pages)
         gather.paged_items(values, bases, pages, inside, self._values[self.rows : self.rows + count])
         self._advance(count, valid)
 
     def pieces(self, data: Bytes, starts: Indices, valid: Bytes | None) -> None:
-        """Append values of a width for which NumPy has no number type; each begins at its start in ``data``."""
+        """Append values whose width no NumPy integer has; value ``i`` begins at byte ``starts[i]`` of ``data``."""
         width = self._values.dtype.itemsize
         lengths = np.full(len(starts), width, np.int32)
         gather.copy_bytes(data, starts, lengths, self._values.view(np.uint8), self.rows * width)
@@ -364,7 +364,7 @@ class OpaqueColumn(OutputColumn):
 
 
 def output_columns(schema: pa.Schema, capacity: int) -> list[OutputColumn]:
-    """Return empty output columns for a schema; those of 8 bytes share one block of memory."""
+    """Return empty output columns for a schema; those with values of 8 bytes share one block of memory."""
     types = schema.types
     block = _set_aside((sum(map(is_wide, types)), capacity), np.uint64)
     row = count()
@@ -376,7 +376,7 @@ def output_columns(schema: pa.Schema, capacity: int) -> list[OutputColumn]:
 
 @lru_cache(maxsize=1024)
 def is_wide(type_: pa.DataType) -> bool:
-    """Return whether columns of a type have fixed values of 8 bytes."""
+    """Return whether columns of a type are fixed, with values of 8 bytes."""
     return shape_of(type_) == "fixed" and item_of(type_).itemsize == 8
 
 

@@ -1,7 +1,7 @@
 """Key codes: one int64 per row, whatever the types of the key's columns.
 
-The code of one integer-like column is the value itself. Any other key is coded by its 64-bit hash, the same
-as Spark SQL's ``xxhash64``; two keys may then share a code, so matches have to be verified with
+If the key is one integer-like column, the code is the value itself. The code of any other key is its 64-bit hash, the
+same as Spark SQL's ``xxhash64``; two keys may then share a code, so matches have to be verified with
 :meth:`KeyCoder.equal`.
 """
 
@@ -36,20 +36,20 @@ _LONG = np.iinfo(np.int64)
 
 
 class KeyCoder:
-    """Turns the key columns of a batch into codes, hashes and shards.
+    """Computes the codes, hashes and shards of keys from the key columns of a batch.
 
     Parameters
     ----------
     types
-        The key columns' types. Encodings do not matter: a column declared ``string`` may come as
-        ``large_string``, ``string_view`` or a dictionary, and a timestamp with a time zone may come with
-        another time zone. Apart from that, types must be equal.
+        The key columns' types. Encodings do not matter: a column declared ``string`` may be passed as
+        ``large_string``, ``string_view`` or a dictionary, and a timestamp with a time zone may have another
+        time zone. Apart from that, types must be equal.
     names
         The columns' names, for error messages.
 
     Notes
     -----
-    Every method is vectorised and takes one array per key column, sliced or not. The arrays of codes and of
+    Every method is vectorized and takes one array per key column, sliced or not. The arrays of codes and of
     validity flags are read-only and contiguous; the codes may be a view of the Arrow buffer.
 
     Examples
@@ -128,7 +128,7 @@ class KeyCoder:
         pairs = list(zip(self._read(left), self._read(right), strict=True))
         if len(pairs[0][0].array) != len(pairs[0][1].array):
             raise SchemaError(
-                f"key: expected as many rows on both sides; "
+                f"key: expected the same number of rows on both sides; "
                 f"got {len(pairs[0][0].array)} on the left, {len(pairs[0][1].array)} on the right"
             )
         same = pc.equal(pairs[0][0].array, pairs[0][1].array)
@@ -310,7 +310,7 @@ _LONG_TYPES = (pa.int64(), pa.uint32())
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type without its encoding. Columns with the same plain type have comparable keys."""
+    """Return the type without its encoding, such as a dictionary. Columns with the same plain type can be compared."""
     if pa.types.is_dictionary(type_):
         return _plain_type(type_.value_type)
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):

@@ -1,13 +1,13 @@
 """Estimates of the rates of all keys, including keys never seen, from the counts of a sample of keys.
 
-The *rate* of a key is the number of tuples that are expected to have it. A key with a rate of 1 comes 0, 1, 2 … times
-(Poisson), so the count of one rare key says little about its rate. But the numbers of keys that came once, twice, three
-times … (``keys_by_count``) say how many keys have which rate. Two models are fitted to them:
+The *rate* of a key is the number of tuples that are expected to have it. A key with a rate of 1 occurs 0, 1, 2 … times
+(Poisson), so the count of one rare key says little about its rate. But the numbers of keys that occurred once, twice,
+three times … (``keys_by_count``) say how many keys have which rate. Two models are fitted to them:
 
 - a Zipf tail: rates fall with the rank as ``rank**-s``; its two parameters are the exponent and the number of keys;
-- a free mixture of rates, which fits anything but is noisier.
+- a free mixture: some number of keys at each of 41 fixed rates; it fits any counts, but is noisier.
 
-The Zipf tail is used unless the free mixture explains the counts clearly better. In doubt its exponent is 0.
+The Zipf tail is used unless the free mixture explains the counts clearly better. In doubt, the tail's exponent is 0.
 
 References
 ----------
@@ -28,10 +28,10 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 EXACT = 64
-"""The least count that the free mixture takes as the key's rate: it differs by chance by an eighth or less."""
+"""The least count that is precise enough to be taken as the key's rate: its standard error is at most 12.5 %."""
 
 UNSEEN = 64
-"""The largest ratio of all keys to the keys that came that is considered."""
+"""The largest estimate of the number of all keys, as a multiple of the number of keys that occurred."""
 
 _CELLS = 24  # ranges of counts from EXACT on, each twice as wide as the last
 _BUCKETS = 64
@@ -47,22 +47,22 @@ _EDGES = EXACT * 2.0 ** np.arange(1, _CELLS)
 
 
 def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[Floats, Floats]:
-    """Return all keys in buckets: the number of keys in each bucket, and the rate of one key.
+    """Return an estimate of all keys in buckets: the number of keys in each bucket, and the rate of each of these keys.
 
     Parameters
     ----------
     counts
-        How often the keys of a sample came, each at least once.
+        How often each key of a sample occurred, at least once.
     share
-        The share of keys that is in the sample.
+        The share of all keys that is in the sample, from 0 to 1.
     above
-        Number of more frequent keys, which are not part of the sample.
+        Number of keys that were left out of the sample because they are more frequent.
     tuples
         Number of tuples of all keys that the sample was drawn from; the rates of these keys add up to it.
 
     Examples
     --------
-    Of a thousand keys with a rate of 1, some 630 came; the number of the others is estimated:
+    Of a thousand keys with a rate of 1, some 630 occurred; the number of the others is estimated:
 
     >>> counts = np.random.default_rng(1).poisson(1.0, 1000)
     >>> keys, rates = rates_of(counts[counts > 0], 1.0, 0, counts.sum())
@@ -81,7 +81,7 @@ def rates_of(counts: Counts, share: float, above: int, tuples: float) -> tuple[F
 
 
 def _keys_by_count(counts: Counts) -> Floats:
-    """Return how many keys came once, twice, … and, from :data:`EXACT` on, in each range of counts."""
+    """Return how many keys occurred once, twice, …, and how many are in each range of counts from :data:`EXACT` on."""
     low = np.bincount(counts[counts < EXACT], minlength=EXACT)[1:]
     cells = np.searchsorted(_EDGES, counts[counts >= EXACT], side="right")
     return np.concatenate([low, np.bincount(cells, minlength=_CELLS)]).astype(np.float64)
@@ -104,7 +104,7 @@ def _likelihood(keys_by_count: Floats, expected: Floats) -> float:
 
 
 class _ZipfTail:
-    """Keys of the ranks ``above + 1 …`` whose rates fall as ``rank**-skew``."""
+    """A model of the keys of ranks ``above + 1`` and higher, whose rates fall as ``rank**-skew``."""
 
     def __init__(self, keys_by_count: Floats, share: float, above: int, tuples: float) -> None:
         self._keys_by_count, self._share, self._above, self._tuples = keys_by_count, share, above, tuples
@@ -124,7 +124,7 @@ class _ZipfTail:
         return _likelihood(self._keys_by_count, self._share * _expected(keys, rates))
 
     def rates(self, skew: float) -> tuple[Floats, Floats]:
-        """Return the keys and rates of the tail with this exponent and the most likely number of keys."""
+        """Return the buckets of the tail with this exponent and the most likely number of keys."""
         sampled = float(self._keys_by_count.sum())
         least, most = max(sampled, 0.9 * sampled / self._share), UNSEEN * sampled / self._share
         keys = lowest(
@@ -142,7 +142,7 @@ class _ZipfTail:
 
 
 def _free(counts: Counts, keys_by_count: Floats, share: float) -> tuple[Floats, Floats]:
-    """Return the most likely mixture of rates for counts below :data:`EXACT`; higher counts are taken as rates."""
+    """Return the most likely free mixture for counts below :data:`EXACT`; counts from there on are taken as rates."""
     values, numbers = np.unique(counts[counts >= EXACT], return_counts=True)
     low = keys_by_count[: EXACT - 1]
     if low.sum() == 0:

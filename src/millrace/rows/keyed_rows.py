@@ -42,7 +42,7 @@ class KeyedRows:
     schema
         Columns of the rows.
     marks
-        Further values that the owner keeps per slot, name to dtype; they become the arrays in :attr:`marks`.
+        Further values that the owner keeps for each slot: their names and dtypes. The arrays are in :attr:`marks`.
     code_column
         A column of ``schema`` whose 64-bit values are the key codes themselves; it is not stored twice.
     beside
@@ -67,7 +67,7 @@ class KeyedRows:
         self._schema = schema
         kept = pa.schema([schema.field(i) for i in self._stored])
         self.slot_bytes = self.bytes_per_slot(schema, marks, code_column, beside)
-        """Bytes that a row takes, not counting its bytes in the heap and its share of the directory."""
+        """Bytes that a row takes, without its bytes in the heap and its share of the directory."""
         self.capacity = max(1, min(budget.total // self.slot_bytes, 2**31 - 2))
         self.arena = Arena(kept, self.capacity, budget.total, space, name)
         self.marks: dict[str, npt.NDArray[Any]] = {
@@ -121,7 +121,7 @@ class KeyedRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes reserved for this part."""
+        """Bytes reserved for these rows."""
         return self._reservation.nbytes
 
     @property
@@ -196,7 +196,7 @@ class KeyedRows:
         self.trim()
 
     def longest(self, columns: Sequence[int]) -> int:
-        """Return an upper bound, over all rows so far, of the bytes that a row has in the given string columns."""
+        """Return an upper bound of the bytes that any row so far takes in the given string and binary columns."""
         return self.arena.longest([self._place[i] for i in columns if i != self._code_column])
 
     def bytes_of(self, columns: Sequence[int], slots: Slots) -> int:
@@ -241,7 +241,7 @@ class KeyedRows:
         return slots, counts
 
     def insert_codes(self, codes: Codes) -> tuple[Slots, npt.NDArray[np.int32]]:
-        """Take slots for codes; their rows are written later by :meth:`fill`, or never."""
+        """Take a slot for each code; return the same as :meth:`insert`. :meth:`fill` may write the rows later."""
         slots, counts = self._take_slots(codes)
         self.arena.blank(slots)
         return slots, counts
@@ -259,19 +259,19 @@ class KeyedRows:
     def remove(self, slots: Slots) -> int:
         """Remove the rows at ``slots``. O(1) for the oldest of a code.
 
-        Return how many rows the keys of the removed rows had, added up; not how many rows were removed.
+        Return the sum, over the removed rows, of how many rows the code had just before; not how many were removed.
         """
         self.arena.drop(slots)
         return multimap.remove(self.map, slots)
 
     def oldest(self, codes: Codes) -> Slots:
-        """Return the oldest slot of each code, or -1."""
+        """Return the oldest slot of each code, or -1 if it has none."""
         out = np.empty(len(codes), np.int32)
         multimap.oldest(self.map, codes, out)
         return out
 
     def newest(self, codes: Codes) -> Slots:
-        """Return the newest slot of each code, or -1."""
+        """Return the newest slot of each code, or -1 if it has none."""
         out = np.empty(len(codes), np.int32)
         multimap.newest(self.map, codes, out)
         return out

@@ -41,7 +41,7 @@ def write_rows(path: PathOrBuffer, rows: KeyedRows, identity: str, more: dict[st
 
 
 def read_rows(path: PathOrBuffer, rows: KeyedRows, identity: str) -> dict[str, Any] | None:
-    """Fill ``rows`` from a file and return the ``more`` that was written with them.
+    """Fill ``rows`` from a file and return the values ``more`` that :func:`write_rows` wrote with them.
 
     Returns None and leaves ``rows`` empty if the file is missing, damaged, too large, or of another identity.
     """

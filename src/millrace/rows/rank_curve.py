@@ -20,12 +20,12 @@ _COMPARED = 128
 class RankCurve(NamedTuple):
     """A rank-frequency curve in buckets of keys, with the most frequent keys first.
 
-    ``keys`` has the number of keys in each bucket, an estimate that may be a fraction; ``probability`` has the
-    probability of one of these keys. ``keys @ probability`` is 1, unless there are no keys at all.
+    ``keys`` holds the number of keys in each bucket, an estimate that may be a fraction. ``probability`` holds the
+    probability of each single key of the bucket. ``keys @ probability`` is 1, unless there are no keys at all.
 
     Examples
     --------
-    One key has half of the stream, and a thousand keys share the rest:
+    Half of the tuples have the same key, and a thousand keys share the other half:
 
     >>> curve = RankCurve(np.array([1.0, 1000.0]), np.array([0.5, 0.0005]))
     >>> curve.top_share(1), curve.top_share(101), curve.top_share(5000)
@@ -37,7 +37,7 @@ class RankCurve(NamedTuple):
 
     @staticmethod
     def of(keys: Floats, weight: Floats) -> RankCurve:
-        """Make a curve from buckets in any order: the number of keys in each, and the weight of one key."""
+        """Make a curve from buckets in any order; ``weight`` is proportional to the probability of each key."""
         there = np.flatnonzero((keys > 0) & (weight > 0))
         keys, weight = keys[there].astype(np.float64), weight[there].astype(np.float64)
         order = np.argsort(-weight, kind="stable")
@@ -50,7 +50,7 @@ class RankCurve(NamedTuple):
         return np.cumsum(self.keys)
 
     def top_share(self, h: float) -> float:
-        """Return the share of the stream that belongs to its ``h`` most frequent keys."""
+        """Return the share of the tuples, from 0 to 1, whose key is among the ``h`` most frequent ones."""
         if len(self.keys) == 0:
             return 0.0
         ends = np.concatenate([[0.0], self.ranks])

@@ -1,15 +1,15 @@
 """Statistics of the keys of a stream, in one pass: the number of keys, their skew, and the hot keys.
 
-Two sketches see every tuple (:mod:`millrace.kernels.sketches`); the rank-frequency curve is put together from both::
+Every tuple goes into two sketches (:mod:`millrace.kernels.sketches`), from which the rank-frequency curve is computed::
 
     hot keys    ──► measured, key by key ─────────────┐
                                                       ├──► frequencies(): probabilities of keys that add up to 1
     key sample  ──► keys by count  ──► fitted tail ───┘
         └─────────► distinct keys
 
-The figures describe the stream, not only the tuples that came: :meth:`StreamStatistics.top_share` is what can be
-expected of the tuples to come if the stream does not change. For keys that came often there is no difference. But some
-rare keys came twice by chance, while others, which are just as frequent, have not come yet.
+The statistics describe the stream, not only the tuples observed so far: :meth:`StreamStatistics.top_share` is what to
+expect of later tuples if the stream does not change. For keys that occurred often there is no difference. But some rare
+keys have occurred twice by chance, while others, which are just as frequent, have not occurred yet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Codes = npt.NDArray[np.int64]
 
 LEAST_BYTES = 4096
 _MOST_WEIGHT = 2**31 - 1  # what a count can hold
-_CERTAIN = 2  # a hot key came at least this many times as often as an uncounted key can have come
+_CERTAIN = 2  # a hot key occurred at least this many times as often as a key without a count can have occurred
 
 
 class StreamStatistics:
@@ -42,10 +42,10 @@ class StreamStatistics:
     Parameters
     ----------
     memory
-        Bytes for both sketches, all allocated at the beginning. The error of the distinct count is about
+        Size of both sketches in bytes, all allocated at the beginning. The error of the distinct count is about
         ``1 / sqrt(memory / 32)``, 1.1 % for the default (one standard deviation).
     budget
-        Where the bytes are reserved, as ``"statistics"``; :meth:`close` gives them back.
+        The budget in which the bytes are reserved, as ``"statistics"``; :meth:`close` gives them back.
 
     Notes
     -----
@@ -91,7 +91,7 @@ class StreamStatistics:
         self.tuples = 0
         """Number of tuples observed."""
         self.weight = 0
-        """Number of tuples that the statistics are about: all that were observed, or fewer after :meth:`decay`."""
+        """Number of tuples that the statistics represent: all that were observed, or fewer after :meth:`decay`."""
         self._decays = 0
         self._curve: RankCurve | None = None
 
@@ -120,7 +120,7 @@ class StreamStatistics:
 
     @property
     def distinct(self) -> float:
-        """Estimated number of distinct keys that came; exact while the sample holds all of them."""
+        """Estimated number of distinct keys observed; exact while the sample holds all of them."""
         return float(self._sample.kept[0]) / self._share
 
     @property
@@ -136,7 +136,7 @@ class StreamStatistics:
     def hot_keys(self) -> tuple[Codes, Floats]:
         """Return the keys that are certainly frequent, and their shares of the stream, most frequent first.
 
-        A key is hot if it came at least 64 times, and at least twice as often as an uncounted key can have come.
+        A key is hot if it occurred at least 64 times, and at least twice as often as any key without a count can have.
         """
         codes, counts = self._counted()
         hot = np.flatnonzero(counts >= self._least)
@@ -150,7 +150,7 @@ class StreamStatistics:
         return others
 
     def _counted(self) -> tuple[Codes, Floats]:
-        """Return all keys that have a count of their own, and an estimate of how often each came."""
+        """Return all keys that have a count of their own, and an estimate of how often each occurred."""
         if self._whole:
             held = _held(self._sample.entries)
             return held["code"].copy(), held["count"].astype(np.float64)
@@ -164,13 +164,13 @@ class StreamStatistics:
         return EXACT if self._whole else max(EXACT, _CERTAIN * int(self._hot.floor[0]))
 
     def frequencies(self) -> RankCurve:
-        """Return the rank-frequency curve of the stream: numbers of keys, and the probability of each, adding up to 1.
+        """Return the rank-frequency curve of the stream, in which the probabilities of all keys add up to 1.
 
         Hot keys have their measured probabilities. Those of the other keys are estimated from the sample, where keys
-        are counted exactly: the numbers of keys that came once, twice and so on say how many keys have which
-        probability, including keys that have not come yet. They are assumed to follow Zipf's law unless that clearly
-        contradicts the sample. The curve is fitted at the first call, which takes about a tenth of a second, and kept
-        until more tuples come.
+        are counted exactly: the numbers of keys that occurred once, twice and so on say how many keys have which
+        probability, including keys that have not occurred yet. They are assumed to follow Zipf's law unless that
+        clearly contradicts the sample. The curve is fitted at the first call, which takes about a tenth of a second,
+        and kept until the statistics change.
         """
         if self._curve is None:
             self._curve = self._fitted()
@@ -186,7 +186,7 @@ class StreamStatistics:
         return RankCurve.of(np.concatenate([numbers, keys]), np.concatenate([hot, rates]))
 
     def top_share(self, h: float) -> float:
-        """Return the share of the stream that belongs to its ``h`` most frequent keys."""
+        """Return the share of the tuples, from 0 to 1, whose key is among the ``h`` most frequent ones."""
         if not (is_number(h) and h >= 0):
             raise ConfigError(f"h: expected a number of keys of at least 0; got {h!r}")
         return self.frequencies().top_share(h)
@@ -198,7 +198,7 @@ class StreamStatistics:
 
     @property
     def misfit(self) -> float:
-        """Largest difference in :meth:`top_share` from the best Zipf distribution. Above 0.05, none fits."""
+        """Largest difference in :meth:`top_share` from the best Zipf distribution, 0 to 1; above 0.05, none fits."""
         curve = self.frequencies()
         return curve.misfit(curve.skew())
 
@@ -302,8 +302,8 @@ class StreamStatistics:
         The first compares the curves: it is the largest difference in :meth:`top_share` for any number of keys. The
         second compares the hot keys: it is half the sum of the differences in share, over all keys that are hot in
         either stream. If only one of the two streams has a count of a key, its share in the other is assumed to be the
-        nearest one possible. Two parts of one stream differ by some 0.03, up to 0.07 if all keys have come about 64
-        times.
+        nearest one possible. Two parts of one stream differ by some 0.03, up to 0.07 if all keys have occurred
+        about 64 times.
         """
         _check_statistics("drifted", other)
         return max(self.frequencies().distance(other.frequencies()), self._moved(other))

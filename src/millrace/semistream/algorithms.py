@@ -77,7 +77,7 @@ class Algorithm:
 
     @property
     def dead_share(self) -> float:
-        """Bytes of strings and binary of removed rows that may still take memory, per such byte of cached rows."""
+        """Bytes of strings and binary values that removed rows may still take, per byte that cached rows take."""
         return float(getattr(self.cache, "dead_share", 0.0))
 
     @property
@@ -97,7 +97,7 @@ class Algorithm:
 
     @property
     def sizes(self) -> list[str]:
-        """Names of the step sizes that can be set: b (rows per load), w (tuples let in); empty if no tuple waits."""
+        """Names of the sizes that can be set: b (rows per load), w (tuples let in per step); none if no tuple waits."""
         return [] if self.at_once else ["b", "w"]
 
     def start_bytes(self, store: MasterStore, b: int) -> int:

@@ -101,7 +101,7 @@ class JoinArguments:
         shedding = _shedding(shed, keep, chosen, ordered)
         if not spec.stream_key and (ordered or (shedding is not None and shedding.by == "key")):
             what = "ordered" if ordered else "shed"
-            raise ConfigError(f"{what}: needs a key; name one with on=")
+            raise ConfigError(f"{what}: works only in a join with a key; name the key columns with on=")
         return cls(
             store=store,
             spec=spec,
@@ -139,7 +139,7 @@ class JoinArguments:
 
 
 JOIN_ARGUMENTS = frozenset(inspect.signature(JoinArguments.checked).parameters) - {"options"}
-"""Arguments that every algorithm takes; any other one is an option of the algorithm."""
+"""Names of the arguments that a join takes with every algorithm; all others are options of the algorithm."""
 
 
 def most_rows(store: MasterStore, b: int) -> int:
@@ -160,7 +160,9 @@ def _spec(
     elif where is not None:
         spec = JoinSpec.without_key(how, columns, suffix)
     else:
-        raise SchemaError("on: expected a column name, a list of names, or a mapping, or where= without on; got None")
+        raise SchemaError(
+            "on: expected a column name, a list of names, or a mapping; got None. To join without a key, set where="
+        )
     spec.master_columns(store.schema)
     return spec
 

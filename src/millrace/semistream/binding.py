@@ -26,11 +26,11 @@ class Binding:
     search: ConditionSearch | None
     """Search for waiting tuples by the condition, in a join without a key; None in a join with a key."""
     residual: Condition | None
-    """Condition that is tested on each pair after it was found by key or search; None if there is none."""
+    """Condition that is tested on every pair that was found by key or by search; None if there is none."""
     single: bool
     """Whether one master row per key is enough: keys do not repeat, or one match decides (semi and anti joins)."""
     cached_columns: list[int]
-    """Places in the master of the columns that are cached: the output's columns, then those that verify a match."""
+    """Places of the cached columns in the master: the output's columns, then those that verify a match."""
     cached_keys: range
     """Places of the key columns among the cached columns; empty where equal key codes mean equal keys."""
     rows_per_key: float | None

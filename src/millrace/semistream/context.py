@@ -1,4 +1,4 @@
-"""The context of a join's policies: the parts, settings and sizes that they are given."""
+"""The context of a join's policies: the parts, settings and sizes that they work with."""
 
 from __future__ import annotations
 

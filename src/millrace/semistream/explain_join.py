@@ -15,7 +15,7 @@ from millrace.semistream.loop import JoinLoop
 _NAME = 12
 """Width of the first column of a table, in characters."""
 _UNLIMITED = 1e12
-"""Rate in tuples per second that only a model without computing time predicts; shown as "no limit"."""
+"""Predicted rates above this, in tuples per second, are shown as "no limit"; no computer is that fast."""
 
 
 def explained(

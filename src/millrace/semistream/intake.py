@@ -57,7 +57,7 @@ class Intake:
         return misses[kept]
 
     def _thinned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Shed some tuples of a batch and return the others; with ``spare_hits`` :meth:`spare` sheds, later."""
+        """Shed some tuples of a batch, unless :meth:`spare` does so later (``spare_hits``); return the others."""
         shedding = self._shedding
         if shedding is None or shedding.spare_hits:
             return batch

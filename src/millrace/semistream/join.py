@@ -174,7 +174,7 @@ class SemiStreamJoin(StreamOperator):
         )
         self.budget = MemoryBudget(self.arguments.memory)
         self.auto = Auto(self.budget.total) if self.arguments.automatic else None
-        """The choice of the algorithm; None if the user names one."""
+        """The object that chooses the algorithm; None if the user has named one."""
         self._metrics = JoinMetrics(budget_bytes=self.budget.total)
         self._loop: JoinLoop | None = None
         self._earlier = EarlierCounts()
@@ -270,7 +270,7 @@ class SemiStreamJoin(StreamOperator):
         yield from super().run(batches_of(stream))
 
     def _call(self, work: Batches) -> Batches:
-        """Return the output of one call (push, step or finish); the last batch has the rows that do not fill one."""
+        """Return the output of one call (push, step or finish); only the last batch may be smaller than a full one."""
         shedding = self.arguments.shedding
         work = work if shedding is None else self._timed(shedding, work)
         return self._guarded(chain(work, self.loop.parts.output.flush()))
@@ -338,7 +338,9 @@ class SemiStreamJoin(StreamOperator):
         self._check_same_join(saved.progress)
         if saved.held is not None and not self.loop.order.restore_held(saved.held):
             self._broken = saved_state.RESTORE_FAILED
-            raise BudgetExceededError(f"restore: the held-back tuples do not fit in {format_size(self.budget.total)}")
+            raise BudgetExceededError(
+                f"restore: the held-back tuples do not fit in {format_size(self.budget.total)} of memory"
+            )
         self.resume(saved.progress, saved.chunks)
 
     def progress(self) -> Progress:
@@ -375,7 +377,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def _kind_without_algorithm(self) -> str:
-        """Kind of join and condition, without the algorithm."""
+        """Kind of join, keys and condition as text, without the algorithm."""
         return f"{self.spec.how} {self.matching}"
 
     def _check_same_join(self, progress: Progress) -> None:
@@ -401,7 +403,7 @@ class SemiStreamJoin(StreamOperator):
         return self.loop.cache.save_to(path if isinstance(path, io.BytesIO) else Path(path), self._cache_identity)
 
     def recall_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
-        """Fill the cache from one that an earlier join of the same kind has saved; return False if it is not valid."""
+        """Fill the cache with one that an earlier join of the same kind saved; return False if that is not valid."""
         where = path if isinstance(path, io.BytesIO) else Path(path)
         if self.loop.cache.load_from(where, self._cache_identity):
             return True
@@ -471,7 +473,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def access(self) -> Access:
-        """The policy that decides which master rows come next."""
+        """The policy that decides which master rows are loaded next."""
         return self.loop.access
 
     @property
@@ -501,7 +503,7 @@ class SemiStreamJoin(StreamOperator):
 
     @property
     def tuple_bytes(self) -> float:
-        """Bytes per waiting tuple on average."""
+        """Average bytes that a waiting tuple takes."""
         return self.loop.room.tuple_bytes
 
     @property

@@ -13,7 +13,7 @@ from millrace.master.store import MasterStore
 from millrace.rows.columns import Indices, OutputColumn
 
 NO_ROW = -1
-"""Number that stands for no row; its columns come out null."""
+"""Row number that means "no row"; the columns of the master are then null in the output."""
 
 _WORTH_A_THREAD = 8192  # rows below which handing them to a second thread costs more than it saves
 
@@ -26,11 +26,14 @@ class NumberedRows:
         self._first = np.cumsum([0] + [shard.rows for shard in store.manifest.shards])
 
     def of(self, shard: int, rows: Indices) -> Indices:
-        """Return the numbers of a shard's rows."""
+        """Convert row numbers within a shard to numbers across all shards."""
         return rows + int(self._first[shard])
 
     def by_shard(self, numbers: Indices) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield for each shard with some of the rows: the shard, their places in ``numbers``, their numbers in it."""
+        """Yield the rows with these numbers, shard by shard.
+
+        Each item is a shard, the places of its rows in ``numbers``, and the rows' numbers within the shard.
+        """
         shards = np.searchsorted(self._first, numbers, side="right") - 1
         for shard in np.unique(shards[numbers >= 0]).tolist():
             places = np.flatnonzero((shards == shard) & (numbers >= 0))

@@ -23,7 +23,7 @@ RESTORE_FAILED = "restore failed half-way"
 
 
 def progress(loop: JoinLoop, kind: str, metrics: JoinMetrics) -> Progress:
-    """Return how far a join has come; ``kind`` is a text that names its algorithm, kind of join and keys."""
+    """Return the progress of a join; ``kind`` is text that names its algorithm, kind of join, keys and condition."""
     return Progress(loop.parts.store.manifest.snapshot, kind, loop.access.turned, loop.steps, metrics.lasting())
 
 
@@ -66,7 +66,7 @@ def resume(loop: JoinLoop, metrics: JoinMetrics, progress: Progress, chunks: Ite
 
 
 def cache_identity(loop: JoinLoop, algorithm: str, ordered: bool) -> str:
-    """Return a text that must be the same when a saved cache is loaded: master, algorithm, and what a row holds."""
+    """Return text on master, algorithm and cached columns; a join can load only a cache saved with the same text."""
     manifest, binding = loop.parts.store.manifest, loop.parts.binding
     shards = ",".join(shard.data.path for shard in manifest.shards)
     rows = " numbered" if ordered else ""

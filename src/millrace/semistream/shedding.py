@@ -39,7 +39,8 @@ class Shedding:
     Parameters
     ----------
     by
-        ``"random"``: each tuple on its own. ``"key"``: all tuples of a key or none; null keys count as one key.
+        ``"random"`` decides for each tuple on its own, ``"key"`` for all tuples of a key together. All null keys count
+        as one key.
     keep
         Share of the tuples, or of the keys, that is kept. ``"auto"``: as many as can be joined, worked out
         from the arrivals passed to :meth:`observe` and the measured rate of the join; 1 until both are known.
@@ -72,16 +73,16 @@ class Shedding:
         if not isinstance(spare_hits, bool):
             raise ConfigError(f"spare_hits: expected True or False; got {spare_hits!r}")
         if not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ConfigError(f"seed: expected a whole number of at least 0; got {seed!r}")
+            raise ConfigError(f"seed: expected a whole number from 0 to 2**63 - 1; got {seed!r}")
         self.spare_hits = spare_hits
         self._seed = seed
         self._clock = clock or RealClock()
         self._busy = 0.0
         self._seen_busy, self._seen_done = 0.0, 0
         self.done = 0
-        """Tuples that the join has finished."""
+        """Number of tuples that the join has finished."""
         self.service_rate = 0.0
-        """Tuples that the join finished per second of work, as of the last :meth:`observe`; 0 if unknown."""
+        """Tuples that the join finished per second of work, as of the last :meth:`observe`; 0 if not known yet."""
         self.keep = keep
 
     # how many
@@ -97,7 +98,7 @@ class Shedding:
         if keep != "auto" and not (number and 0 <= float(keep) <= 1):
             raise ConfigError(f"keep: expected a share from 0 to 1, or 'auto'; got {keep!r}")
         self.adapts = keep == "auto"
-        """Whether the share follows the load."""
+        """Whether the share adapts to the load."""
         self._keep = 1.0 if isinstance(keep, str) else float(keep)
 
     def count_done(self, tuples: int) -> None:

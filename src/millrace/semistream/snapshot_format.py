@@ -19,12 +19,12 @@ from millrace.semistream.output.output_order import HeldTuples
 _MAGIC = b"MILLSNAP\x01"
 _ORDERED = b"MILLORDR\x01"
 Tally = npt.NDArray[np.uint8]
-"""Per tuple: how many master rows with its key code it has met (7 bits), and whether one matched (top bit)."""
+"""A byte per tuple: how many master rows with its key code it has met (7 bits), whether one matched (top bit)."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a join had come when it was saved; ``store`` and ``join`` (its kind and keys) say which join it was.
+    """How far a join had come when it was saved; ``store`` and ``join`` (its kind and keys) identify the join.
 
     ``turned`` is the progress of the access policy, ``step`` the number of steps, ``counts`` are metrics.
     """

@@ -33,7 +33,7 @@ def wire(
     output: JoinOutput,
     auto: Auto | None,
 ) -> JoinLoop:
-    """Divide the budget, make the parts of the algorithm, and return the loop that runs them."""
+    """Divide the budget, make the parts of the join, and return the loop that runs them."""
     store, algorithm, space = arguments.store, arguments.algorithm, arguments.space or HeapSpace()
     if auto is not None and auto.nbytes:
         budget.reserve("statistics", auto.nbytes)

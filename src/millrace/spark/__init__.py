@@ -1,8 +1,8 @@
 """Millrace on Spark: build a master store from a DataFrame, enrich streams with it, and join streams with each other.
 
-Each public function is in the module of the same name in this folder; those of ``recipes`` share one. They run on the
-driver: ``enrichment``, ``streams`` and ``pipeline`` work out what a query needs, ``plans`` has the data classes that
-are sent to the workers, and ``tasks`` has the code that runs there, with ``state``, ``transport`` and ``metrics``.
+Each public function is in the module of the same name in this folder, or in ``recipes``. These functions run on the
+driver: ``enrichment``, ``streams`` and ``pipeline`` prepare the queries. ``plans`` contains the data classes that are
+sent to the workers, and ``tasks`` the code that runs there, with ``state``, ``transport`` and ``metrics``.
 """
 
 # Everything is imported here, not on first use: a function and its module have the same name, and loading the module

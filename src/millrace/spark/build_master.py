@@ -80,7 +80,7 @@ def build_master(
         types.check_collation(df.schema[name], "build_master")
     reserved = [name for name in given.names if name.lower() in (SHARD, METRICS_COLUMN)]
     if reserved:
-        raise SchemaError(f"build_master: the column name {reserved[0]!r} is reserved")
+        raise SchemaError(f"build_master: the column name {reserved[0]!r} is reserved; rename the column")
     KeyCoder([schema.field(name).type for name in names], names)  # raises an error for a column of an unsuitable type
     with StagingDirectory(Path(path), overwrite) as staging:
         directory = staging.directory
@@ -116,7 +116,7 @@ def _write_shards(df: DataFrame, plan: ShardPlan) -> list[WrittenShard]:
 
 
 def _entry(written: WrittenShard, name: str) -> ShardEntry:
-    """Return a shard's manifest entry, with the paths of its files in the folder ``name``."""
+    """Return a shard's entry for the manifest, with the paths that its files have in the folder ``name``."""
 
     def renamed(file: FileEntry) -> FileEntry:
         return replace(file, path=f"{name}/{file.path.rsplit('/', 1)[1]}")

@@ -48,8 +48,8 @@ def enrich(
     master
         The store, made by :func:`build_master` or ``MasterStore.build``, under a path that all executors see.
     on
-        The key column, if both sides call it the same; a list of key columns; or a mapping from the DataFrame's names
-        to the master's.
+        The key column, if it has the same name on both sides; a list of key columns; or a mapping from the DataFrame's
+        names to the master's.
     how
         ``"inner"``, ``"left"``, ``"semi"`` or ``"anti"``, or Spark's names for them.
     algorithm
@@ -64,9 +64,9 @@ def enrich(
         may wait for later micro-batches, at most for one turn of the wheel (one scan of the whole master). It works
         only with streams and with algorithms that scan the master.
     columns
-        Master columns of the output; all but the key by default.
+        Master columns to output; by default all but the key.
     suffix
-        Appended to names of master columns that the DataFrame has too; without a suffix they are an error.
+        Appended to names of master columns that the DataFrame has too; without a suffix, such names raise an error.
     where
         A condition that matching pairs must meet besides equal keys, such as :func:`millrace.band`; only with
         ``"drain"``.
@@ -74,14 +74,14 @@ def enrich(
         With ``"carry"``: the number of micro-batches in which the whole master is scanned once. The more there are,
         the less each of them scans, and the more rows wait and are written to the state.
     name
-        The name of the metrics in ``StreamingQueryProgress.observedMetrics``; by default ``"millrace "`` and the
-        name of the store's directory. Two joins with the same store in one query need two names.
+        The name of the metrics in ``StreamingQueryProgress.observedMetrics``; by default ``"millrace "`` followed
+        by the name of the store's directory. Two joins with the same store in one query need two names.
     scratch
         The directory in which workers keep their caches and, with ``"carry"``, copies of rows that wait; by
         default Spark's local directory on the executor, which is removed when the executor ends.
     **options
-        Options of the algorithm, or ``b`` (the number of master rows read per step). With ``"auto"``, only options that
-        all algorithms have.
+        Options of the algorithm, or ``b`` (the number of master rows of a load or page). With ``"auto"``, only options
+        that all algorithms have.
 
     Returns
     -------

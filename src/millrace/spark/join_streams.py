@@ -30,8 +30,8 @@ def join_streams(
 ) -> DataFrame:
     """Join streams with each other, exactly and without a watermark.
 
-    After every micro-batch the output is the join of all rows that have come so far: a pair comes out once, in the
-    micro-batch of its later row. Rows are kept in the state store forever, not in memory.
+    After every micro-batch, all output so far is the join of all input so far: each pair of matching rows is output
+    once, in the micro-batch of its later row. Rows are kept in the state store forever, not in memory.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ def join_streams(
         Two streaming DataFrames, or two batch DataFrames. Or only ``left``: a list of DataFrames, joined one after the
         other, or a mapping from names to DataFrames, joined all at once.
     on
-        For two DataFrames: the column that must be equal, if both call it the same; a list of columns; or a mapping
-        from the left's names to the right's. For a list of DataFrames: one column name for all joins, or a list with
-        one of the three forms above for each join. For a mapping of DataFrames: a list of conditions
+        For two DataFrames: the column that must be equal, if it has the same name in both; a list of such columns; or
+        a mapping from the left's names to the right's. For a list of DataFrames: one column name for all joins, or a
+        list with one of the three forms above for each join. For a mapping of DataFrames: a list of conditions
         ``("input.column", "input.column")`` that connect the inputs as a tree. Nulls match nothing.
     band
         ``(low, high)``: the last column of ``on`` need not be equal; instead, the right's value minus the left's must
@@ -52,12 +52,13 @@ def join_streams(
         Number of parts in which the rows are kept and joined; by default the value of
         ``spark.sql.shuffle.partitions``.
     memory
-        The budget of one executor, shared by its tasks. The rows of one micro-batch need memory in addition.
+        The budget of one executor, shared by its tasks: a number of bytes, or text such as ``"256MB"``. The rows of one
+        micro-batch need memory in addition.
     columns
-        Columns of the right DataFrame in the output; by default all but those that must be equal.
+        Columns of the right DataFrame to output; by default all but those that must be equal.
     suffix
-        Appended to names of the right's columns that the left has too; without a suffix they are an error. For a
-        mapping: appended to repeated names, instead of the input's name and ``_`` in front of them.
+        Appended to names of the right's columns that the left has too; without a suffix, such names raise an error.
+        For a mapping: appended to repeated names, which are otherwise prefixed with the input's name and ``_``.
     sizes
         For a mapping: the number of rows to expect from each input, or anything proportional to it; by default the same
         for all. Rows of large inputs are copied to fewer shards.
@@ -72,8 +73,8 @@ def join_streams(
     """
     if how != "inner":
         raise ConfigError(
-            f"how: join_streams makes inner joins; got {how!r}. Whether a row has no partner is known only when no "
-            "more rows can come, and output cannot be taken back"
+            f"how: expected 'inner'; got {how!r}. Other joins depend on which rows have no partner, but a partner may "
+            "still come, and output cannot be taken back"
         )
     if isinstance(left, Mapping):
         if right is not None or band is not None or columns is not None:
@@ -84,7 +85,9 @@ def join_streams(
             )
         return join_hypercube(left, on, sizes, shards=shards, memory=memory, suffix=suffix, name=name)
     if sizes is not None:
-        raise ConfigError("sizes: expected only with named inputs, which are a mapping from names to DataFrames")
+        raise ConfigError(
+            f"sizes: expected only with named inputs, which are a mapping from names to DataFrames; got {sizes!r}"
+        )
     if not isinstance(left, DataFrame):
         return _one_after_the_other(
             left, right, on, band, shards=shards, memory=memory, columns=columns, suffix=suffix, name=name
@@ -95,16 +98,24 @@ def join_streams(
 def _one_after_the_other(frames: Any, right: Any, on: Any, band: Any, *, name: str | None, **options: Any) -> DataFrame:
     """Join the first DataFrame with the second, the result with the third, and so on."""
     if not isinstance(frames, Sequence) or len(frames) < 2 or not all(isinstance(df, DataFrame) for df in frames):
-        raise SchemaError(f"join_streams: expected DataFrames, or a list of two or more; got {frames!r}")
+        got = type(frames).__name__
+        raise SchemaError(f"left: expected a DataFrame, a list of two or more, or a mapping; got {got}")
     if right is not None:
-        raise ConfigError("right: expected None, as the list of DataFrames has all inputs; give the keys as on=…")
+        raise ConfigError(
+            "right: expected None, because the list of DataFrames contains all inputs (keys are given as on=…); "
+            f"got {type(right).__name__}"
+        )
     if band is not None:
-        raise ConfigError("band: expected only with two inputs; join two with a band first, then join the others")
+        raise ConfigError(
+            f"band: expected only with two inputs; got {band!r} for {len(frames)}. Join two of them with the band "
+            "first, then join the result with the others"
+        )
     if isinstance(on, str):
         on = [on] * (len(frames) - 1)
     if not isinstance(on, Sequence) or len(on) != len(frames) - 1:
         raise ConfigError(
-            f"on: expected one name, or {len(frames) - 1} for {len(frames)} inputs, one for each join; got {on!r}"
+            f"on: expected one column name, or a list of {len(frames) - 1}, one for each join of the {len(frames)} "
+            f"inputs; got {on!r}"
         )
     joined: DataFrame = frames[0]
     for number, (df, keys) in enumerate(zip(frames[1:], on, strict=True), 1):

@@ -29,7 +29,7 @@ def hush() -> None:
 
 @contextmanager
 def quiet_spark(name: str, cores: int, scratch: Path, log: Path) -> Iterator[SparkSession]:
-    """Yield a session on ``cores`` cores of this machine; all that Spark and its workers print goes to ``log``."""
+    """Yield a session on ``cores`` cores of this machine that prints only to ``log``; remove ``scratch`` at the end."""
     check_java()
     hush()
     settings = {

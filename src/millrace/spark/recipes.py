@@ -49,8 +49,8 @@ def assign_keys(
     key_map
         The store of source keys and their surrogate keys, which is created if it does not exist.
     on
-        The key column, if both sides call it the same; a list of key columns; or a mapping from the DataFrame's names
-        to the map's.
+        The key column, if it has the same name on both sides; a list of key columns; or a mapping from the DataFrame's
+        names to the map's.
     surrogate
         The name of the column with the surrogate key, in the map and in the result.
     **options
@@ -73,9 +73,9 @@ def merge_keys(
 ) -> MasterStore:
     """Assign the next numbers to those keys of a batch that the key map does not have, and return the extended map.
 
-    Parameters are those of :func:`assign_keys`. The first number is 1. Without new keys the map is left alone; else the
-    driver writes it again, which takes about a second for every ten million keys. Readers see the old map or the new
-    one. Only one writer changes a map at a time; others wait.
+    The parameters are those of :func:`assign_keys`. The first number is 1. Without new keys the map is not changed;
+    else the driver writes it again, which takes about a second for every ten million keys. Readers see the old map or
+    the new one. Only one writer changes a map at a time; others wait.
     """
     if batch.isStreaming:
         raise ConfigError(
@@ -160,12 +160,12 @@ def find_duplicates(
     master
         The store of the known rows.
     on
-        The key column, if both sides call it the same; a list of key columns; or a mapping from the DataFrame's names
-        to the master's.
+        The key column, if it has the same name on both sides; a list of key columns; or a mapping from the DataFrame's
+        names to the master's.
     first_by
         For batches: the column, or columns, that order the rows of a key. Rows of a key must differ in them; else
-        chance decides which row is the first. It does not work on a stream, where the first row of a key may come at
-        any time: call this function on each of its batches inside ``foreachBatch``.
+        any row of the key may be taken as the first. On a stream it raises an error, because an earlier row may still
+        come: there, call this function on each batch inside ``foreachBatch``.
     **options
         Options of :func:`enrich`, such as ``memory``.
 
@@ -192,7 +192,7 @@ def find_new(
 ) -> DataFrame:
     """Return the rows whose key the master does not have; with ``first_by``, only the first row of each of these keys.
 
-    Parameters are those of :func:`find_duplicates`, which returns the other rows.
+    The parameters are those of :func:`find_duplicates`, which returns the other rows.
     """
     named = {"name": _name("new", master), **options}
     if first_by is not None:

@@ -42,7 +42,7 @@ def watch(query: StreamingQuery, *, every: float = 1.0, console: Console | None 
 
 
 def observed(progress: Any) -> dict[str, dict[str, Any]]:
-    """Return the metrics of each join in a query's progress, by name; all are None for a join that had no input."""
+    """Return the metrics of each join in a query's progress, by name; all are None for a join that did not run."""
     if progress is None:
         return {}
     found = progress["observedMetrics"] if isinstance(progress, dict) else progress.observedMetrics
@@ -55,7 +55,7 @@ def observed(progress: Any) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class JoinStatus:
-    """The metrics of a join in the last micro-batch in which it joined rows."""
+    """The metrics of a join in the last micro-batch in which it ran."""
 
     metrics: EnrichMetrics
     hit_rate: float | None
@@ -68,7 +68,7 @@ class JoinStatus:
 
     @staticmethod
     def of(row: Mapping[str, Any], progress: Any, before: JoinStatus | None) -> JoinStatus:
-        """Return the status from observed metrics; without tuples, the hit rate is that of ``before``."""
+        """Return the status after a micro-batch; if no tuples came in it, keep the hit rate of ``before``."""
         hit_rate = row[HIT_RATE]
         if hit_rate is None and before is not None:
             hit_rate = before.hit_rate
@@ -77,7 +77,7 @@ class JoinStatus:
 
 
 class Board:
-    """The latest metrics of a query's joins. A join's metrics stay until a micro-batch in which it joins rows again."""
+    """The latest metrics of a query's joins, for each join from the last micro-batch in which it ran."""
 
     def __init__(self) -> None:
         self._joins: dict[str, JoinStatus | None] = {}
@@ -85,7 +85,7 @@ class Board:
         self._head = "waiting for the first batch"
 
     def note(self, recent: list[Any]) -> None:
-        """Update the metrics from a query's recent progress, oldest first; repeated progress changes nothing."""
+        """Update the metrics from a query's recent progress reports, oldest first; repeated reports change nothing."""
         for progress in recent:
             joins = observed(progress)
             self._at_work = {name for name, row in joins.items() if row["tuples_in"] is not None}

@@ -48,7 +48,7 @@ class ZipfSource(DataSource):
     Parameters
     ----------
     rate
-        For streams: rows per second of the machine's clock. A micro-batch takes all rows that have come since the last
+        For streams: number of rows per second of real time. A micro-batch takes all rows that have come since the last
         one, so the slower a query is, the more rows it gets at once. While the query is stopped, no rows come.
     rowsPerBatch
         For streams, instead of ``rate``: the number of rows in every micro-batch, whenever it starts.
@@ -64,7 +64,7 @@ class ZipfSource(DataSource):
     seed
         Any whole number from 0 on; 0 by default.
     partitions
-        Number of tasks that make the rows; 2 by default.
+        Number of tasks that generate the rows; 2 by default.
 
     Notes
     -----
@@ -169,7 +169,7 @@ def zipf_rows(options: ZipfOptions, start: int, end: int) -> Iterator[pa.RecordB
 
 
 def _keys_of(options: ZipfOptions, ranks: _Longs, start: int) -> _Longs:
-    """Return the keys that have these ranks of popularity in consecutive rows, the first being row ``start``."""
+    """Return the keys of consecutive rows from their popularity ranks; ``start`` is the number of the first row."""
     if not options.drift:
         return _permutation(options.domain, options.seed, 0, SHUFFLE).apply(ranks)
     keys = np.empty_like(ranks)
@@ -182,7 +182,7 @@ def _keys_of(options: ZipfOptions, ranks: _Longs, start: int) -> _Longs:
 
 
 def _keys_in_era(options: ZipfOptions, era: int, ranks: _Longs, passed: npt.NDArray[np.float64]) -> _Longs:
-    """Return the key of each rank at a point of an era; ``passed`` is the share of the era before that, from 0 to 1."""
+    """Return each row's key from its rank; ``passed`` is the share of the era before the row, from 0 to 1."""
     old, new = (_permutation(options.domain, options.seed, e, SHUFFLE).apply(ranks) for e in (era, era + 1))
     turn = _permutation(options.domain, options.seed, era, _TURNOVER).apply(ranks)
     return np.where(turn <= passed * options.domain, new, old)
@@ -197,7 +197,7 @@ def _permutation(domain: int, seed: int, era: int, purpose: int) -> Permutation:
 
 
 class RowRange(InputPartition):
-    """The rows that one task makes: from ``start`` up to but not including ``end``."""
+    """The rows that one task generates: from ``start`` up to but not including ``end``."""
 
     def __init__(self, start: int, end: int) -> None:
         super().__init__((start, end))
@@ -273,7 +273,7 @@ class ZipfStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: the reader stores no rows that could be released now."""
 
     def _rows_so_far(self, here: int) -> int:
-        """Return the number of rows that have come so far, of which the first ``here`` have been read."""
+        """Return the number of rows that may be read up to now; the first ``here`` of them have been read."""
         options = self._options
         if options.rowsPerBatch is not None:
             rows = here + options.rowsPerBatch if options.rows is None else options.rows

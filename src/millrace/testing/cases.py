@@ -44,7 +44,7 @@ class JoinCase:
     key, how
         Kind of key column and kind of join.
     stream_rows, master_rows, domain
-        Sizes of the tables, and how many keys there are to draw from.
+        Numbers of rows of the two tables, and of different keys to draw from.
     spread
         How stream keys are drawn; with ``equal``, all rows of both sides have the same key.
     unique
@@ -60,13 +60,13 @@ class JoinCase:
     page_rows, shards, b, w
         As in ``MasterStore.build`` and ``SemiStreamJoin``.
     extra
-        Bytes of memory above the least with which the join can hold the widest tuple.
+        Bytes of memory in addition to the least with which the join can hold the widest tuple.
     output_rows
         Largest number of rows in an output batch.
     where
-        A condition that pairs must satisfy.
+        A condition that a stream row and a master row must satisfy to match.
     keyless
-        Whether pairs need not have equal keys.
+        Whether rows match without having equal keys, if they satisfy ``where``.
     """
 
     key: KeyKind = "int64"

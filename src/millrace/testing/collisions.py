@@ -17,7 +17,7 @@ _SEED = 42
 
 
 def hash_long(value: int, seed: int = _SEED) -> int:
-    """Compute Spark's ``hashLong`` in plain integers, as a signed 64-bit number.
+    """Return Spark's ``hashLong`` of an integer, as a signed 64-bit number; computed with Python integers.
 
     >>> hash_long(1)
     -7001672635703045582

@@ -1,8 +1,8 @@
 """Checks of the rules that every semi-stream join must keep, for a given algorithm.
 
 The rules: (1) the output is exactly the join; (2) memory in use never exceeds the budget; (3) a join that restores a
-snapshot continues as the first would; (4) every tuple is counted as matched, unmatched, waiting or shed; (5) no tuple
-waits longer than promised; (6) bad input raises an error that says what is wrong, and loses no rows.
+snapshot continues like the one that took it; (4) every tuple is counted as matched, unmatched, waiting or shed; (5) no
+tuple waits longer than promised; (6) bad input raises an error that says what is wrong, and loses no rows.
 
 Each ``check_…`` function raises an ``AssertionError`` if a rule is broken. A :class:`Subject` is an algorithm with
 options, and the class that runs it. To test an algorithm of your own, add it to ``millrace.ALGORITHMS``, and then::
@@ -75,7 +75,7 @@ class Subject:
         return "-".join([self.algorithm, *(f"{name}={value}" for name, value in self.options.items())])
 
     def sizes(self, **sizes: int | None) -> dict[str, int | None]:
-        """Return the sizes given (``b`` and ``w``) without those that the algorithm does not have as options."""
+        """Return the given sizes (``b``, ``w``) that the algorithm has as options, without the others."""
         return {name: value for name, value in sizes.items() if name in ALGORITHMS[self.algorithm].sizes}
 
     def fit(self, case: JoinCase) -> JoinCase:
@@ -114,7 +114,7 @@ class Subject:
 
 
 def subjects(algorithms: Iterable[str] | None = None) -> list[Subject]:
-    """Return subjects for every algorithm and every value of its options in ``CHOICES``, and of ``leave_early``."""
+    """Return a subject for every algorithm and every combination of its options in ``CHOICES`` and ``leave_early``."""
     found: list[Subject] = []
     for name in algorithms or ALGORITHMS:
         choices = {key: values for key, values in CHOICES.items() if key in ALGORITHMS[name].options}
@@ -199,7 +199,7 @@ def check_budget(subject: Subject, join: SemiStreamJoin) -> None:
     """Check rule 2: memory in use never exceeds the budget, and is the sum of the parts."""
     assert join.nbytes <= join.budget.total, f"{subject}: {join.nbytes} bytes in use exceed {join.budget.total}"
     assert join.budget.peak <= join.budget.total, f"{subject}: a peak of {join.budget.peak} bytes exceeds the budget"
-    assert sum(join.budget.parts().values()) == join.nbytes, f"{subject}: the parts' bytes are not all bytes in use"
+    assert sum(join.budget.parts().values()) == join.nbytes, f"{subject}: the parts do not add up to all bytes in use"
 
 
 def check_accounting(subject: Subject, join: SemiStreamJoin, pushed: int) -> None:
@@ -220,7 +220,7 @@ def check_counts(subject: Subject, case: JoinCase, join: SemiStreamJoin) -> None
 
 
 def check_drained(subject: Subject, case: JoinCase) -> None:
-    """Check that after ``finish`` no tuple waits, and the waiting room and its queue have released memory."""
+    """Check that after ``finish`` no tuple waits, and the waiting room takes no more memory than at the start."""
     case = subject.fit(case)
     with built(case) as store:
         join = subject.make(store, case)
@@ -261,7 +261,7 @@ def check_waits(subject: Subject, case: JoinCase) -> None:
 
 
 def check_snapshot(subject: Subject, case: JoinCase, stop: int) -> None:
-    """Check rule 3: a new join that restores a snapshot taken after call number ``stop`` continues as the first."""
+    """Check rule 3: a new join that restores a snapshot taken after call number ``stop`` continues like the old one."""
     case = subject.fit(case)
     with built(case) as store:
         first = subject.make(store, case)
@@ -356,7 +356,7 @@ def check_metamorphic(subject: Subject, case: JoinCase, seed: int = 0) -> None:
 
 
 def check_repeats_refused(subject: Subject, directory: Path) -> None:
-    """Check that an algorithm for unique keys raises an error if keys repeat, which names algorithms that allow it."""
+    """Check that an algorithm for unique keys refuses repeated keys, and that its error names algorithms for them."""
     store = MasterStore.build(pa.table({"k": [1, 2, 2]}), directory / "repeats", "k")
     able = [name for name, algorithm in ALGORITHMS.items() if algorithm.many]
     words = [subject.algorithm, "repeat", "2 rows", *able]

@@ -85,7 +85,7 @@ def files_of(store: Path) -> list[Path]:
 
 @contextmanager
 def full_disk(after: int) -> Iterator[None]:
-    """Raise "no space left" at batch number ``after`` of every shard that is built in the ``with`` block."""
+    """Raise "no space left" in the block if batch ``after`` of a shard (from 1), or a later one, is appended."""
     append = ShardWriter.append
 
     def full(self: ShardWriter, batch: pa.RecordBatch, codes: np.typing.NDArray[np.int64]) -> None:
@@ -103,7 +103,7 @@ def full_disk(after: int) -> Iterator[None]:
 
 @contextmanager
 def spill_room(nbytes: int) -> Iterator[None]:
-    """Raise "no space left" once ``nbytes`` are written to spill files in the ``with`` block, even during a write."""
+    """Raise "no space left" once ``nbytes`` are written to spill files in the ``with`` block, even within a write."""
     write = spill.SpillFile.write
     left = nbytes
 
@@ -134,7 +134,7 @@ def largest_file(nbytes: int) -> None:
 def in_child(work: Callable[..., Any], *arguments: Any) -> int:
     """Run a module's function in a new process; return its exit code: 0, 1 after an error, or minus a signal number.
 
-    The process is spawned, not forked: Arrow and Millrace have threads, which a fork would lose.
+    The process is spawned, not forked: Arrow and Millrace have threads, which a forked process would lack.
     """
     child = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
     child.start()

@@ -170,7 +170,7 @@ def _matching(part: Condition, rows: tuple[_Rows, _Rows], row: int, others: list
 
 
 def _satisfies(part: Condition, rows: tuple[_Rows, _Rows], row: int, other: int) -> bool:
-    """Return whether a single pair satisfies a condition."""
+    """Return whether row ``row`` of the stream and row ``other`` of the master satisfy a condition."""
     stream, master = rows
     ours = stream.value(part.stream[0], row)
     theirs = [master.value(name, other) for name in part.master]
@@ -187,7 +187,7 @@ def _satisfies(part: Condition, rows: tuple[_Rows, _Rows], row: int, other: int)
 
 
 def _width(width: Any, value: Any) -> Any:
-    """Return the width of a band in a type that can be added to a value."""
+    """Return the width of a band in a type that can be added to ``value``."""
     if isinstance(value, date | timedelta):
         return width or timedelta(0)
     return Decimal(str(width)) if isinstance(value, Decimal) else width

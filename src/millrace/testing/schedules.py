@@ -36,7 +36,7 @@ class Idle:
     """An operation: no rows arrive for now, so the join joins blocks on disk until all are joined or rows arrive."""
 
     arriving: int | None = None
-    """Number of checks for arrived rows that find none, before one finds rows and ends the phase; None if none does."""
+    """How many checks find no new rows before one finds some and ends the phase; None if no check finds any."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class InputTables:
     on: tuple[str, ...]
 
     def batches(self, schedule: Sequence[Operation]) -> Iterator[tuple[Operation, pa.RecordBatch | None]]:
-        """Yield the operations in order, each :class:`Push` with the rows that arrive."""
+        """Yield the operations in order, each with the rows that arrive, or with None if it is not a :class:`Push`."""
         left = {name: _one_batch(table) for name, table in self.tables.items()}
         for operation in schedule:
             if not isinstance(operation, Push):
@@ -102,7 +102,7 @@ def small_tables(
 
 @st.composite
 def schedules(draw: st.DrawFn, rows: Mapping[str, int], *, snapshots: bool = True) -> list[Operation]:
-    """Draw schedules in which each input's given number of rows arrive, with pauses, ends and snapshots anywhere."""
+    """Draw schedules in which ``rows[name]`` rows of each input arrive, with pauses, ends and snapshots anywhere."""
     longest = draw(st.sampled_from([1, 5, 25, 100]))
     pauses = draw(st.sampled_from([0.0, 0.2, 0.6]))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))

@@ -53,7 +53,7 @@ def examples(count: int) -> settings:
 
 @st.composite
 def join_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
-    """Draw a :class:`JoinCase`; the values in ``fixed`` are not drawn."""
+    """Draw a :class:`JoinCase`; parameters in ``fixed`` keep the given values."""
     drawn: dict[str, st.SearchStrategy[Any]] = {
         "key": st.sampled_from(KEY_KINDS),
         "how": st.sampled_from(HOWS),
@@ -106,7 +106,7 @@ def third_of_pairs(stream: pa.RecordBatch, master: pa.RecordBatch) -> npt.NDArra
 
 @st.composite
 def conditions(draw: st.DrawFn, key: KeyKind, most: int = 3) -> Condition:
-    """Draw conditions on the columns of a :class:`JoinCase` with ``COMPARED`` payload on both sides."""
+    """Draw conditions on the columns of a :class:`JoinCase` whose stream and master have the payload ``COMPARED``."""
     keys = [] if key == "composite" else [("key", "k")]
     widths = st.integers(0, 400) | st.floats(0, 300)
     choices: list[st.SearchStrategy[Condition]] = [

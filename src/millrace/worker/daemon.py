@@ -1,8 +1,8 @@
 """The process that Spark forks Python workers from, with the joins already loaded.
 
-``spark.python.daemon.module`` names it. Spark's own daemon loads nothing, so a new worker needs a second for pandas,
-numba and the kernels before its first join, and Spark ends workers that were idle for a minute. A worker forked from
-this daemon can join at once, and all workers share the memory of what is loaded.
+Spark uses this module if it is the value of ``spark.python.daemon.module``. Spark's own daemon loads nothing, so a new
+worker needs a second to load pandas, numba and the kernels before its first join, and Spark ends workers that were idle
+for a minute. A worker forked from this daemon can join at once, and all workers share the memory of what is loaded.
 """
 
 from __future__ import annotations

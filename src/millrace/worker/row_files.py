@@ -1,7 +1,8 @@
 """Local files through which one step of a task passes rows to the next.
 
 A file belongs to one task, on one machine. It is unlinked before its first row is read. A file that is never read,
-because its reader was killed or stopped early, is removed after a while, at the latest with Spark's local directory.
+because its reader was killed or stopped early, is removed when new files are written at least 15 minutes later, or with
+Spark's local directory.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _FOLDER = "millrace-output"
 _LEFTOVER_SECONDS = 900.0
 """Age at which a file that was not read is removed, in seconds; files are normally read at once."""
 _TIDY_SECONDS = 60.0
-"""Least time between two searches for such files, in seconds."""
+"""Least time between two searches for files that were not read, in seconds."""
 
 _numbers = count()
 _tidied: dict[Path, float] = {}
-"""The time at which each folder was last searched for such files, in seconds since 1970."""
+"""The time at which each folder was last searched for files that were not read, in seconds since 1970."""
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> str:
@@ -68,7 +69,7 @@ def _open_once(path: str) -> pa.MemoryMappedFile:
 
 
 def _new_file() -> Path:
-    """Return a path in a folder of the executor; now and then, remove old files from the folder."""
+    """Return the path for a new file; at most once a minute, remove old files from its folder."""
     folder = local_directory() / _FOLDER
     with _space_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

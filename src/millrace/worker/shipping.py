@@ -52,7 +52,7 @@ def in_worker(task: Callable[[*Arguments, Batches], Batches], *arguments: *Argum
 
 
 _FREEZE_BEFORE = (2, 3, 5, 9)
-"""The tasks of a worker, by number from 1 on, before which all objects in memory are excluded from garbage collection.
+"""Numbers of the tasks, from 1 on, before which a worker excludes all objects in memory from garbage collection.
 
 The tasks just before these import modules and compile kernels, which stay in memory.
 """
@@ -61,7 +61,7 @@ _tasks = 0
 
 
 def begin_task() -> None:
-    """Exclude what earlier tasks have loaded from garbage collection.
+    """Count a task; before some of a worker's first tasks, exclude all objects in memory from garbage collection.
 
     Spark collects garbage after every task of a worker, and a collection visits every object: 0.15 s for modules and
     compiled kernels, which stay as long as the worker does.

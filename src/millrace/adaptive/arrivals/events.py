@@ -109,7 +109,7 @@ class InTurns:
     inputs
         For each name, an iterable of record batches, a record batch, or an object with a ``to_batches()`` method.
     clock
-        The clock that times are read from.
+        The clock that the consumer measures time with; by default the machine's clock.
 
     Examples
     --------
@@ -170,8 +170,8 @@ class ScheduledArrivals:
     wait
         Seconds without a tuple after which all inputs count as silent.
     batch_rows
-        Most tuples that are delivered at a time. They are delivered as one batch per input, the input with the earliest
-        tuple first. With 1, tuples are delivered one by one, in order of arrival.
+        Maximum number of tuples that are delivered at a time. They are delivered as one batch per input, the input with
+        the earliest tuple first. With 1, tuples are delivered one by one, in order of arrival.
     linger
         Seconds to wait for more tuples once one has arrived, less than ``wait``; with 0, tuples are delivered at once.
     clock
@@ -214,7 +214,7 @@ class ScheduledArrivals:
         if batch_rows < 1:
             raise ConfigError(f"batch_rows: expected at least 1; got {batch_rows}")
         if not 0 <= linger < self.wait:
-            raise ConfigError(f"linger: expected seconds from 0 to below wait ({wait}); got {linger}")
+            raise ConfigError(f"linger: expected at least 0 and less than wait, which is {wait} seconds; got {linger}")
         self.batch_rows = batch_rows
         self.linger = linger
         self.clock = clock or VirtualClock()
@@ -316,12 +316,12 @@ def broken_off(name: str, tuples: int, batches: int, error: BaseException) -> So
 def check_inputs(inputs: Mapping[str, object]) -> None:
     """Check that there is at least one input, and that every name is a string."""
     if not inputs or not all(isinstance(name, str) for name in inputs):
-        raise ConfigError(f"inputs: expected at least one input, each with a name; got {list(inputs)}")
+        raise ConfigError(f"inputs: expected at least one input, and a string as the name of each; got {list(inputs)}")
 
 
 def checked_wait(wait: float) -> float:
     if not 0 < wait < float("inf"):
-        raise ConfigError(f"wait: expected seconds above 0; got {wait!r}")
+        raise ConfigError(f"wait: expected a finite number of seconds above 0; got {wait!r}")
     return wait
 
 
@@ -330,7 +330,10 @@ def _one_batch(rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
         return rows
     batches = rows.combine_chunks().to_batches()
     if len(batches) > 1:
-        raise ConfigError(f"inputs: a table of {rows.num_rows} rows does not fit in one record batch")
+        raise ConfigError(
+            f"inputs: expected tables that fit into one record batch; got {rows.num_rows:,} rows, of which "
+            "a column exceeds 2 GB; cast it to a large type, such as large_string"
+        )
     return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 
 
@@ -341,5 +344,8 @@ def _checked_times(name: str, times: npt.ArrayLike, rows: int) -> npt.NDArray[np
             f"input {name!r}: expected {rows} times of arrival, one for each row; got an array of shape {array.shape}"
         )
     if rows and not (array[0] >= 0 and np.isfinite(array[-1]) and (np.diff(array) >= 0).all()):
-        raise ConfigError(f"input {name!r}: expected finite times of arrival of at least 0, in ascending order")
+        raise ConfigError(
+            f"input {name!r}: expected finite times of arrival of at least 0, in ascending order; "
+            f"got {rows} times, the first {array[0]:g} and the last {array[-1]:g}"
+        )
     return array

@@ -31,7 +31,7 @@ from millrace.core.errors import ConfigError, SchemaError, SourceError
 
 @dataclass(frozen=True)
 class WorkDone:
-    """Counts of the work that a join has done since it was created; :class:`Costs` has the seconds for each."""
+    """Counts of the work that a join has done since it was created; :class:`Costs` says how long each takes."""
 
     rows: int
     """Input rows processed."""
@@ -61,7 +61,7 @@ class FedJoin(Protocol):
 
     @property
     def waiting_limit(self) -> int:
-        """Most rows that may wait to be processed; when more wait, the join stops working with rows on disk."""
+        """Maximum number of rows that may wait to be processed; when more wait, the join interrupts its disk work."""
         ...
 
     @property
@@ -90,7 +90,7 @@ class FedJoin(Protocol):
         ...
 
     def bind(self, **schemas: pa.Schema | None) -> pa.Schema | None:
-        """Set the schemas of some inputs, and return the output schema once it is known."""
+        """Set the schemas of some inputs, by name; return the output schema, or None if it is not known yet."""
         ...
 
     def push(self, side: str, batch: pa.RecordBatch) -> Batches:
@@ -116,7 +116,7 @@ class FedJoin(Protocol):
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds that work takes on a virtual clock. On the real clock they are not used.
+    """Seconds that each kind of work takes on a virtual clock. They are not used on the real clock.
 
     The defaults match a disk and a processor of about 2008, and blocks of 10 kB that are read and written mostly in
     file order. In the experiments, an input delivers a row every millisecond.
@@ -134,7 +134,7 @@ class Costs:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not 0 <= value < float("inf"):
-                raise ConfigError(f"{name}: expected seconds of at least 0; got {value!r}")
+                raise ConfigError(f"costs: {name}: expected a finite number of seconds of at least 0; got {value!r}")
 
 
 def checked_inputs(names: Sequence[str], inputs: dict[str, Any]) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class Feeding:
     arrivals
         Events of the inputs of the join.
     costs
-        Seconds that work takes, for arrivals on a virtual clock.
+        Seconds that each kind of work takes; only used if ``arrivals`` has a virtual clock.
     """
 
     def __init__(self, join: FedJoin, arrivals: Arrivals, costs: Costs) -> None:
@@ -220,7 +220,11 @@ class Feeding:
                     yield from self._timed(join.end(name))
 
     def _react(self) -> Batches:
-        """Do units of disk work until none is left, too many rows wait, or a source waits for room in the buffer."""
+        """Do disk work, one unit at a time, until none is left or input needs attention.
+
+        Input needs attention when more than ``waiting_limit`` rows are in the buffer, or when a source is blocked
+        because the buffer is full.
+        """
         join, arrivals = self._join, self._arrivals
         while join.work and arrivals.buffered <= join.waiting_limit and not arrivals.held_up:
             yield from self._timed(join.idle())
@@ -240,7 +244,7 @@ class Feeding:
         self._spend()
 
     def _spend(self) -> None:
-        """Advance a virtual clock by the work done since the last call."""
+        """Advance a virtual clock by the seconds that the work since the last call takes."""
         done, before, costs = self._join.work_done, self._done, self._costs
         self._done = done
         seconds = (

@@ -30,7 +30,7 @@ def ipc_socket(host: str, port: int, *, timeout: float = 60.0) -> IpcSource:
     Parameters
     ----------
     host, port
-        Where to connect to.
+        Address of the server.
     timeout
         Seconds to wait for the connection, and for each further piece of the stream.
     """
@@ -47,7 +47,8 @@ def ipc_http(url: str, *, timeout: float = 60.0, headers: Mapping[str, str] | No
     timeout
         Seconds to wait for the connection, the response, and each further piece of the stream.
     headers
-        Additional request headers, such as ``Authorization``. They are not sent if a redirect leads to another host.
+        Additional request headers, such as ``Authorization``. They are not sent if a redirect leads to another host,
+        port or scheme.
     """
     return _HttpSource(url, timeout, headers or {})
 
@@ -60,7 +61,7 @@ class IpcSource(ABC):
 
     def __init__(self, name: str, timeout: float) -> None:
         if not 0 < timeout < float("inf"):
-            raise ConfigError(f"timeout: expected seconds above 0; got {timeout!r}")
+            raise ConfigError(f"timeout: expected a finite number of seconds above 0; got {timeout!r}")
         self.name = name
         self.timeout = timeout
         self._lock = threading.Lock()

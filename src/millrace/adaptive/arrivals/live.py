@@ -46,7 +46,7 @@ class LiveArrivals:
         of its own, which reads it. A source that may block should have a method ``cancel()``, which is called from
         another thread and makes the source stop blocking; ``millrace.adaptive.arrivals.ipc_sources`` has such sources.
     buffer
-        Most bytes of tuples that have arrived and are not consumed yet. Each input has an equal share of the bytes. A
+        Maximum bytes of tuples that have arrived and have not been consumed yet, divided equally among the inputs. A
         source whose share is full is not read until there is room. Batches larger than the share are split.
     budget
         The budget in which the buffer is reserved, as ``"input buffer"``, while the arrivals are open.
@@ -58,7 +58,8 @@ class LiveArrivals:
     Notes
     -----
     The bytes of a batch count until the consumer takes the next event: while the consumer works on a batch, the batch
-    is still in the buffer. Before a batch is in the buffer, it is in the source's own memory, at most one per source.
+    is still in the buffer. A batch that waits for room in the buffer takes memory outside of it; there is at most one
+    such batch per source.
 
     Tuples of one input stay in order; batches of different inputs are delivered in order of arrival. If a source fails,
     the tuples already read are delivered first; then a :class:`SourceError` is raised, and everything is closed.
@@ -87,7 +88,7 @@ class LiveArrivals:
         self.inputs = tuple(inputs)
         self.clock: Clock = clock or RealClock()
         self.wait = checked_wait(wait)
-        nbytes = parse_size(buffer)
+        nbytes = parse_size(buffer, subject="buffer")
         if nbytes < len(inputs):
             raise ConfigError(f"buffer: expected at least one byte for each of {len(inputs)} inputs; got {nbytes}")
         self.abandoned: tuple[str, ...] = ()
@@ -320,7 +321,8 @@ def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
         return
     if batch.num_rows == 1:
         raise BudgetExceededError(
-            f"a tuple of {format_size(nbytes)} does not fit into the input's share of the buffer, {format_size(most)}"
+            f"a tuple of {format_size(nbytes)} does not fit into the input's share of the buffer, {format_size(most)}; "
+            "set a larger buffer=, or in a StreamJoin a larger memory="
         )
     rows = math.ceil(batch.num_rows / math.ceil(nbytes / most))
     for start in range(0, batch.num_rows, rows):

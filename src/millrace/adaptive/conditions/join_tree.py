@@ -63,7 +63,7 @@ class JoinTree:
 
     names: tuple[str, ...]
     attributes: tuple[tuple[Columns, ...], ...]
-    """Attributes of each input."""
+    """For each input, the columns or groups of columns that it is joined on."""
     edges: tuple[TreeEdge, ...]
 
     @staticmethod
@@ -75,7 +75,7 @@ class JoinTree:
         (('a', 'b', 'c', 'd'), (('x',), ('y',), ('day', 'shop')), (-1, 1))
         """
         if band is not None:
-            raise ConfigError("band: expected each band as the third part of a condition in on=; got band=")
+            raise ConfigError(f"band: expected each band as the third part of a condition in on=; got band={band!r}")
         attributes: dict[str, list[Columns]] = {}
         edges: list[TreeEdge] = []
         groups: dict[str, str] = {}
@@ -123,7 +123,7 @@ class JoinTree:
         ]
 
     def order(self, start: int, costs: Sequence[float]) -> list[TreeStep]:
-        """Return the steps from one input to all others; each step takes the cheapest condition to an unreached input.
+        """Return the steps from one input to all others; each takes the edge with the lowest cost to a new input.
 
         >>> chain = JoinTree.of([("a.x", "b.x"), ("b.y", "c.y"), ("c.z", "d.z")])
         >>> [chain.names[step.target.relation] for step in chain.order(1, [0.5, 0.1, 0.9])]
@@ -168,7 +168,7 @@ class JoinTree:
         return [i for i, name in enumerate(schema.names) if name not in equal]
 
     def output_schema(self, schemas: Sequence[pa.Schema], suffix: str | None) -> pa.Schema:
-        """Return the output schema. A repeated column name gets the suffix, else the input's name as prefix."""
+        """Return the output schema. Repeated names get the suffix, or if it is None, the input's name as prefix."""
         fields: list[pa.Field] = []
         taken: set[str] = set()
         for relation, schema in enumerate(schemas):
@@ -230,7 +230,8 @@ def _input_pairs(on: Sequence[Any]) -> list[_InputPair]:
         tie.texts.append(text)
         if len(tie.pairs) > 1 and any(each is not None for each in tie.bands):
             raise ConfigError(
-                f"on: {tie.text}: expected equal columns if two inputs have several conditions; got a band"
+                f"on: {tie.text}: expected a band to be the only condition between two inputs; "
+                f"got {len(tie.pairs)} conditions"
             )
     return list(ties.values())
 

@@ -44,7 +44,7 @@ class KeyMatching:
     spec
         What is joined.
     band
-        Least and greatest difference, right minus left; None for equal keys.
+        Least and greatest difference, right key minus left key; None to join equal keys.
     mixed
         Whether codes are hashed, so that a range of codes is a hash partition.
 

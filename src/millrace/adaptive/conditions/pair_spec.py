@@ -30,7 +30,8 @@ class PairSpec:
     ranged
         Whether keys match if they are within a band, rather than equal; the right key is then output too.
     suffix
-        Appended to the name of a right column that the left has too; None makes a repeated name an error.
+        Text that is appended to the name of a right column if the left input has a column of that name. If it is None,
+        such a name is an error.
     """
 
     keys: tuple[tuple[str, ...], tuple[str, ...]]
@@ -62,7 +63,7 @@ class PairSpec:
         if any(len(set(side)) != len(side) for side in keys):
             raise SchemaError(f"on: a column is named twice in {on!r}")
         if ranged and len(keys[0]) != 1:
-            raise ConfigError(f"band: needs one key column; got {', '.join(keys[0])}")
+            raise ConfigError(f"band: expected one key column; got {', '.join(keys[0])}")
         if suffix is not None and not isinstance(suffix, str):
             raise SchemaError(f"suffix: expected text such as '_right'; got {suffix!r}")
         return PairSpec(keys, cast(How, one_of("how", how, get_args(How))), ranged, suffix)
@@ -122,4 +123,7 @@ def schema_difference(side: str, bound: pa.Schema, came: pa.Schema) -> str:
             return f"{side}: column {field.name!r} ({field.type}) is missing from a later batch"
         if came.field(at).type != field.type:
             return f"{side}: column {field.name!r} was {field.type} and is {came.field(at).type} in a later batch"
-    return f"{side}: a later batch has other columns, or the same in another order: {', '.join(came.names)}"
+    return (
+        f"{side}: expected the columns {', '.join(bound.names)}, in this order; "
+        f"a later batch has {', '.join(came.names)}"
+    )

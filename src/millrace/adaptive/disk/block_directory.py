@@ -26,7 +26,7 @@ _FIELDS = ("id", "rows", "nbytes", "low", "high", "left")
 
 @dataclass(slots=True)
 class BlockEntry:
-    """Directory entry of a block: its number on disk, rows, bytes, and the lowest and highest key code."""
+    """Directory entry of a block: its number on disk, number of rows, bytes, and lowest and highest key code."""
 
     id: BlockId
     rows: int
@@ -34,13 +34,13 @@ class BlockEntry:
     low: int
     high: int
     left: int
-    """Time on the logical clock at which the last of its rows left memory."""
+    """Time on the logical clock at which the last row of the block left memory."""
     matched: npt.NDArray[np.uint8]
     """One bit per row, set if the row has matched; empty if matches are not tracked."""
 
 
 class BlockIds:
-    """A list of block numbers in constant memory: full pages are on disk, and a second list has their numbers."""
+    """A list of block numbers in constant memory: full pages are on disk, and a second list locates them."""
 
     LEVELS = 4
 
@@ -75,7 +75,7 @@ class BlockIds:
         self._area.free(old)
 
     def append(self, block: BlockId) -> None:
-        """Add the number of a block at the end."""
+        """Append the number of a block."""
         if len(self._tail) == self._page:
             if self._above is None:
                 if self._levels == 1:
@@ -116,7 +116,7 @@ class BlockList:
     fan
         Number of block numbers in a page of the list that locates the pages of entries.
     tracks
-        Whether entries have match bits.
+        Whether entries record which rows of the block have matched.
     """
 
     def __init__(self, area: SpillArea, page: int, fan: int, tracks: bool) -> None:

@@ -49,7 +49,7 @@ class BlockSlice:
 
 @dataclass(slots=True)
 class BlockRows:
-    """Rows read from one or more blocks, sorted by key code; ``order`` has their row numbers in ``source``."""
+    """Rows read from one or more blocks, sorted by key code; ``order`` holds their row numbers in ``source``."""
 
     codes: Codes
     stamps: Stamps
@@ -58,7 +58,7 @@ class BlockRows:
     source: BatchRows
     home: BlockList
     parts: list[tuple[int, int, int]]
-    """For each block: its position in its list, the position of its first row read, and the number of rows read."""
+    """For each block: its position in the block list, position of the first row read, and number of rows read."""
 
     @property
     def bits(self) -> Bits:
@@ -118,7 +118,7 @@ class DiskBlocks:
 
     @property
     def rows(self) -> int:
-        """Rows on disk."""
+        """Number of rows on disk, without those whose key is null."""
         return sum(partition.rows for partition in self.partitions)
 
     def write_null_keys(self, rows: pa.RecordBatch) -> None:
@@ -131,7 +131,7 @@ class DiskBlocks:
             yield pa.ipc.read_record_batch(pa.py_buffer(self._area.read(block)), self._schema)
 
     def write(self, home: BlockList, codes: Codes, stamps: Stamps, batch: pa.RecordBatch, bits: Bits) -> None:
-        """Write rows, sorted by code, as one block at the end of a list."""
+        """Write rows, sorted by code, as one block, and append its entry to a block list."""
         rows = batch.serialize()
         matched = np.packbits((bits & MATCHED) != 0) if self._tracks else _NO_BITS
         nbytes = len(codes) * STAMP_BYTES + rows.size

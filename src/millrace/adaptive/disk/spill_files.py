@@ -38,7 +38,7 @@ Bytes: TypeAlias = "bytes | bytearray | memoryview | npt.NDArray[Any] | pa.Buffe
 BlockId: TypeAlias = int
 
 ENTRY_BYTES = 320
-"""Most bytes of memory that the area's own bookkeeping takes for each block."""
+"""Upper bound on the bytes of memory that the area itself needs to keep track of a block."""
 
 
 class SpillEntry(NamedTuple):
@@ -73,7 +73,7 @@ class SpillCounts:
     bytes_read: int = 0
     """Bytes read."""
     seeks: int = 0
-    """Number of reads and writes that did not begin where the previous one ended; an input of ``DiskModel.seconds``."""
+    """Number of reads and writes that did not begin where the previous one ended; used in ``DiskModel.seconds``."""
 
 
 class SpillArea:
@@ -82,13 +82,14 @@ class SpillArea:
     Parameters
     ----------
     directory
-        Where the area creates its own directory; by default the system's directory for temporary files. It is created
-        if it does not exist.
+        The directory in which the area creates one of its own; by default the system's directory for temporary files.
+        It is created if it does not exist.
 
     Notes
     -----
     A block is written into the room of freed blocks if it fits there, else appended. Free room at the end of a file is
-    cut off. Only one thread may use an area at a time. Files are not synced, as blocks need not outlive the process.
+    cut off. Only one thread may use an area at a time. Files are not synced to disk, as blocks need not outlive the
+    process.
 
     Examples
     --------
@@ -144,7 +145,7 @@ class SpillArea:
         return block
 
     def read(self, block: BlockId, into: memoryview | None = None) -> memoryview:
-        """Return the bytes of a block, after checking them.
+        """Return the bytes of a block, after checking that they have not changed.
 
         If ``into`` is given, the bytes are read into it; it must be large enough.
         """
@@ -217,7 +218,7 @@ class SpillArea:
 
     @property
     def counts(self) -> SpillCounts:
-        """All counters, with the current contents."""
+        """All counters, and how many blocks and bytes are stored at the moment."""
         return replace(self._counts, blocks=self.blocks, nbytes=self.nbytes, file_bytes=self.file_bytes)
 
     @property
@@ -255,7 +256,9 @@ class SpillArea:
         try:
             return self._blocks[block]
         except KeyError:
-            raise StateError(f"{self.directory}: there is no block {block}: it was not written, or is freed") from None
+            raise StateError(
+                f"{self.directory}: there is no block {block}: it was never written, or has been freed"
+            ) from None
 
     def _file(self, kind: str) -> SpillFile:
         self._check_open()
@@ -277,7 +280,7 @@ class SpillArea:
 
 
 class SpillFile:
-    """One file of a spill area. Its free room is a sorted list of intervals with used bytes after each one."""
+    """One file of a spill area, with a sorted list of its free intervals; none is at the end of the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -347,7 +350,7 @@ class SpillFile:
             done += more
 
     def read(self, offset: int, into: memoryview) -> int:
-        """Fill ``into`` with the bytes at an offset, as far as the file has any; return how many were read."""
+        """Fill ``into`` with the bytes at an offset, up to the end of the file; return how many were read."""
         came = 0
         while came < into.nbytes:
             more = os.preadv(self.descriptor, [into[came:]], offset + came)

@@ -34,7 +34,7 @@ class Buckets(FlushPolicy):
         self.counts: Counts = np.zeros((len(inputs.sides), self.buckets), np.int64)
         """Rows in memory, per input and bucket."""
         self.frozen: Mask = np.zeros((len(inputs.sides), self.buckets), np.bool_)
-        """Whether a bucket is written as soon as it fills a block, per input and bucket."""
+        """Per input and bucket, whether its rows are written to disk as soon as they fill a block."""
 
     def arrived(self, side: int, codes: Codes) -> None:
         self.counts[side] += self.ranges.counts(codes)
@@ -45,7 +45,7 @@ class Buckets(FlushPolicy):
                 self.send(int(number), int(bucket))
 
     def send(self, number: int, bucket: int, rows: int | None = None, latest: int = int(LAST)) -> None:
-        """Write a bucket of one input, or some of its rows, to disk."""
+        """Write the rows of a bucket of one input to disk: all, or up to ``rows`` that arrived by ``latest``."""
         side = self._inputs.sides[number]
         low, high = self.ranges.bounds(bucket)
         limit = int(self.counts[number, bucket]) if rows is None else rows
@@ -77,7 +77,7 @@ class Buckets(FlushPolicy):
 
 
 class LargestPartition(Buckets):
-    """XJoin's flush policy: the largest partition of one input goes to disk; the other input's stays in memory."""
+    """XJoin's flush policy: the largest partition of one input goes to disk; rows of the other input stay in memory."""
 
     def flush(self) -> Batches:
         number, bucket = np.unravel_index(int(self.counts.argmax()), self.counts.shape)
@@ -142,7 +142,8 @@ class AdaptivePairs(Buckets):
     smallest
         Fraction of an average bucket's rows below which a bucket is not worth writing (the paper's a).
     imbalance
-        Most rows by which one side may exceed the other, as a fraction of all rows in memory (the paper's b).
+        Maximum difference between the numbers of rows of the two sides in memory, as a fraction of all rows in memory
+        (the paper's b).
     """
 
     buckets = 4 * _PARTITIONS

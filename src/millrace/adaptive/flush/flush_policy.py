@@ -23,7 +23,7 @@ class FlushPolicy(ABC):
     partitions = 1
     """Number of key-code ranges that rows on disk are divided into."""
     spills = True
-    """Whether the join can continue when memory is full."""
+    """Whether the policy writes rows to disk when memory is full; if not, the join fails."""
 
     def arrived(self, side: int, codes: Codes) -> None:
         """Update the statistics for new rows of one input, given their sorted key codes."""
@@ -31,14 +31,14 @@ class FlushPolicy(ABC):
     def matched(self, side: int, codes: Codes, pairs: MatchedPairs) -> None:
         """Update the statistics for pairs of a new row of ``side`` and a row of the other side in memory.
 
-        ``codes`` has the new row's key code for each pair.
+        ``codes`` holds the key code of the new row of each pair.
         """
 
     def combined(self, parts: Sequence[CodedRows], rows: Sequence[Rows]) -> None:
         """Update the statistics for combinations of new rows of one input with rows of the other inputs in memory."""
 
     def stored(self) -> None:
-        """Write full buffers to disk, after new rows have been stored in memory."""
+        """Write rows to disk that need not wait for a flush; called after new rows have been stored in memory."""
 
     def at_end(self) -> Batches:
         """Join rows in memory that the policy has left unjoined, after all inputs have ended, and yield the results."""
@@ -46,7 +46,7 @@ class FlushPolicy(ABC):
 
     @abstractmethod
     def flush(self) -> Batches:
-        """Write some rows to disk, and yield any results found on the way. The caller ensures that memory has rows."""
+        """Write some rows to disk, and yield results found on the way. Only called if there are rows in memory."""
 
     def state(self) -> dict[str, Any]:
         """Return the policy's state for a snapshot, as plain values for JSON."""

@@ -28,7 +28,7 @@ from millrace.rows.arena import Slots
 
 _TIES = (UPPER, LOWER, MIDDLE)
 _AGE = 4
-"""Divisor of the number of results of a region: at each flush, a quarter of them is discarded."""
+"""Divisor of the result counts of regions: each flush reduces the counts by a quarter."""
 
 
 class _AttributeRegions(NamedTuple):
@@ -40,7 +40,10 @@ class _AttributeRegions(NamedTuple):
 
 
 class MinerRegions(FlushPolicy):
-    """MINER's flush policy: the input with most rows flushes a block of its region with the fewest results per row."""
+    """MINER's flush policy: a block of the region with the fewest results per row goes to disk.
+
+    Only regions of the input with the most rows in memory are considered.
+    """
 
     def __init__(self, inputs: MultiwayInputs) -> None:
         self._inputs = inputs

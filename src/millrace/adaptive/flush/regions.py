@@ -45,7 +45,7 @@ class RankedRows(Protocol):
         ...
 
     def key_at(self, rank: int) -> int:
-        """Return the key of the row with a given rank."""
+        """Return the key of the row at position ``rank`` in key order, counted from 0."""
         ...
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0) -> tuple[Codes, Slots]:
@@ -173,7 +173,7 @@ class ThreeRegions(FlushPolicy):
         return iter(())
 
     def _wanted(self, side: PairSide) -> int:
-        """Return how many rows to flush: one block, or as many blocks as free half of the bytes that new rows lack.
+        """Return how many rows to flush: one block, or enough blocks to free half of the memory that new rows need.
 
         Only half is freed at a time, so that both sides flush in turn.
         """

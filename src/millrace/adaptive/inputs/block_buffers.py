@@ -46,11 +46,11 @@ class BlockBuffers:
         self.resize(self.nbytes + self._budget.available)
 
     def begin_loan(self) -> None:
-        """Remember the current size, to which :meth:`end_loan` returns."""
+        """Remember the current size, which :meth:`end_loan` restores."""
         self._own = self._own or self.nbytes
 
     def end_loan(self) -> None:
-        """Return to the size before the loan, if there is one."""
+        """Restore the size before the loan; do nothing if there is no loan."""
         if self._own:
             self._reservation.resize(self._own)
             self._own = 0
@@ -58,7 +58,7 @@ class BlockBuffers:
     def fitting(self, blocks: BlockList, first: int, most: int) -> int:
         """Return how many blocks, from position ``first`` on, fit into the reservation: at least one, at most ``most``.
 
-        Each block needs its memory twice while blocks are merged.
+        While blocks are merged, each takes twice its size.
         """
         left, count = self.nbytes - 2 * self.block, 0
         while first + count < len(blocks) and count < most:

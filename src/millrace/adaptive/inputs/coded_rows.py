@@ -20,7 +20,7 @@ _NO_MOMENTS = np.empty((0, 2), np.int64)
 
 
 class CodedRows(Protocol):
-    """Numbered rows, with a key code for each attribute."""
+    """Numbered rows, each with a key code for every attribute."""
 
     @property
     def source(self) -> RowSource:
@@ -32,7 +32,7 @@ class CodedRows(Protocol):
         ...
 
     def matches(self, attribute: int, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield batches of pairs (i, row) whose row has a code from ``lows[i]`` to ``highs[i]``. Both arrays ascend."""
+        """Yield pairs (i, row), in batches, with the row's code from ``lows[i]`` to ``highs[i]`` (both ascending)."""
         ...
 
 
@@ -97,7 +97,7 @@ class ArrivedRows:
                 yield MatchedPairs(work.rows[:made], order[at], keys[at])
 
     def near(self, attribute: int, lows: Codes, highs: Codes) -> Mask:
-        """Return a mask of the rows with a code from ``lows[i]`` to ``highs[i]`` for any i. Both arrays ascend."""
+        """Return a mask of the rows with a code from ``lows[i]`` to ``highs[i]`` for any i. Both arrays are sorted."""
         codes = self._codes[attribute]
         first = np.searchsorted(highs, codes)
         inside: Mask = first < len(lows)
@@ -114,7 +114,7 @@ class LoadedRows(ArrivedRows):
 
     @staticmethod
     def of(read: BlockRows, codes: Sequence[Codes]) -> LoadedRows:
-        """Create the rows from blocks; ``codes`` has the key codes of each attribute except the first."""
+        """Create the rows from blocks; ``codes`` holds the key codes of each attribute except the first."""
         rows = len(read.codes)
         first, stamps = np.empty(rows, np.int64), np.empty((2, rows), np.int64)
         first[read.order], stamps[:, read.order] = read.codes, read.stamps

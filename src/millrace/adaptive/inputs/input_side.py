@@ -48,7 +48,7 @@ class InputSide(Generic[R]):
     Parameters
     ----------
     number
-        The position of the input. With two inputs, the left one has 0 and the right one 1.
+        Position of the input in the join. Of two inputs, the left is 0 and the right is 1.
     block
         Bytes of a block on disk.
     partitions
@@ -80,14 +80,14 @@ class InputSide(Generic[R]):
 
     @property
     def block_rows(self) -> int:
-        """Number of rows that fill a block, by their average size in bytes."""
+        """Number of rows that fill a block, estimated from the average size of the rows in memory."""
         rows = len(self.memory)
         heap = self.memory.arena.heap
         held = (self.memory.arena.heap_bytes - heap.dead) / rows if rows else 0
         return max(1, int(self._block / (self._width + held)))
 
     def too_long(self, slots: Slots) -> bool:
-        """Return whether there are two or more rows, and they take more than twice the bytes of a block."""
+        """Return whether rows take more than twice the bytes of a block; a single row never counts as too long."""
         held = self.memory.arena.bytes_of(range(len(self.schema)), slots)
         return len(slots) > 1 and len(slots) * self._width + held > 2 * self._block
 

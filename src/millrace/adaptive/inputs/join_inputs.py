@@ -68,7 +68,7 @@ class JoinInputs(ABC, Generic[R]):
         return any(len(side.memory) for side in self.sides)
 
     def set_side(self, number: int, side: InputSide[R]) -> None:
-        """Replace an input without rows, once its columns are known."""
+        """Replace an input that has no rows yet, once its columns are known."""
         self.sides[number] = side
 
     def pack(self) -> None:
@@ -112,7 +112,7 @@ class JoinInputs(ABC, Generic[R]):
         return side.disk.load(partition, places)
 
     def borrow(self, blocks: int, flush: Callable[[], Batches]) -> Batches:
-        """Reserve memory for ``blocks`` blocks, at most half of the budget, and flush rows if it is not free.
+        """Reserve memory for ``blocks`` blocks, at most half of the budget, by flushing rows if needed; yield output.
 
         The caller must call :meth:`give_back` before new rows are processed.
         """
@@ -146,8 +146,9 @@ class JoinInputs(ABC, Generic[R]):
         for side, kept in zip(self.sides, state.sides, strict=True):
             if kept.memory is not None and not self._insert(side, kept.memory):
                 raise BudgetTooSmallError(
-                    f"restore: {len(kept.memory.codes):,} {side.name} rows of the snapshot do not fit into memory",
-                    kept.memory.rows.nbytes,
+                    f"restore: {len(kept.memory.codes):,} {side.name} rows of the snapshot do not fit into memory; "
+                    "set a larger memory=",
+                    self.budget.total + max(1, kept.memory.rows.nbytes - self.budget.available),
                 )
             side.restore(kept)
 

@@ -1,4 +1,4 @@
-"""The record of what has been joined with rows on disk, and the logical clock that it takes its times from."""
+"""The record of what has been joined with rows on disk, and the logical clock whose times it uses."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class JoinedHistory:
     def seen_from(self, side: int) -> tuple[Codes, Codes, Codes]:
         """Return the corners, the runs of ``side`` and the runs of the other side as arrays.
 
-        Each corner has the time of ``side`` first.
+        In each corner, the time of ``side`` is the first number.
         """
         corners = np.array(self.corners, np.int64).reshape(-1, 3)
         own, other = _moments(self.runs[side]), _moments(self.runs[1 - side])

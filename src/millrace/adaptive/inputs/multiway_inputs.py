@@ -48,7 +48,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
     matchings
         The key matching of each condition.
     pairs
-        Most pairs of rows that are processed together at each step.
+        Maximum number of pairs of rows that are processed together at each step.
     """
 
     def __init__(

@@ -93,7 +93,10 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     def join_blocks(
         self, side: int, rows: BlockRows, other: BlockRows, history: JoinedHistory | None = None
     ) -> Batches:
-        """Join rows of blocks with the rows of ``other``, the larger set; skip pairs that were joined before."""
+        """Join rows of one side with rows of the other side, both read from disk; skip pairs that were joined before.
+
+        This is faster if ``other`` is the larger of the two.
+        """
         lows, highs = self.matching.ranges(side, rows.codes)
         corners, own, others = (history or _NOTHING_JOINED).seen_from(side)
         cursor = np.array([0, 0, -1], np.int64)

@@ -32,7 +32,7 @@ class AttributeIndex:
         return len(self.index)
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield batches of pairs (i, row) whose row has a key from ``lows[i]`` to ``highs[i]``. Both arrays ascend."""
+        """Yield pairs (i, row), in batches, with the row's key from ``lows[i]`` to ``highs[i]`` (both ascending)."""
         return self.index.matches(lows, highs, work)
 
     def below(self, key: int, equal: bool = False) -> int:
@@ -40,11 +40,14 @@ class AttributeIndex:
         return self.index.below(key, equal)
 
     def key_at(self, rank: int) -> int:
-        """Return the key of the row with a given rank."""
+        """Return the key of the row at position ``rank`` in key order, counted from 0."""
         return self.index.key_at(rank)
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
-        """Remove rows with keys from ``low`` to ``high`` from all indexes; their slots are freed by ``forget``."""
+        """Remove up to ``limit`` rows with keys from ``low`` to ``high`` from all indexes; return their keys and slots.
+
+        Their slots are freed by ``forget``. See :meth:`RowIndex.take` for ``skip`` and ``latest``.
+        """
         return self._drop_elsewhere(*self.index.take(low, high, limit, self._rows.stamps, skip, latest))
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:

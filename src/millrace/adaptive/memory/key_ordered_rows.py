@@ -43,7 +43,7 @@ class KeyOrderedRows:
     width
         Number of entries in a chunk of the index.
     more_bytes
-        Bytes per row that a subclass needs in addition.
+        Additional bytes per row that a subclass needs.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class KeyOrderedRows:
     def insert(self, codes: Codes, order: Order, columns: Sequence[pa.Array], stamps: Stamps, bits: Bits) -> Slots:
         """Store rows for which memory has been reserved, and return their slots.
 
-        ``codes`` are the key codes of the rows, sorted, and ``order`` has the row number for each of them.
+        ``codes`` holds the key codes of the rows, sorted; ``order[i]`` is the number of the row with ``codes[i]``.
         """
         count = len(codes)
         assert len(self) + count <= self._charged_slots, "no memory is reserved for these rows"
@@ -196,7 +196,7 @@ class KeyOrderedRows:
         return slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield batches of pairs (i, row) whose row has a key from ``lows[i]`` to ``highs[i]``. Both arrays ascend."""
+        """Yield pairs (i, row), in batches, with the row's key from ``lows[i]`` to ``highs[i]`` (both ascending)."""
         return self.index.matches(lows, highs, work)
 
     def forget(self, slots: Slots) -> None:
@@ -206,7 +206,10 @@ class KeyOrderedRows:
         self.index.tidy()
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
-        """Remove rows with keys from ``low`` to ``high`` from the index; their slots are freed by :meth:`forget`."""
+        """Remove up to ``limit`` rows with keys from ``low`` to ``high`` from the index; return their keys and slots.
+
+        Their slots are freed by :meth:`forget`. See :meth:`RowIndex.take` for ``skip`` and ``latest``.
+        """
         return self.index.take(low, high, limit, self.stamps, skip, latest)
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
@@ -218,7 +221,7 @@ class KeyOrderedRows:
         return self.index.below(key, equal)
 
     def key_at(self, rank: int) -> int:
-        """Return the key of the row with a given rank."""
+        """Return the key of the row at position ``rank`` in key order, counted from 0."""
         return self.index.key_at(rank)
 
     def stamps_between(self, low: int, high: int) -> Stamps:

@@ -43,9 +43,9 @@ class RowIndex:
     Parameters
     ----------
     name
-        Prefix of the names of its arrays.
+        Prefix of the names of the arrays that hold the index.
     nbytes
-        Most bytes that the index may take.
+        Maximum number of bytes that the index may take.
     width
         Number of entries in a chunk.
     """
@@ -77,11 +77,11 @@ class RowIndex:
 
     @property
     def touched_chunks(self) -> int:
-        """Number of chunks that have memory: all up to the last one that has been used."""
+        """Number of chunks that take memory: all up to the last one used since the index was packed."""
         return int(self._arrays.state[HIGH])
 
     def chunks_for(self, codes: Codes, charged: int) -> int:
-        """Return the number of chunks to reserve before adding the sorted codes, if ``charged`` are reserved now."""
+        """Return how many chunks must be reserved in total to add sorted codes; ``charged`` are reserved already."""
         free = int(self._arrays.state[SPARE]) + charged - self.touched_chunks
         return charged + max(0, ordered.chunks_needed(self._arrays, codes) - free)
 
@@ -94,7 +94,7 @@ class RowIndex:
         return keys, slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield batches of pairs (i, row) whose row has a code from ``lows[i]`` to ``highs[i]``. Both arrays ascend."""
+        """Yield pairs (i, row), in batches, with the row's code from ``lows[i]`` to ``highs[i]`` (both ascending)."""
         cursor = np.array([0, 0, 0, -1], np.int64)
         while cursor[0] < len(lows):
             made = ordered.matches(self._arrays, lows, highs, cursor, work.rows, work.slots, work.keys)
@@ -106,7 +106,7 @@ class RowIndex:
         return int(ordered.below(self._arrays, np.int64(key), equal))
 
     def key_at(self, rank: int) -> int:
-        """Return the code of the row with a given rank."""
+        """Return the code of the row at position ``rank`` in the order of codes, counted from 0."""
         return int(ordered.key_at(self._arrays, rank))
 
     # change
@@ -125,7 +125,7 @@ class RowIndex:
         stamps
             Arrival times of rows, by slot.
         skip
-            Number of entries to keep, from ``low`` on.
+            Number of entries to leave in place at the start of the range.
         latest
             Latest arrival time of rows to remove.
         """

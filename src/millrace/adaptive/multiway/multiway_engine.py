@@ -47,7 +47,7 @@ MULTIWAY = {
 
 
 def is_multiway(on: Any, algorithm: str | AdaptiveAlgorithm | None) -> bool:
-    """Return whether a join's arguments need the engine for several inputs, which can join two inputs as well."""
+    """Return whether the arguments of a join call for the engine for several inputs, which can also join two."""
     return is_tree(on) or getattr(algorithm, "name", algorithm) in MULTIWAY
 
 
@@ -80,8 +80,8 @@ class MultiwayDefinition:
         tree = JoinTree.of(_conditions(pair, band)) if pair else JoinTree.of(on, band)
         if not chosen.ordered and not tree.simple:
             raise ConfigError(
-                f"{chosen.name}: expected conditions that always use the same columns of an input, without a band; for "
-                "other conditions use miner"
+                f"{chosen.name}: expected conditions without a band that always use the same columns of an input; "
+                f"got {tree}; for such conditions use miner"
             )
         return MultiwayDefinition(tree, pair, suffix, chosen)
 

@@ -29,7 +29,7 @@ class CombinationOutput(ResultBatches):
         self._columns = [tree.columns_out(relation, schema) for relation, schema in enumerate(schemas)]
 
     def combinations(self, sources: Sequence[RowSource], rows: Sequence[Rows]) -> Batches:
-        """Emit one combination for each position i: the rows ``rows[0][i]``, ``rows[1][i]`` and so on."""
+        """Add combinations to the output, and yield full batches: combination i is ``rows[0][i]``, ``rows[1][i]``..."""
         parts = list(zip(sources, rows, self._columns, strict=True))
         longest = sum(source.longest(columns) for source, _, columns in parts)
         done = 0

@@ -40,7 +40,7 @@ class PairOutput(ResultBatches):
         for ours, theirs in pairs:
             if left.field(ours).type != right.field(theirs).type:
                 raise SchemaError(
-                    f"right: key column {theirs!r} is {right.field(theirs).type}, but the left's {ours!r} is "
+                    f"right: key column {theirs!r} is {right.field(theirs).type}, but {ours!r} of the left input is "
                     f"{left.field(ours).type}; a {self._spec.how} join outputs both in one column, so cast one of them"
                 )
         return {left.get_field_index(ours): right.get_field_index(theirs) for ours, theirs in pairs}

@@ -89,4 +89,7 @@ def check_band(algorithm: AdaptiveAlgorithm) -> None:
     """Check that an algorithm supports band joins, or raise an error that lists the algorithms that do."""
     if not algorithm.ordered:
         able = [other.name for other in ALGORITHMS.values() if other.ordered]
-        raise ConfigError(f"{algorithm.name}: finds matches by hashes of keys; band= needs one of {', '.join(able)}")
+        raise ConfigError(
+            f"band: {algorithm.name} finds matches by hashes of keys, so it cannot join on a band; "
+            f"use one of {', '.join(able)}"
+        )

@@ -115,14 +115,14 @@ class PairEngine:
         return self._arriving.take(number, batch)
 
     def check_complete(self, schemas: Schemas) -> None:
-        """Check that the output columns are known, if unmatched rows are to be output."""
+        """Raise an error if there are unmatched rows to output, but the output columns are not known."""
         spec = self._definition.spec
         for number, schema in enumerate(schemas):
             other = schemas[1 - number]
             if schema is None and other is not None and spec.keeps(1 - number) and self.output is None:
                 name = self._definition.inputs[number]
                 raise SchemaError(
-                    f"{name}: no rows arrived, so its columns are not known; set them with bind({name}=schema)"
+                    f"{name}: no rows have arrived, so its columns are not known; set them with bind({name}=schema)"
                 )
 
     def unmatched(self) -> Batches:

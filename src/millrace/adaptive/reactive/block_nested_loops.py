@@ -11,8 +11,8 @@
             └────────────────────┴──────┘
      JoinedInner
 
-A chunk is some outer blocks in memory. When the outer side has no more blocks, the sides swap roles; each keeps its
-number of joined blocks.
+A chunk consists of outer blocks that are in memory together. When the outer side has no more blocks, the sides swap
+roles; each keeps its number of joined blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millrace.adaptive.reactive.pair_clean_up import clean_up
 from millrace.adaptive.reactive.reactive_policy import Flush, ReactivePolicy
 
 _LOOKS = 16
-"""Most inner blocks that one unit of work looks at without finding one that can match the chunk."""
+"""Maximum number of inner blocks that a unit of work checks for one that can match the chunk."""
 
 
 class ReactiveNL(ReactivePolicy):
@@ -37,7 +37,7 @@ class ReactiveNL(ReactivePolicy):
     Parameters
     ----------
     max_outer_blocks
-        Most blocks in a chunk.
+        Maximum number of blocks in a chunk.
     """
 
     def __init__(self, inputs: PairInputs, *, max_outer_blocks: int) -> None:
@@ -45,7 +45,7 @@ class ReactiveNL(ReactivePolicy):
         self._most = max_outer_blocks
         self._outer: int | None = None
         self.joined = [0, 0]
-        """Number of blocks of each side that have been joined with each other."""
+        """Per side, how many of its first blocks have been joined with the first blocks of the other side."""
         self._inner_at = 0
         self._outer_mem = 0
         self._chunk: BlockRows | None = None
@@ -134,7 +134,7 @@ class ReactiveNL(ReactivePolicy):
 
     @property
     def history(self) -> JoinedHistory:
-        """The history of joins on disk so far."""
+        """The record of which rows on disk have been joined with each other so far."""
         history = JoinedHistory()
         outer = 0 if self._outer is None else self._outer
         self._add_corner(history, outer, self.joined[outer], self.joined[1 - outer])

@@ -26,7 +26,7 @@ from millrace.adaptive.reactive.multiway_clean_up import PartnerRanges, join_loa
 from millrace.adaptive.reactive.reactive_policy import Flush, ReactivePolicy
 
 _LOADS = 8
-"""Most attempts of one unit of work to find blocks whose rows match."""
+"""Maximum number of attempts of a unit of work to find blocks that can match."""
 
 
 class GrowingBox(ReactivePolicy):
@@ -35,14 +35,14 @@ class GrowingBox(ReactivePolicy):
     Parameters
     ----------
     max_outer_blocks
-        Most blocks in a chunk.
+        Maximum number of blocks in a chunk.
     """
 
     def __init__(self, inputs: MultiwayInputs, *, max_outer_blocks: int) -> None:
         self._inputs = inputs
         self._most = max_outer_blocks
         self.joined = [0] * len(inputs.sides)
-        """Number of blocks in the box, per input."""
+        """Per input, how many of its first blocks have been joined with those of the other inputs (the *box*)."""
         self._outer: int | None = None
         self._chunk = 0
         self._steps: list[TreeStep] = []
@@ -130,7 +130,7 @@ class GrowingBox(ReactivePolicy):
         self._loaded.clear()
 
     def in_box(self, parts: Sequence[LoadedRows], rows: Combination) -> Mask:
-        """Return a mask of the combinations joined already, in the box or in the loops of the current chunk so far."""
+        """Return a mask of the combinations that have been joined already, in the box or with the current chunk."""
         blocks = [part.blocks[each] for part, each in zip(parts, rows, strict=True)]
         inside: list[Mask] = [each < joined for each, joined in zip(blocks, self.joined, strict=True)]
         result: Mask = np.logical_and.reduce(inside)

@@ -22,7 +22,7 @@ Joined = Callable[[Sequence[LoadedRows], Combination], Mask]
 
 
 class PartnerRanges:
-    """The ranges of key codes in the next input that can match some rows."""
+    """The ranges of key codes in which a row of the next input can match given rows."""
 
     def __init__(self, inputs: MultiwayInputs, step: TreeStep, rows: LoadedRows) -> None:
         codes = np.unique(rows.codes(step.origin.attribute))
@@ -61,7 +61,7 @@ def join_loaded(
 def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | None = None) -> Batches:
     """Join the rows of a partition, which are all on disk, and skip combinations that have been joined before.
 
-    An input is read once each time that memory is filled with rows of the inputs before it.
+    Each input is read again every time that memory has been filled with new rows of the inputs before it.
     """
     lists = [relation.disk.partitions[partition] for relation in inputs.sides]
     if not all(len(blocks) for blocks in lists):

@@ -31,9 +31,9 @@ from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST
 _FEW = 3
 """If the smaller side has at most this many chunks, it is not divided into ranges of keys."""
 _LEAST_BLOCK = 2048
-"""Least bytes of a sorted block when memory is short: sorting into smaller blocks takes more time than it saves."""
+"""Minimum bytes of a sorted block when memory is short: sorting into smaller blocks takes more time than it saves."""
 _REACH = (16, 8, 4, 2)
-"""Candidates for the most ranges that a block may overlap without being sorted; the first that fits is used."""
+"""Limits for how many ranges a block may overlap without being sorted, tried in this order until memory suffices."""
 
 Places = npt.NDArray[np.int64]
 Ranges = list[tuple[int, int]]
@@ -80,9 +80,10 @@ class BlockWindow:
     Parameters
     ----------
     held
-        Most bytes of blocks to hold.
+        Maximum bytes of blocks to hold.
     room
-        Most bytes of rows that are merged at a time. Merging takes twice as many, besides the rows of the other side.
+        Maximum bytes of rows that are merged at a time. Merging takes twice as much memory, in addition to that for
+        the rows of the other side.
     """
 
     def __init__(self, side: PairSide, partition: int, spans: Spans, held: int, room: int) -> None:
@@ -143,9 +144,9 @@ def _sort(inputs: PairInputs, side: PairSide, partition: int, spans: Spans, wide
 
 
 def _wide(spans: Spans, ranges: Ranges, room: int) -> Places:
-    """Return the blocks to sort.
+    """Return the positions of the blocks to sort: those that overlap the most ranges.
 
-    If possible, the other blocks that overlap several ranges take at most half of ``room``.
+    If possible, the remaining blocks that reach into a later range take at most half of ``room`` bytes at any time.
     """
     starts, reached = np.array([low for low, _ in ranges], np.int64), _reached(spans, ranges)
     first = np.searchsorted(starts, spans[:, 0], side="right")
@@ -165,7 +166,7 @@ def _reached(spans: Spans, ranges: Ranges) -> Places:
 
 
 def _overlapping(spans: Spans, low: int, high: int) -> Places:
-    """Return the blocks that may have codes from ``low`` to ``high``."""
+    """Return the positions of the blocks that may contain codes from ``low`` to ``high``."""
     return np.flatnonzero((spans[:, 1] >= low) & (spans[:, 0] <= high))
 
 

@@ -24,7 +24,7 @@ FAN_IN = 10
 
 
 class PartitionHistories:
-    """The history of joins on disk for each partition, and the clean-up, which joins what has not been joined."""
+    """A record, per partition, of which rows on disk have been joined, and the clean-up, which joins the others."""
 
     def __init__(self, inputs: PairInputs) -> None:
         self._inputs = inputs
@@ -101,7 +101,7 @@ class DiskProbing(ReactivePolicy):
         self._inputs = inputs
         self._histories = histories or PartitionHistories(inputs)
         self._seen = np.zeros((2, inputs.partitions.count, 2), np.int64)
-        """Row counts at the last run, per side and partition: rows on disk, and rows arrived on the other side."""
+        """Per side and partition, two counts at the last probe: rows on disk, and rows arrived on the other side."""
         self._charge = inputs.budget.reserve("history")
         self._runs = 0
 
@@ -180,7 +180,7 @@ class SegmentMerging(ReactivePolicy):
     Parameters
     ----------
     fan_in
-        Most segments that are merged at a time.
+        Maximum number of segments that are merged at a time.
     """
 
     stops_at_first_row = True
@@ -261,7 +261,7 @@ class ProbeOrMerge(ReactivePolicy):
     Parameters
     ----------
     fan_in
-        Most segments that are merged at a time.
+        Maximum number of segments that are merged at a time.
     """
 
     stops_at_first_row = True

@@ -20,7 +20,7 @@ class ReactivePolicy(ABC):
     """
 
     stops_at_first_row = False
-    """Whether the policy stops as soon as any row waits, rather than once over ``max_new_arrivals`` rows wait."""
+    """Whether the policy stops as soon as any row waits, not only when more than ``max_new_arrivals`` rows wait."""
 
     @property
     @abstractmethod

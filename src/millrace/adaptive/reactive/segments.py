@@ -40,7 +40,7 @@ class Merge(NamedTuple):
     first: int
     segments: int
     results: float
-    """Number of pairs of rows that may not have been joined yet."""
+    """Number of pairs of rows of different segments; they may not have been joined yet."""
     blocks: int
 
 
@@ -79,7 +79,10 @@ class Segments:
         return True
 
     def best(self, fan_in: int) -> Merge | None:
-        """Return the merge of up to ``fan_in`` segments with the most expected results per block read, or None."""
+        """Return the merge of ``fan_in`` segments with the most expected results per block read.
+
+        If there are fewer segments, return the merge of all; if there are fewer than two, return None.
+        """
         count = min(fan_in, len(self.known))
         merges = [self._merge(first, count) for first in range(len(self.known) - count + 1)] if count > 1 else []
         return max(merges, key=lambda merge: merge.results / merge.blocks, default=None)
@@ -91,7 +94,7 @@ class Segments:
         return Merge(first, count, float(results), sum(each.blocks for each in some))
 
     def merged(self, merge: Merge, lists: list[BlockList], before: list[int]) -> None:
-        """Replace the segments of a merge by one; ``before`` has the number of blocks in each list before the merge."""
+        """Replace the segments of a merge by one; ``before`` is the length of each block list before the merge."""
         some = self.known[merge.first : merge.first + merge.segments]
         written = [len(blocks) - old for blocks, old in zip(lists, before, strict=True)]
         left, right = sum(each.left for each in some), sum(each.right for each in some)

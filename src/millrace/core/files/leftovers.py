@@ -32,7 +32,7 @@ class WorkDirectory:
     parent
         The directory in which to make it, which must exist.
     prefix
-        The beginning of its name; a leading dot hides it.
+        The beginning of the directory's name; a leading dot hides the directory.
     mode
         Permissions of the directory, before the process's umask is applied.
 

@@ -20,7 +20,7 @@ _MOST_CODES = 65_536
 
 @dataclass(frozen=True)
 class FanOut:
-    """Rows of a master and its distinct keys; the mean and the largest number of rows that a key has."""
+    """Numbers of rows and distinct keys of a master; the mean and the largest number of rows that a key has."""
 
     rows: int
     keys: int
@@ -66,9 +66,9 @@ def matches(store: ReadableStore, codes: Codes, shares: Floats | None = None, *,
     Parameters
     ----------
     codes
-        Different keys of the stream, such as those of ``StreamStatistics.weighted_keys``; at most 65 536.
+        Key codes of the stream, all different, such as those of ``StreamStatistics.weighted_keys``; at most 65 536.
     shares
-        Share of the stream that each key represents; the same for all keys if not given.
+        Share of the stream that each key represents; by default, all keys represent the same share.
     sample
         For a master without an index, about how many of its rows are looked at, in pages drawn at random (always the
         same ones); all rows if the master has no more. With an index every key is looked up.
@@ -77,7 +77,7 @@ def matches(store: ReadableStore, codes: Codes, shares: Floats | None = None, *,
     -----
     If only some rows are looked at, it is chance which of the few frequent keys have rows among them. So every key then
     counts the same, as if frequent keys had as many rows as others; and ``share`` is ``rows`` divided by the mean
-    number of rows of a key of the master.
+    number of rows of a master key, at most 1.
 
     Examples
     --------
@@ -90,11 +90,14 @@ def matches(store: ReadableStore, codes: Codes, shares: Floats | None = None, *,
     different = len(np.unique(codes))
     if different > _MOST_CODES or different != len(codes):
         raise ConfigError(
-            f"codes: expected at most {_MOST_CODES:,}, no two the same; got {len(codes):,}, {different:,} different"
+            f"codes: expected at most {_MOST_CODES:,} codes, all different; "
+            f"got {len(codes):,} codes, {different:,} of them different"
         )
     if shares is not None and (len(shares) != len(codes) or (shares < 0).any()):
         below = int(np.less(shares, 0).sum())
-        raise ConfigError(f"shares: expected {len(codes):,}, none below 0; got {len(shares):,}, {below:,} below 0")
+        raise ConfigError(
+            f"shares: expected {len(codes):,} shares of at least 0; got {len(shares):,}, {below:,} of them below 0"
+        )
     if sample < 1:
         raise ConfigError(f"sample: expected at least one row; got {sample}")
     weights = np.ones(len(codes)) if shares is None else shares
@@ -117,7 +120,7 @@ def _looked_up(store: ReadableStore, codes: Codes) -> tuple[npt.NDArray[np.int64
 
 
 def _scanned(store: ReadableStore, codes: Codes, sample: int) -> tuple[npt.NDArray[np.int64], float]:
-    """Return how many rows each code has in some pages, and the share of all rows that these pages have."""
+    """Return how many rows each code has in some pages, and the share of all rows that are in these pages."""
     order = np.argsort(codes)
     ordered = codes[order]
     bits = np.zeros(bitfilter.filter_words(len(codes)), np.uint64)

@@ -1,7 +1,7 @@
 """The rows of one shard: a mapped Arrow file of which only the required values are read.
 
-A record batch of the file is a page. The offsets of every column's buffers in every page are noted once; after that a
-row's value is found by arithmetic and gathered by NumPy, whatever the page.
+A record batch of the file is a page. The offsets of every column's buffers in every page are found once. From then on,
+the place of any value is calculated from them, and the values of many rows are copied at once, whatever their pages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from millrace.rows.columns import (
 
 
 class MappedRows:
-    """Rows of a shard by number.
+    """The rows of one shard, read by row number through a memory map.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class MappedRows:
         self._bases: dict[tuple[int, ...], npt.NDArray[np.int64]] = {}
 
     def _columns(self) -> list[_MappedColumn]:
-        """Return where the values of every column are in each page; found at the first use."""
+        """Return the places of every column's values in each page, which are found at the first use."""
         if self._layout is None:
             pages = self._reader.num_record_batches
             found = np.full((len(self.schema), 3, pages), -1, np.int64)
@@ -176,7 +176,7 @@ class MappedRows:
             output.arrow(self._reader.get_batch(int(page[run[0]])).column(column), inside[run])
 
     def longest(self, columns: Sequence[int]) -> int:
-        """Return an upper bound of the bytes that a row has in the string and binary columns given."""
+        """Return an upper bound of the bytes that a row takes in the given string and binary columns."""
         return sum(self._longest[self.schema.field(i).name] for i in columns)
 
     def bytes_of(self, columns: Sequence[int], rows: Indices) -> int:
@@ -200,7 +200,8 @@ class MappedRows:
 class _MappedColumn:
     """Where the values of one column are in the file: for each page, the place of the first value in units of a value.
 
-    Booleans are counted in bits, and so is ``validity``: -1 for pages without nulls, None if no page has any.
+    Places of booleans are counted in bits. So is ``validity``, which is -1 for pages without nulls, or None if no page
+    has nulls.
     """
 
     def __init__(self, raw: npt.NDArray[np.uint8], type_: pa.DataType, found: npt.NDArray[np.int64]) -> None:

@@ -1,4 +1,4 @@
-"""The protocol of an open store, as the scan and the statistics use it."""
+"""The protocol of an open store: what a scan and statistics need of it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from millrace.master.read.shard_index import ShardIndex
 
 
 class ReadableStore(Protocol):
-    """An open store, as its scan and its statistics use it; :class:`~millrace.master.store.MasterStore` is one."""
+    """What a scan and statistics need of an open store, such as :class:`~millrace.master.store.MasterStore`."""
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest: schema, key, shards and their counts."""
+        """The manifest of the store: schema, key, counts, and an entry for each shard."""
 
     @property
     def rows(self) -> int:
-        """Rows of all shards."""
+        """Number of rows in all shards."""
 
     @property
     def row_bytes(self) -> float:
-        """Bytes of a row on average."""
+        """Average bytes of a row as Arrow data."""
 
     def codes(self, shard: int) -> npt.NDArray[np.int64]:
-        """Return the key codes of a shard's rows, mapped."""
+        """Return the key codes of a shard's rows, in row order, as a memory-mapped array."""
 
     def mapped(self, shard: int) -> MappedRows:
-        """Return the rows of a shard, mapped."""
+        """Return the memory-mapped rows of a shard."""
 
     def index(self, shard: int) -> ShardIndex:
-        """Return the index of a shard, mapped."""
+        """Return the memory-mapped index of a shard."""

@@ -1,4 +1,4 @@
-"""The record file of a shard: its rows once more, each in one piece, so that a look-up reads one place.
+"""The record file of a shard: a second copy of its rows, each in one piece, so that a look-up reads one place.
 
 See :mod:`millrace.master.record_layout` for the fields of a record.
 """
@@ -55,7 +55,7 @@ def packed(page: pa.RecordBatch, layout: RecordLayout) -> npt.NDArray[np.uint8]:
 
 
 class Records:
-    """The records of one shard, mapped."""
+    """The memory-mapped records of one shard."""
 
     def __init__(self, path: Path, schema: pa.Schema, rows: int, layout: RecordLayout) -> None:
         self._layout = layout
@@ -69,11 +69,11 @@ class Records:
 
     @staticmethod
     def nbytes_of(rows: int, layout: RecordLayout) -> int:
-        """Return the length of the file in bytes."""
+        """Return the length of a file with this many records, in bytes."""
         return rows * layout.width
 
     def has(self, column: int) -> bool:
-        """Return whether a column, by its place in the schema, is in the records."""
+        """Return whether a column, given by its place in the schema, is in the records."""
         return column in self._places
 
     def gather(self, columns: Sequence[int], rows: Indices, outputs: Sequence[OutputColumn]) -> None:
@@ -107,7 +107,7 @@ class Records:
                 output.pieces(self._raw, rows * width + at, None)
 
     def check(self, page: pa.RecordBatch, first: int) -> bool:
-        """Return whether the records from row ``first`` on have the values of this page."""
+        """Return whether the records from row ``first`` on hold the same values as this page."""
         width, step = self._layout.width, max(1, _WRITTEN // self._layout.width)
         return all(
             np.array_equal(

@@ -1,4 +1,4 @@
-"""The index of a shard: from a key code to the rows that have it, in files of their own beside the data."""
+"""The index of a shard, by which the rows with a key code are found; it is in two files beside the data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def build_index(codes: npt.NDArray[np.int64], directory: Path | None) -> KeyCoun
     """Count the keys of a shard and, given a directory, write its index there. Sorts at most 16 M codes at a time."""
     rows = len(codes)
     if directory is not None and rows > _MOST_ROWS:
-        raise ConfigError(f"index: {rows:,} rows are too many for one shard; use more shards, or index=False")
+        raise ConfigError(
+            f"index: expected at most {_MOST_ROWS:,} rows in a shard; got {rows:,}. Use more shards, or index=False"
+        )
     bits = bucket_bits(rows)
     parts = 1 << max(0, (-(-rows // _SORT_ROWS) - 1).bit_length())
     keys = largest = written = 0
@@ -96,7 +98,7 @@ def _share(
 
 
 class ShardIndex:
-    """The index of one shard, mapped."""
+    """The memory-mapped index of one shard."""
 
     def __init__(self, directory: Path, rows: int) -> None:
         bits = bucket_bits(rows)
@@ -109,17 +111,17 @@ class ShardIndex:
 
     @staticmethod
     def nbytes_of(rows: int) -> tuple[int, int]:
-        """Return the lengths of the two files of an index in bytes."""
+        """Return the lengths of the two files of an index over this many rows, in bytes."""
         return 4 * ((1 << bucket_bits(rows)) + 1), ENTRY.itemsize * rows
 
     def rows_of(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the first row of each code, or -1."""
+        """Return the first row of each code, or -1 if it has none."""
         rows = np.empty(len(codes), np.int64)
         kernels.rows_of(self._starts, self._entries, self._shift, codes, rows)
         return rows
 
     def ranges_of(self, codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return where the entries of each code begin, and how many rows it has."""
+        """Return the place of the first entry of each code, and how many rows the code has."""
         firsts, counts = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
         kernels.ranges_of(self._starts, self._entries, self._shift, codes, firsts, counts)
         return firsts, counts

@@ -13,9 +13,9 @@ from millrace.master.read.readable_store import ReadableStore
 
 @dataclass(frozen=True)
 class Load:
-    """A load: rows of one shard that are in memory, by their key codes and row numbers.
+    """A load: rows of one shard that were read together, given by their key codes and row numbers.
 
-    The rows are consecutive from row ``first`` on, unless ``rows`` has their numbers.
+    The rows are consecutive from row ``first`` on, unless ``rows`` holds their numbers.
     """
 
     shard: int
@@ -23,11 +23,11 @@ class Load:
     codes: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64] | None = None
     whole: bool = True
-    """Whether a key with rows in this load surely has no rows outside of it."""
+    """False if a key was looked up and has more rows than fit in one load; always true for scanned rows."""
 
     @property
     def page_count(self) -> int:
-        """Reads from disk that brought these rows: one, or one for each of several pages."""
+        """Number of reads from disk for these rows: 1, or one per page if the load consists of several pages."""
         return 1
 
     def rows_at(self, positions: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -52,12 +52,12 @@ class Wheel:
 
     @property
     def position(self) -> int:
-        """The row that passes next, counted over all shards."""
+        """Number of the row that passes next, counted over all shards."""
         return self.turned % self.rows if self.rows else 0
 
     @property
     def cycles(self) -> float:
-        """Turns of the wheel so far."""
+        """Number of turns of the wheel so far, including the part of the current turn that has passed."""
         return self.turned / self.rows if self.rows else 0.0
 
     def turn_to(self, turned: int) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from millrace.core.errors import ConfigError, SchemaError, StoreError
 from millrace.core.files.atomic import replaced_file, take_name
+from millrace.core.numeric import is_whole
 from millrace.master.manifest import Manifest, ShardEntry
 from millrace.master.read.readable_store import ReadableStore
 from millrace.master.read.record_file import FILE as RECORDS
@@ -44,7 +45,7 @@ def build_store(
 ) -> None:
     """Write a store; see :meth:`MasterStore.build`."""
     for option, value in (("shards", shards), ("page_rows", page_rows)):
-        if not isinstance(value, int) or value < 1:
+        if not is_whole(value) or value < 1:
             raise ConfigError(f"{option}: expected a whole number of at least 1; got {value!r}")
     schema, batches = _open_source(source)
     given = store_schema(schema, key, columns)
@@ -96,7 +97,7 @@ def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         ) from None
     first = next(batches, None)
     if not isinstance(first, pa.RecordBatch):
-        raise SchemaError(f"source: expected record batches; got {type(first).__name__}")
+        raise SchemaError(f"source: expected record batches; got {'none' if first is None else type(first).__name__}")
 
     def chained() -> Iterator[pa.RecordBatch]:
         yield first
@@ -108,7 +109,7 @@ def _open_source(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 def store_schema(schema: pa.Schema, key: tuple[str, ...], columns: list[str] | None) -> pa.Schema:
     """Return the schema of the store: the key columns first, then the others in their order."""
     if not key or len(set(key)) != len(key) or not all(isinstance(name, str) for name in key):
-        raise SchemaError(f"key: expected one column or several different ones; got {key!r}")
+        raise SchemaError(f"key: expected the name of one column, or several different names; got {key!r}")
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if repeated:
         raise SchemaError(f"source: columns appear more than once: {', '.join(repeated)}")
@@ -164,7 +165,7 @@ def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class ShardWriter:
-    """Writes one shard: key codes to one file, rows to another, cut into pages of exactly ``page_rows``."""
+    """Writes one shard: key codes to a file, rows to another in pages of ``page_rows`` rows (fewer in the last)."""
 
     def __init__(self, building: Path, name: str, schema: pa.Schema, page_rows: int) -> None:
         self._building, self._name = building, name
@@ -204,7 +205,7 @@ class ShardWriter:
         self._pending_rows = len(rest)
 
     def close(self, index: bool, records: bool) -> ShardEntry:
-        """Write the last page and, if wanted, index and records; flush all to the disk; return the shard's entry."""
+        """Write the last page and, if wanted, index and records; flush all files; return the shard's entry."""
         if self._pending_rows:
             self._write_pages(self._pending_rows)
         self._writer.close()

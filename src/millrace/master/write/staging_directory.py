@@ -1,8 +1,8 @@
 """A directory that becomes a store all at once, or leaves no trace.
 
 Everything is written under a temporary name beside the target. If the build fails (a full disk, Ctrl-C, a bad batch),
-the temporary directory is removed and what was at the target before is still there. What a killed build leaves is
-removed by the next build of the same store.
+the temporary directory is removed and what was at the target before is still there. What a killed build leaves
+behind is removed by the next build of the same store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class StagingDirectory:
     Parameters
     ----------
     target
-        Where the store is to be.
+        The path of the store to build.
     overwrite
         Replace a store that is there already.
     """
@@ -88,4 +88,4 @@ class StagingDirectory:
         except (OSError, ValueError) as error:
             if isinstance(error, StoreError):
                 raise
-            raise StoreError(f"{self.target}: cannot be built there: {error}") from None
+            raise StoreError(f"{self.target}: a store cannot be built there: {error}") from None

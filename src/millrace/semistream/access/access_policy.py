@@ -20,14 +20,14 @@ from millrace.semistream.context import JoinContext
 class Access(ABC):
     """Policy that decides which master rows waiting tuples meet next. The loop calls, in this order::
 
-    quota     how many tuples may enter now
-    on_admit  tuples have entered
-    loads     the master rows of one step, which all waiting tuples meet
-    on_match  the rows of a load that match waiting tuples
-    finished  the tuples that have met all of their rows
+    quota     returns how many tuples may enter now
+    on_admit  takes note of the tuples that have entered
+    loads     yields the master rows of one step, which all waiting tuples meet
+    on_match  takes note of the rows of a load that match waiting tuples
+    finished  yields the tuples that have met all of their rows
 
-    Where :attr:`at_once`, ``IndexAnswers`` calls instead: :meth:`row_counts` (ordered output, repeated keys), then
-    :meth:`rows_of`, for each piece of a pushed batch.
+    If :attr:`at_once` is true, ``IndexAnswers`` calls these instead, once or several times for each piece of a pushed
+    batch: :meth:`row_counts` if output is ordered and keys repeat, then :meth:`rows_of`.
     """
 
     at_once = False
@@ -40,18 +40,18 @@ class Access(ABC):
     def __init__(self, context: JoinContext) -> None:
         self.context = context
         self.b = context.b
-        """Master rows per load."""
+        """Master rows per load, or per page if the policy loads pages."""
         self.w = context.w
         """Largest number of tuples let in per step; None if the policy decides."""
 
     @property
     @abstractmethod
     def place(self) -> int:
-        """Number that grows with every step; tuples that enter between two changes of it form one chunk."""
+        """Number that grows with every step; tuples that enter while it stays the same form one chunk."""
 
     @abstractmethod
     def quota(self, capacity: int) -> int:
-        """Return how many tuples may enter before the next step, if the waiting room can hold ``capacity``."""
+        """Return how many tuples may enter before the next step if the waiting room can hold ``capacity`` in all."""
 
     def on_admit(self, codes: Codes) -> None:
         """Take note of the codes of tuples that have entered the waiting room."""
@@ -70,7 +70,10 @@ class Access(ABC):
     @property
     @abstractmethod
     def cycles(self) -> float:
-        """Number of periods so far: full scans of the master, or similar. Caches age their counts in every period."""
+        """Number of periods so far, with a fraction: full scans of the master, or what the policy counts instead.
+
+        Caches reduce old counts in every period.
+        """
 
     @property
     @abstractmethod
@@ -80,7 +83,7 @@ class Access(ABC):
     @property
     @abstractmethod
     def turned(self) -> int:
-        """Progress so far, as a number that is saved and later given to :meth:`resume`."""
+        """Progress so far, as a number that is saved and later passed to :meth:`resume`."""
 
     @abstractmethod
     def resume(self, turned: int) -> None:
@@ -94,19 +97,20 @@ class Access(ABC):
         raise StateError("b: pages that are found through the index have a fixed size; it cannot be changed")
 
     def limit_admission(self, w: int | None) -> None:
-        """Let at most ``w`` tuples in per step from now on; None: as many as the policy decides."""
+        """Let at most ``w`` tuples in per step from now on; with None, the policy decides how many."""
         self.w = w
 
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield pieces of the master rows with these key codes: shard, places of the codes in ``codes``, rows.
+        """Yield the master rows with these key codes, in pieces of one shard each.
 
-        Only where :attr:`at_once`. Work happens as it is read.
+        A piece is a shard, the place of each row's code in ``codes``, and the row numbers. If keys repeat, it holds at
+        most ``most`` rows. Rows are looked up while the result is read. Only for policies with :attr:`at_once`.
         """
-        raise StateError(f"{type(self).__name__}.rows_of: is only for policies with at_once; here tuples wait")
+        raise StateError(f"{type(self).__name__}.rows_of: expected a policy with at_once; got one whose tuples wait")
 
     def row_counts(self, codes: Codes) -> npt.NDArray[np.int64]:
-        """Return how many master rows each code has. Only where :attr:`at_once`."""
-        raise StateError(f"{type(self).__name__}.row_counts: is only for policies with at_once; here tuples wait")
+        """Return for each key code how many master rows have it. Only for policies with :attr:`at_once`."""
+        raise StateError(f"{type(self).__name__}.row_counts: expected a policy with at_once; got one whose tuples wait")
 
     @abstractmethod
     def explain(self) -> str:

@@ -32,7 +32,7 @@ class Batched(Access):
     Parameters
     ----------
     batch
-        Most different keys that are looked up together.
+        Largest number of different keys that are looked up together.
     """
 
     paged = True

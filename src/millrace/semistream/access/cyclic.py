@@ -65,13 +65,13 @@ class Cyclic(Access):
         return max(0, min(w - room.newest_chunk_size(self.place), capacity - len(room)))
 
     def _in_shard(self, turned: int) -> tuple[int, int]:
-        """Return which row comes after ``turned`` rows of the wheel: its shard, and its place in the shard."""
+        """Return the row that comes after ``turned`` rows of the wheel, as its shard and its place in the shard."""
         position = turned % self.wheel.rows
         shard = int(np.searchsorted(self._starts, position, side="right")) - 1
         return shard, position - int(self._starts[shard])
 
     def _on_grid(self, turned: int) -> bool:
-        """Return whether the row that comes after ``turned`` rows begins a step in every turn (is on the grid)."""
+        """Return whether the row after ``turned`` rows is on the grid, so that a step begins there in every turn."""
         if not self.wheel.rows:
             return True
         row = self._in_shard(turned)[1]

@@ -32,9 +32,10 @@ class Direct(Access):
         self._looked_up = 0
 
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """Yield the master rows with these key codes: shard, places of the codes in ``codes``, rows.
+        """Yield the master rows with these key codes, in pieces of one shard each.
 
-        If keys repeat, at most ``most`` rows are yielded at a time. Work happens as it is read.
+        A piece is a shard, the place of each row's code in ``codes``, and the row numbers. If keys repeat, it holds at
+        most ``most`` rows. Rows are looked up while the result is read.
         """
         store = self.context.store
         self._looked_up += len(codes)
@@ -52,7 +53,7 @@ class Direct(Access):
                     yield shard, places, rows
 
     def row_counts(self, codes: Codes) -> npt.NDArray[np.int64]:
-        """Return how many master rows each code has."""
+        """Return for each key code how many master rows have it."""
         store = self.context.store
         counts: npt.NDArray[np.int64] = np.sum(
             [store.index(shard).ranges_of(codes)[1] for shard in range(store.shards)], axis=0
@@ -60,7 +61,7 @@ class Direct(Access):
         return counts
 
     def _read(self, shard: int, rows: Indices) -> None:
-        """Charge the device for reading these rows together."""
+        """Record on the device that these rows are read together."""
         self.context.device.read_rows(rows, self.context.store.row_bytes)
 
     @property
@@ -96,9 +97,9 @@ class Direct(Access):
 
 
 class PerTuple(Direct):
-    """Index nested loops over a clustered B+-tree: each tuple reads the page of its row unless the pool has it.
+    """Index nested loops over a clustered B+-tree: each tuple reads the page of its row unless the pool holds it.
 
-    The pool takes most of the memory, and the device is charged for pages that are not in it. Pages are replaced by the
+    The pool takes most of the memory, and the device counts the reads of all other pages. Pages are replaced by the
     second-chance rule, which approximates least recently used. The rows themselves come from mapped files.
     """
 

@@ -21,12 +21,12 @@ class PagePeriod(NamedTuple):
     threshold: float
     """Number of tuples that should wait for a page when it is loaded."""
     room: int
-    """Number of tuples that wait now, for any page."""
+    """Number of tuples that wait at the moment, whatever their page."""
     arrived: int
     """Number of tuples that have come so far."""
 
     def next_due(self, frequency: Frequencies) -> Counts:
-        """Return for each frequency the number of tuples that will have come when its page is due."""
+        """Return for each page, given its frequency, the number of tuples that will have come when the page is due."""
         period = np.maximum(1, self.threshold * self.room / np.maximum(frequency, 1e-3)).astype(np.int64)
         return self.arrived + period
 
@@ -49,7 +49,10 @@ class FrequentPages:
         return self._page[due[np.argsort(self._due[due], kind="stable")][:most]]
 
     def note_loads(self, pages: PageNumbers, left: Counts, decay: float, period: PagePeriod) -> npt.NDArray[np.bool_]:
-        """Update frequency and due time of the queued pages among the loaded ``pages``; return which are queued."""
+        """Update frequency and due time of those loaded ``pages`` that are queued; return which ones are.
+
+        ``left`` is how many tuples left with each page, ``decay`` the weight of its old frequency.
+        """
         queued = np.isin(pages, self._page)
         at, counts = np.searchsorted(self._page, pages[queued]), left[queued].astype(np.float32)
         self._frequency[at] = decay * self._frequency[at] + (1 - decay) * counts
@@ -81,6 +84,6 @@ class FrequentPages:
         self._frequency = np.concatenate([self._frequency, frequency])[order]
 
     def check_invariants(self) -> None:
-        """Assert that no page is queued twice and that the budget is charged for all; for tests."""
+        """Assert that no page is queued twice and that memory is reserved for all of them; for tests."""
         assert len(np.unique(self._page)) == len(self), "a page is queued twice"
         assert self._reservation.nbytes == len(self) * _ENTRY_BYTES

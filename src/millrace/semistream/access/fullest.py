@@ -57,7 +57,7 @@ class Fullest(Oldest):
 
     @staticmethod
     def start_bytes(store: MasterStore, b: int) -> int:
-        """Return the bytes of the counts, one for every page of ``b`` rows."""
+        """Return the bytes that the counts take: one count for every page of ``b`` rows."""
         return _COUNT_BYTES * sum(-(-shard.rows // b) for shard in store.manifest.shards)
 
     def on_admit(self, codes: Codes) -> None:

@@ -26,7 +26,7 @@ _INDEX_FAR = 1 << 60  # address of the index on the device, far from the rows
 class PageLoad(Load):
     """A load of some pages of one shard.
 
-    The rows of page ``pages[i]`` are at positions ``starts[i]`` up to ``starts[i + 1]`` of the load, and its first row
+    The rows of page ``pages[i]`` are at positions ``starts[i]`` to ``starts[i + 1] - 1`` of the load. The first of them
     is row ``firsts[i]`` of the shard.
     """
 
@@ -48,7 +48,7 @@ class PageLoad(Load):
 
 
 class Pages:
-    """All pages of a store, numbered from its first shard to its last."""
+    """All pages of a store, numbered from the first shard to the last."""
 
     def __init__(self, store: MasterStore, device: Device, rows: int) -> None:
         self._store, self._device = store, device
@@ -67,7 +67,7 @@ class Pages:
     # through the index
 
     def first_pages(self, codes: Codes) -> PageNumbers:
-        """Return the number of the page with the first row of each key code; -1 if no row has the code."""
+        """Return for each key code the number of the page with its first row; -1 if no row has the code."""
         found = np.full(len(codes), -1, np.int64)
         left = np.arange(len(codes))
         for shard in range(self._store.shards):
@@ -79,7 +79,7 @@ class Pages:
         return found
 
     def all_pages(self, codes: Codes) -> tuple[PageNumbers, PageNumbers]:
-        """Return pairs, as two arrays: a place in ``codes``, and a page with a row of that code. Pairs may repeat."""
+        """Return pairs, as two arrays: place of a code in ``codes``, page with a row of this code. Pairs may repeat."""
         self._count_index(codes)
         pairs = [
             (places, self.page_numbers(shard, rows))
@@ -91,7 +91,7 @@ class Pages:
         return np.concatenate([places for places, _ in pairs]), np.concatenate([pages for _, pages in pairs])
 
     def _count_index(self, codes: Codes) -> None:
-        """Charge the device for look-ups: each reads the page of the index that holds the code's entries."""
+        """Record look-ups on the device: each reads the page of the index that holds the code's entries."""
         bits = np.empty(len(codes), np.uint64)
         mixed(codes, bits)
         entries = (bits.astype(np.float64) * 2.0**-64 * self._store.rows).astype(np.int64)
@@ -100,7 +100,7 @@ class Pages:
     # reading
 
     def read(self, pages: PageNumbers, swept: bool = False) -> Iterator[PageLoad]:
-        """Read pages and yield one load per shard; if ``swept``, charge the device for one pass in disk order."""
+        """Read pages and yield one load per shard; if ``swept``, the device counts one pass in disk order."""
         shards = np.searchsorted(self._first_page, pages, side="right") - 1
         for shard in np.unique(shards):
             of_shard = pages[shards == shard]
@@ -124,9 +124,9 @@ class Pages:
             device.read(start, size)
 
     def groups(self, codes: Codes, most: int) -> Iterator[Load]:
-        """Yield the rows with these key codes by shard, at most ``most`` at a time.
+        """Yield the rows with these key codes in loads of at most ``most`` rows, each from one shard.
 
-        The rows of a code are in one load unless there are more than ``most``.
+        The rows of a code in a shard are in one load unless there are more than ``most``.
         """
         for shard in range(self._store.shards):
             index = self._store.index(shard)

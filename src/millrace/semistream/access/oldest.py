@@ -146,7 +146,7 @@ class Oldest(Access):
             self.note_loads(load.pages, self._left)
 
     def _groups(self, pages: PageNumbers) -> Iterator[Load]:
-        """Yield the rows of keys whose pages are all in memory, for a master with keys that repeat."""
+        """Read pages, and yield the rows of waiting keys that have no rows on other pages; for keys that repeat."""
         room = self.context.room
         waiting: list[Codes] = []
         for load in self.pages.read(pages):
@@ -164,7 +164,10 @@ class Oldest(Access):
     def _left_with(
         self, codes: Codes, places: PageNumbers, needed: PageNumbers, pages: PageNumbers, incomplete: PageNumbers
     ) -> Counts:
-        """Return how many tuples leave with each page; a tuple that needs several pages counts for the first."""
+        """Return how many tuples leave with each page; a tuple that needs several pages counts for the first.
+
+        Each code at ``places`` has rows on the page in ``needed``; tuples of ``incomplete`` codes do not leave yet.
+        """
         tuples = self.context.room.rows.counts(codes)
         tuples[incomplete] = 0
         first = np.unique(places, return_index=True)[1]
@@ -181,7 +184,7 @@ class Oldest(Access):
 
     @property
     def matches_per_load(self) -> float:
-        """Average number of tuples that leave per loaded page, over about as many tuples as the waiting room holds."""
+        """Recent average of the tuples that leave per loaded page, over about as many tuples as the room holds."""
         return self._recent_left / self._recent_loads
 
     # the rest

@@ -35,7 +35,9 @@ class PageQueue(Oldest):
     ----------
     page_threshold
         Number of tuples that should wait for a page when it is loaded. By default it is measured before the queue is
-        used: ``times_average`` times the tuples that leave with a load on average.
+        used, see ``times_average``.
+    times_average
+        Default of ``page_threshold``, as a multiple of the average number of tuples that leave with a loaded page.
     decay
         Weight of the past in a page's frequency; 0 keeps only the last load.
     guard

@@ -24,7 +24,7 @@ _STRIDE = 0.1
 
 
 class PositionSearch:
-    """Searches for the queue position with which most tuples leave: moves step by step, and turns when fewer leave."""
+    """Searches in steps for the queue position at which most tuples leave per load; turns back when fewer leave."""
 
     def __init__(self) -> None:
         self.position = 0.5
@@ -54,7 +54,8 @@ class Position(Oldest):
     Parameters
     ----------
     position
-        Share of the queue that is younger: 0 is the youngest tuple, 1 the oldest. ``"adapt"`` searches for the best.
+        Share of the waiting tuples that are younger than the chosen one: 0 chooses the youngest, 1 the oldest. With
+        ``"adapt"`` the join searches for the best share.
     guard
         One load in ``guard`` is for the oldest tuple; with 0, a tuple may wait without end.
     """

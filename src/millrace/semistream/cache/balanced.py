@@ -64,7 +64,8 @@ class BalancedCache(Cache):
     Parameters
     ----------
     switching_factor
-        s_f of the paper: above 1 a key must be that many times cheaper in the cache to enter. 1 is best.
+        How many times less memory the rows of a key must take than its waiting tuples for the key to be cached (s_f of
+        the paper). 1 is best.
     evict_every
         Turns of the wheel between two reviews of the cached keys; a review evicts the keys whose rows no longer pay. By
         default 10 for ``"three-cycle"``, as in the paper, else 1, which follows a changing stream much sooner.
@@ -74,8 +75,8 @@ class BalancedCache(Cache):
     migration
         How the rows of a key are collected: ``"rolling"`` or ``"three-cycle"``.
     main_memory
-        Read the whole master at the start and keep it if it fits into the budget. That does not pay for a join that
-        gets only a few tuples.
+        If the whole master fits into the budget, read it at the start and keep it in memory. That does not pay for a
+        join that gets only a few tuples.
     """
 
     rows: KeyedRows
@@ -100,7 +101,10 @@ class BalancedCache(Cache):
             raise ConfigError(f"margin: expected a number from 0 to {_MOST_MARGIN:,}; got {str(margin)[:40]}")
         one_of("migration", migration, get_args(Protocol))
         if access.wheel is None:
-            raise ConfigError("BalancedCache: needs an access policy that scans the whole master, such as Cyclic")
+            raise ConfigError(
+                "BalancedCache: needs an access policy that scans the whole master, such as Cyclic; "
+                f"got {type(access).__name__}"
+            )
         self.context, self.wheel = context, access.wheel
         self.groups = CollectedGroups(context, self.wheel)
         self.rows = self.groups.rows

@@ -1,4 +1,4 @@
-"""The interface of cache policies, which answer some tuples at once and learn from those that had to wait."""
+"""The interface of cache policies, which decide which keys are cached, so that their tuples need not wait."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from millrace.semistream.context import JoinContext
 class Cache(ABC):
     """Policy that decides which keys are cached. The loop calls, in this order::
 
-    look_up      for every piece of a pushed batch: which tuples can be answered at once
-    on_admit     for the other tuples, which now wait
+    look_up      for every piece of a pushed batch, to find the tuples that can be answered at once
+    on_admit     for the other tuples, when they begin to wait
     begin_cycle  at the first step of every period, such as a full scan of the master
-    begin_step   at every step, before the load
-    on_match     master rows of a load that matched waiting tuples
-    on_load      the load has met all waiting tuples
-    end_step     the step is over; tuples whose turn ends with it have not left yet
-    on_absent    keys of tuples that have met every master row and matched none
-    free_memory  (called by the output order) one tuple does not fit into the empty waiting room
+    begin_step   at every step, before master rows are loaded
+    on_match     with the master rows of a load that matched waiting tuples
+    on_load      when a load has met all waiting tuples
+    end_step     at the end of a step, before tuples that have met every master row leave
+    on_absent    with the keys of tuples that have met every master row and matched none
+    free_memory  when one tuple does not fit into the empty waiting room (called by the output order)
 
-    A policy counts ``admitted_keys`` and ``evicted_keys`` in ``context.metrics``. Otherwise only ``SemiStreamJoin``
-    counts evictions, when ``auto`` switches to another algorithm.
+    A policy counts ``admitted_keys`` and ``evicted_keys`` in ``context.metrics``. Only the keys evicted when ``auto``
+    switches to another algorithm are counted by ``SemiStreamJoin``.
     """
 
     rows: KeyedRows | None = None
@@ -42,11 +42,11 @@ class Cache(ABC):
     marks: ClassVar[Mapping[str, npt.DTypeLike] | None] = None
     """Names and types of the fields (marks) kept beside every cached row; None if the policy caches no rows."""
     dead_share = 0.0
-    """Bytes of strings and binary of removed rows that may still take memory, per such byte of cached rows."""
+    """Bytes of strings and binary values that removed rows may still take, per byte that cached rows take."""
 
     @abstractmethod
     def look_up(self, codes: Codes) -> Slots:
-        """Return for each key code the newest slot of its cached rows, ``ABSENT`` (no such master row) or ``MISS``."""
+        """Return for each key code the newest slot of its cached rows, ``ABSENT`` (not in the master), or ``MISS``."""
 
     def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         """Take note of the key codes of tuples that wait now; ``counts`` is how many tuples wait for each code."""
@@ -73,11 +73,11 @@ class Cache(ABC):
         """Empty the cache: the last resort, when one tuple does not fit into the empty waiting room."""
 
     def save_to(self, path: PathOrBuffer, identity: str) -> bool:
-        """Write the cache to a file; return False if it cannot be saved."""
+        """Write the cache and its ``identity`` to a file; return False if the cache cannot be saved."""
         return False
 
     def load_from(self, path: PathOrBuffer, identity: str) -> bool:
-        """Fill the cache from a file with the same identity; return False if the file is missing or not valid."""
+        """Fill the cache from a file with the same ``identity``; return False if the file is missing or not valid."""
         return False
 
     @property
@@ -99,7 +99,7 @@ class Cache(ABC):
 
 
 def note_rows(context: JoinContext, rows: KeyedRows, slots: Slots, shard: int, numbers: Indices) -> None:
-    """Write the row numbers of cached rows of one shard into their mark ``row``, if output is ordered."""
+    """Write the row numbers of cached rows of one shard into the rows' mark ``row``, if output is ordered."""
     if context.numbered is not None:
         rows.marks["row"][slots] = context.numbered.of(shard, numbers)
 

@@ -36,7 +36,7 @@ class CollectedGroups:
     Parameters
     ----------
     wheel
-        The scan that the rows come from.
+        The scan that reads the rows.
     """
 
     def __init__(self, context: JoinContext, wheel: Wheel) -> None:
@@ -53,7 +53,10 @@ class CollectedGroups:
         self._noted_rows = self._noted_at = 0
 
     def open(self, codes: Codes, stamp: int) -> Codes:
-        """Start collecting the rows of keys that are not cached yet; return the keys for which there was memory."""
+        """Start collecting the rows of keys that are not cached yet; return the keys for which there was memory.
+
+        ``stamp`` is written to the mark ``since`` of the new groups.
+        """
         codes = codes[self.rows.oldest(codes) < 0]
         while len(codes) and not self.rows.make_room(len(codes)):
             codes = codes[: len(codes) // 2]
@@ -139,7 +142,7 @@ class CollectedGroups:
         self._noted_at = self.wheel.turned
 
     def discard(self, heads: Slots) -> None:
-        """Remove whole groups, evicted or given up; the caller counts evictions."""
+        """Remove groups with all of their rows, complete or not; the caller counts evictions."""
         if not len(heads):
             return
         state = self.rows.marks["state"]
@@ -150,7 +153,7 @@ class CollectedGroups:
         self.rows.remove(self.rows.slots_of(self.rows.map.code[heads]))
 
     def group_rows(self, heads: Slots) -> npt.NDArray[np.int32]:
-        """Return how many master rows each of these groups has."""
+        """Return how many master rows each of the groups with these heads holds."""
         counts = self.rows.counts(self.rows.map.code[heads])
         counts[self.rows.marks["state"][heads] & EMPTY > 0] = 0
         return counts
@@ -196,7 +199,7 @@ class CollectedGroups:
         return True
 
     def continue_from(self, complete_keys: int, turned: int) -> None:
-        """Continue with groups that were saved when ``turned`` rows had been scanned: set the wheel and their ages."""
+        """Continue with groups saved when ``turned`` rows had been scanned: set the wheel and the groups' ages."""
         if not self.wheel.turned:
             self.wheel.turn_to(turned)
         then = TICKS * turned // max(1, self.wheel.rows)

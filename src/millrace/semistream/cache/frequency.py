@@ -182,7 +182,10 @@ class FrequencyCache(Cache):
         return complete
 
     def _admit(self, load: Load, positions: npt.NDArray[np.int32], tuples: Counts) -> None:
-        """Copy all rows of as many keys as fit into the cache, keys with the most waiting tuples first."""
+        """Copy all rows of as many keys as fit into the cache, keys with the most waiting tuples first.
+
+        ``positions`` are those of the rows in the load; ``tuples`` is how many tuples wait for each row's key.
+        """
         codes, first, group, sizes = np.unique(
             load.codes[positions], return_index=True, return_inverse=True, return_counts=True
         )
@@ -209,9 +212,9 @@ class FrequencyCache(Cache):
         self._admitted_since += len(ends)
 
     def _evict_for(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Evict keys for new ones; return the places of new keys that may enter.
+        """Evict cached keys to make room for new ones; return the places of the new keys that may enter.
 
-        ``wanted`` is how many tuples wait for each new key, descending, and ``sizes`` how many rows it has.
+        ``wanted`` is how many tuples wait for each new key, descending; ``sizes`` is the number of its master rows.
         """
         cost = np.cumsum(sizes) * self.row_bytes
         free = self._limit - self._taken
@@ -266,7 +269,7 @@ class FrequencyCache(Cache):
 
     @property
     def row_bytes(self) -> float:
-        """Bytes per cached master row on average."""
+        """Average bytes that a cached master row takes."""
         return self.rows.row_bytes
 
     def check_invariants(self) -> None:
@@ -313,10 +316,10 @@ class LeastFrequentCache(FrequencyCache):
 class OccupancyCache(LeastFrequentCache):
     """The cache inequality for index access: a key is cached when its rows take less memory than its tuples would.
 
-    If c tuples wait for a key when its page is loaded, they have waited half of the time since its last load on
-    average. So the key is worth caching iff ``rows · v_R < c / 2 · v_S``, with v_R bytes per cached row and v_S bytes
-    per waiting tuple. Later its hits, counted while as many tuples come as the waiting room holds, must meet the same
-    inequality, or the key is evicted.
+    If c tuples wait for a key when its page is loaded, they have waited, on average, half of the time since the page
+    was last loaded. So the key is worth caching iff ``rows · v_R < c / 2 · v_S``, with v_R bytes per cached row and v_S
+    bytes per waiting tuple. Each time the tuples of the waiting room have been replaced once, keys whose hits, in place
+    of c, no longer satisfy the inequality are evicted, and the hits of the others are halved.
     """
 
     def __init__(self, context: JoinContext, access: Access, *, cache_share: float = 0.8) -> None:

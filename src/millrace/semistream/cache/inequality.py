@@ -22,7 +22,8 @@ class CacheInequality:
     Parameters
     ----------
     factor
-        s_f of the paper: above 1 a key must be that many times cheaper in the cache to enter.
+        How many times less memory the rows of a key must take than its waiting tuples for the key to be cached (s_f of
+        the paper).
     margin
         Margin by which the inequality must hold, in standard deviations of the count of tuples.
     """
@@ -68,7 +69,7 @@ class CacheInequality:
         return cost
 
     def cache_cost(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        """Return for each key the bytes of its rows in the cache, times the switching factor, given how many it has."""
+        """Return the bytes that each key's rows take in the cache, times the switching factor; ``rows`` counts them."""
         cost: npt.NDArray[np.float64] = np.where(rows > 0, rows * self.row_bytes, self.empty_bytes)
         return self.factor * cost
 
@@ -79,6 +80,6 @@ class CacheInequality:
         return int(count_for(worth, self.margin)) + 1
 
     def worthwhile(self, tuples: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Return for each key whether the inequality holds by the margin, given its tuples per turn and its rows."""
+        """Return for each key whether the inequality holds by the margin, given the tuples per turn and the rows."""
         worth: npt.NDArray[np.bool_] = self.waiting_cost(surely(tuples, self.margin)) > self.cache_cost(rows)
         return worth

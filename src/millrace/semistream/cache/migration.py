@@ -1,4 +1,4 @@
-"""The interface of migrations, which bring keys with all of their master rows into SSBJ's cache."""
+"""The interface of migrations, which collect all master rows of a key until SSBJ's cache can answer its tuples."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from millrace.semistream.cache.inequality import CacheInequality
 
 
 class Migration(ABC):
-    """Collects the master rows of keys in the cache, until a key has all of its rows and can answer tuples.
+    """Collects the master rows of keys in the cache until a key is complete, so that its tuples can be answered.
 
     Parameters
     ----------
     growth
-        Returns the bytes by which the cache may grow in one turn of the wheel.
+        Function that returns the bytes by which the cache may grow in one turn of the wheel.
     """
 
     def __init__(self, groups: CollectedGroups, inequality: CacheInequality, growth: Callable[[], int]) -> None:

@@ -1,6 +1,6 @@
 """Caches of whole pages: SSIJ's and Partitioned Join's.
 
-A page that was loaded stays in the cache, and tuples for its rows are answered as they come. Every page has a score,
+A page that was loaded stays in the cache, and tuples with keys on it are answered as they come. Every page has a score,
 and when memory is short, the pages with the lowest scores are evicted. The score counts recent uses (SSIJ), or is the
 time of the last use (Partitioned Join).
 """

@@ -1,7 +1,7 @@
 """Measurement of the cost model's unit costs on this machine, with joins of the user's master.
 
 Joins of several kinds, with budgets from small to large, are measured in turn, each for a fraction of a second, once
-they are in a steady state. What they did is counted::
+they are in a steady state. The work that they do is counted::
 
     seconds = steps · c_step + rows · c_H + tuples that waited · (c_S + c_A + c_E + c_O) + rows they met · c_R
             + hits · c_C + keys that entered ssbj's cache · c_B + rows that it evaluated · c_J
@@ -142,14 +142,14 @@ class _Run:
         self.measurements: list[_Measurement] = []
 
     def hits(self) -> _Run:
-        """Return a run of the same join, fed only with tuples that its cache answers."""
+        """Return a run of the same join, fed only with tuples that its cache answers (with all if it answers none)."""
         stream = [batch for batch in (_part(self.join, b, hits=True) for b in self._stream) if len(batch)]
         run = _Run(self.join, stream or self._stream, 0.0)
         run._seconds, run._least_steps = self._seconds, 0
         return run
 
     def measure(self) -> _Measurement:
-        """Measure the join for a while, after a run that brings its data back into the processor's caches."""
+        """Measure the join once, after a short run that loads its data into the processor's caches."""
         self._go_on(self._seconds / _LOOK / 4)
         before = self._marks()
         taken = self._go_on(self._seconds / _LOOK)
@@ -168,7 +168,7 @@ class _Run:
 
     @property
     def quicker(self) -> _Measurement:
-        """Sum of the quickest measurements, whose share of all is :data:`QUICKER`."""
+        """Sum of the quickest measurements: a share :data:`QUICKER` of all."""
         measurements = sorted(self.measurements, key=lambda measurement: measurement.pace)
         return _Measurement.all_of(measurements[: max(1, round(QUICKER * len(measurements)))])
 
@@ -265,7 +265,7 @@ class CalibrationBench:
         return Calibration(MeasuredCosts(tuple(self._budgets), tuple(costs)), Disk(page, float("inf")), spread)
 
     def _solved(self, measurements: list[list[_Measurement]]) -> _Solved:
-        """Return the unit costs for each budget that best fit these measurements, one per join."""
+        """Return the unit costs for each budget that best fit ``measurements``: for each budget, one per join."""
         alike = _fit([(0, measurement) for runs in measurements for measurement in runs], 1, None)
         by_budget = [(place, measurement) for place, runs in enumerate(measurements) for measurement in runs]
         return _fit(by_budget, len(measurements), alike)
@@ -273,7 +273,8 @@ class CalibrationBench:
     def _by_symbol(self, solved: _Solved, shares: Mapping[str, float], lookup: float) -> _Solved:
         """Return unit costs by symbol.
 
-        The cost of a waiting tuple is split by ``shares``; ``lookup`` is the seconds per tuple of ``lookup``, for c_L.
+        ``shares`` split the cost of a waiting tuple; ``lookup`` is the time of the algorithm ``lookup`` in seconds per
+        tuple, from which c_L is computed.
         """
         found = {name: values for name, values in solved.items() if name != "waiting"}
         found |= {name: [share * each for each in solved["waiting"]] for name, share in shares.items()}
@@ -282,7 +283,7 @@ class CalibrationBench:
         return found
 
     def _split(self, out: float, waiting: float) -> dict[str, float]:
-        """Return each unit cost's share of ``waiting``, the cost of a waiting tuple; ``out`` is the cost of output."""
+        """Return the shares of c_S, c_A, c_O and c_E in the seconds per waiting tuple; ``out`` are those for output."""
         join = self.join("meshjoin", self._budgets[1], "anti", w=2**31)
         some = self._uniform[0].slice(0, max(1, min(_BATCH, join.capacity // 2)))
         _codes(join, some)
@@ -350,7 +351,7 @@ class CalibrationBench:
 
 
 def _fit(measurements: list[tuple[int, _Measurement]], budgets: int, near: _Solved | None) -> _Solved:
-    """Return the unit costs that best fit pairs of a budget's number and a measurement, and stay close to ``near``."""
+    """Return the unit costs that best fit pairs (number of the budget, measurement) and are close to ``near``."""
     names = [(name, 0) for name in _FOR_ALL] + [(name, place) for name in _BY_BUDGET for place in range(budgets)]
     places = {name: at for at, name in enumerate(names)}
     rows, wanted = [], []
@@ -424,6 +425,9 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def _spread(values: npt.NDArray[np.float64]) -> float:
-    """Return half the distance between the quartiles, divided by the median; each row of values is one round."""
+    """Return the spread of a unit cost: half the distance between the quartiles, divided by the median.
+
+    Each row of ``values`` is one round, each column a budget; the result is the median over the budgets.
+    """
     low, middle, high = np.percentile(values, [25, 50, 75], axis=0)
     return float(np.median(np.where(middle > 0, (high - low) / 2 / np.maximum(middle, 1e-300), 0.0)))

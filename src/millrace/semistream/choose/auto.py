@@ -60,7 +60,7 @@ def best_without_disk_model(store: MasterStore, *, keyed: bool = True, wheel: st
     """Return the algorithm that was fastest in measurements without a modelled disk.
 
     The result depends on nothing but the arguments, so that a join and the driver of a cluster with many joins get the
-    same. ``wheel`` is the reason why the master has to be scanned even if it has an index; empty if it need not be.
+    same. ``wheel`` is the reason, if there is one, why the master must be scanned although it may have an index.
     """
     if not keyed:
         return Decision("meshjoin", {}, "without a key every tuple has to be compared with every row")
@@ -76,7 +76,7 @@ class Auto:
 
     def __init__(self, memory: int) -> None:
         self.nbytes = min(_STATISTICS, memory // _SHARE)
-        """Bytes of the budget for statistics of the stream."""
+        """Bytes of the budget for statistics of the stream; 0 if the budget is too small for them."""
         if self.nbytes < LEAST_BYTES:
             self.nbytes = 0
         self._statistics = StreamStatistics(self.nbytes) if self.nbytes else None
@@ -86,7 +86,7 @@ class Auto:
         """Reason for the current choice."""
 
     def observe(self, codes: Codes, valid: npt.NDArray[np.bool_] | None) -> None:
-        """Count the keys of a batch of tuples."""
+        """Count the keys of a batch of tuples; ``valid`` flags the keys that are not null (None: all)."""
         self._batches += 1
         self._tuples += len(codes)
         if self._statistics is not None:
@@ -135,7 +135,7 @@ class Auto:
         return decision
 
     def explain_choice(self, why: str) -> None:
-        """Set the reason for an algorithm that was chosen elsewhere, for example by a snapshot."""
+        """Set the reason for an algorithm that was not chosen here, such as that of a restored snapshot."""
         self.why = why
 
     def _best_without_prediction(self, arguments: JoinArguments) -> Decision | None:

@@ -43,7 +43,7 @@ class Candidate:
     prediction: Prediction | None
     """Prediction of the cost model; None if the algorithm cannot be used."""
     why_not: str
-    """Reason why it was not chosen; empty for the best."""
+    """Reason why the algorithm was not chosen; empty for the best one."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,9 @@ def choose(
     disk, costs
         Measured costs of reading and of computing; by default those of the device's modelled disk, and 0 for computing.
     on, how, stream, columns, suffix
-        As in the join. Without a schema, stream tuples are assumed to have the key and 16 bytes more.
+        As in the join. Without ``stream``, tuples are assumed to hold the key and 16 more bytes.
+    algorithms
+        Names of the algorithms to consider; by default all that have a cost model.
     batch
         Number of stream tuples per batch.
     """

@@ -49,7 +49,7 @@ class Running:
     binding: Binding
     b: int
     tuple_bytes: float
-    """Bytes per waiting tuple now."""
+    """Average bytes that a waiting tuple takes at the moment."""
     auto: Auto | None
 
 
@@ -114,6 +114,7 @@ def _others(join: Running, frequencies: Frequencies, machine: Assumed) -> list[C
             disk=machine.disk,
             costs=machine.costs,
             on=dict(zip(spec.stream_key, spec.master_key, strict=True)),
+            how=spec.how,
             stream=join.binding.stream,
             columns=spec.columns,
             suffix=spec.suffix,

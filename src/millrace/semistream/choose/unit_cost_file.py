@@ -29,7 +29,7 @@ def remembered(master: MasterStore, directory: Path | None = None) -> Calibratio
 
 
 def remembered_at(master: MasterStore, directory: Path | None = None) -> Path:
-    """Return the path of the unit costs of this machine for masters like this one."""
+    """Return the path of the file with the unit costs of this machine for masters like this one."""
     if directory is None:
         directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace"
     like = [
@@ -61,7 +61,7 @@ def _read(path: Path) -> Calibration | None:
 
 
 def remember(path: Path, found: Calibration) -> None:
-    """Write unit costs to a file; if that fails, they are measured again next time."""
+    """Write unit costs to a file; ignore errors, because the costs can be measured again next time."""
     plain = {"costs": found.costs.to_plain(), "page": found.disk.seek, "spread": found.spread}
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Unit costs of computing and reading: measured, else defaults.
+"""Unit costs of computing and reading: those measured on this machine if there are any, else defaults.
 
 Measuring takes seconds, so it is done only by ``millrace tune``, which saves the result.
 """
@@ -19,7 +19,7 @@ TYPICAL = UnitCosts(
 )  # fmt: skip
 """Default unit costs in seconds, for two cores of a server; they may be wrong by a factor of two or three."""
 TYPICAL_PAGES = Disk(seek=2e-6, bandwidth=float("inf"))
-"""Default cost in seconds of a page found through the index, with everything in the page cache."""
+"""Default cost of reading a page that is found through the index, if all files are in the page cache."""
 
 
 class Assumed(NamedTuple):

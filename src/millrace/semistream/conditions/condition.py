@@ -40,7 +40,7 @@ class RangeEdge:
     width: Any = 0
 
     def moved(self, numbers: Numbers, measure: Measure) -> Numbers:
-        """Return stream values plus (lower edge) or minus the width, to be compared with master values."""
+        """Return stream values plus (lower edge) or minus (upper edge) the width, to compare with master values."""
         width = measure.width(self.width)
         return measure.moved(numbers, width if self.lower else -width)
 

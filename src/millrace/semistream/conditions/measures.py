@@ -41,7 +41,7 @@ class Measure:
     family
         The kind of values, see :func:`family_of`.
     per_unit
-        Steps per whole number, day or second; 0 for floats.
+        Number of steps of the scale in 1 (numbers), in a day (dates) or in a second (times); 0 for floats.
     """
 
     family: Family
@@ -75,7 +75,7 @@ class Measure:
         return np.where(whole > limit, _MOST, np.where(whole < -limit, _LEAST, inside))
 
     def scales(self, type_: pa.DataType) -> bool:
-        """Return whether values of a type are multiplied, so that some of them may not fit in 64 bits."""
+        """Return whether values of a type are multiplied when converted, so that some may not fit in 64 bits."""
         return not self.floating and self.per_unit > _per_unit(type_)
 
     def check_width(self, width: Any, subject: str) -> None:
@@ -156,7 +156,7 @@ def check_comparable(names: Sequence[str], types: Sequence[pa.DataType], subject
 
 
 def family_of(type_: pa.DataType) -> Family:
-    """Return the kind of values that a type has; an empty string if they have no order."""
+    """Return the kind of a type's values, such as ``"number"`` or ``"text"``; empty if they have no order."""
     t = pa.types
     if t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_):
         return "number"

@@ -25,7 +25,7 @@ Columns = Callable[[slice], list[pa.Array]]
 
 
 class Residual:
-    """Tests a condition on pairs that have been found.
+    """Tests a condition on pairs of rows that were found by key or by search.
 
     Parameters
     ----------
@@ -95,7 +95,10 @@ class Residual:
         return sum(int(bytes_pieces(c)[2].max(initial=0)) for c in columns if shape_of(c.type) == "bytes")
 
     def _test(self, count: int, longest: int, stream_columns: Columns, master_columns: Columns) -> Flags:
-        """Test ``count`` pairs, as many at a time as surely fit in the reserved memory; return which ones pass."""
+        """Test ``count`` pairs, as many at a time as surely fit in the reserved memory; return which ones pass.
+
+        ``longest`` is an upper bound of the bytes that the strings and binary values of a pair take.
+        """
         most = max(1, self._bytes // (self._pair_bytes + longest))
         flags = np.empty(count, np.bool_)
         for start in range(0, count, most):

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from millrace.core.errors import StateError
 from millrace.kernels import multimap
 from millrace.kernels.groups import MISS
 from millrace.rows.arena import Slots
 from millrace.rows.columns import Indices
-from millrace.rows.keyed_rows import KeyedRows
+from millrace.rows.keyed_rows import Codes, KeyedRows
 from millrace.semistream.output.output_columns import Batches, as_indices
 from millrace.semistream.output.parts import JoinParts
 
@@ -34,6 +35,18 @@ class CacheHits:
         rows = self._parts.cache.rows
         assert rows is not None
         return rows
+
+    def look_up(self, codes: Codes) -> Slots:
+        """Return the slot of each key code in the cache, or ``MISS``; raise an error if the policy returns less."""
+        cache = self._parts.cache
+        found = cache.look_up(codes)
+        if not isinstance(found, np.ndarray) or found.shape != codes.shape or found.dtype.kind != "i":
+            got = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
+            raise StateError(
+                f"{type(cache).__name__}.look_up: expected an array of one slot for each of {len(codes)} key codes; "
+                f"got {got}"
+            )
+        return found
 
     def answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
         """Yield the output of pushed tuples that the cache answers, with master rows or with none; skip misses."""

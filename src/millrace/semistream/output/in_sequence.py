@@ -13,7 +13,7 @@ from millrace.semistream.row_numbers import NO_ROW
 from millrace.semistream.stream_keys import Flags
 
 Pieces = Iterator[tuple[Indices, Indices]]
-"""Pairs in pieces: places of tuples, ascending, and the numbers of the master rows found for them."""
+"""Pairs, some at a time, as two arrays: places of tuples, ascending, and numbers of master rows found for them."""
 
 
 def emit_in_sequence(
@@ -21,7 +21,7 @@ def emit_in_sequence(
 ) -> Batches:
     """Yield the output of tuples that leave, in the order in which they came.
 
-    ``matched`` flags the tuples that have a match already; tuples with a match in ``pieces`` are flagged here.
+    ``matched`` flags the tuples that have a match already; the function also flags those with a match in ``pieces``.
     ``stream`` returns the stream's side of the output for tuples at given places.
     """
     output, how = parts.output, parts.spec.how

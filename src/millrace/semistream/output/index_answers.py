@@ -56,7 +56,10 @@ class IndexAnswers:
         yield from emit_in_sequence(self._parts, np.zeros(len(codes), np.bool_), pieces, stream)
 
     def _pieces(self, batch: pa.RecordBatch, codes: Codes, known: Indices) -> Pieces:
-        """Yield places of tuples, ascending, with numbers of their master rows, about :data:`PIECE` rows at a time."""
+        """Yield places of tuples, ascending, with numbers of their master rows, about :data:`PIECE` rows at a time.
+
+        ``known`` are the places of the tuples whose key is not null, ``codes`` their key codes.
+        """
         store, keys = self._parts.store, self._parts.binding.keys
         counts = np.ones(len(codes), np.int64)
         if not store.unique:

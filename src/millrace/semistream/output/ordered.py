@@ -11,7 +11,7 @@
                    output
 
 Every tuple that does not leave at once gets a sequence number. A cache hit behind a tuple that waits is held back in
-the order buffer, with the numbers of its master rows, which the cache has. When the tuple is released, the columns of
+the order buffer, with the numbers of its master rows, which are cached. When the tuple is released, the columns of
 these rows are gathered from the mapped master.
 """
 
@@ -85,7 +85,7 @@ class OrderedOutput:
 
     def _look_into_cache(self, codes: Codes, nulls: Flags) -> Slots:
         cache = self.parts.cache
-        found = cache.look_up(codes)
+        found = self._hits.look_up(codes)
         if cache.rows is None or "row" not in cache.rows.marks:
             found[found >= 0] = MISS  # without the numbers of its rows a hit cannot be held back
         found[nulls] = ABSENT  # a null key matches nothing
@@ -104,7 +104,7 @@ class OrderedOutput:
     # tuples are held
 
     def _hold(self, found: Slots, quota: int, step: int, exact: bool = False) -> int:
-        """Move pending tuples into the order buffer, and cache misses into the waiting room too; return how many."""
+        """Move pending tuples into the order buffer, cache misses also into the waiting room; return how many moved."""
         parts, buffer, cache = self.parts, self.buffer, self.parts.cache
         at, arrived = self._at, self._arrived
         count = _leading_true(np.cumsum(found == MISS) <= quota)
@@ -211,7 +211,7 @@ class OrderedOutput:
         return keys.same(stream_keys, self.parts.numbered.take(keys.master_columns, numbers))
 
     def _keep(self, sequences: Sequences, numbers: Indices) -> Batches:
-        """Keep the master rows found for tuples; emit rows of the head at once, unless the head is overrun."""
+        """Keep the master rows found for tuples; emit those of the head (first tuple) at once, unless it is overrun."""
         parts, buffer, output = self.parts, self.buffer, self.parts.output
         head = np.array([buffer.head])
         at_head = sequences == buffer.head

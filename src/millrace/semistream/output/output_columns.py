@@ -26,11 +26,11 @@ class OutputRows(Protocol):
     """Whether the values stay valid, whatever the join does next."""
 
     def longest(self) -> int:
-        """Return an upper bound of the bytes of strings and binary in a row."""
+        """Return an upper bound of the bytes that the strings and binary values of a row take."""
         ...
 
     def bytes_of(self, piece: slice) -> int:
-        """Return the bytes of strings and binary in some of the rows."""
+        """Return the bytes that the strings and binary values of some of the rows take."""
         ...
 
     def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
@@ -63,7 +63,7 @@ class JoinOutput:
         self._builder = BatchBuilder(self.schema, rows)
 
     def emit(self, count: int, stream: OutputRows, master: OutputRows | None) -> Batches:
-        """Append ``count`` rows and yield full batches; without ``master`` its columns are null.
+        """Append ``count`` rows and yield full batches; without ``master`` the master's columns are null.
 
         Stream rows are copied before the call ends. Master rows whose values stay valid are gathered by the second
         thread.
@@ -107,7 +107,7 @@ class JoinOutput:
         self._builder.settle()
 
     def _next_piece(self, done: int, rows: int, stream: OutputRows, master: OutputRows | None) -> tuple[int, int]:
-        """Return how many of the next rows fit into the batch (at least one), and an upper bound of their bytes."""
+        """Return how many of the next rows fit into the batch (at least one), and the most bytes of their strings."""
         longest = stream.longest() + (master.longest() if master else 0)
         if rows * longest <= self._builder.bytes_left:
             return rows, rows * longest

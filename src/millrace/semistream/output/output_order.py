@@ -108,7 +108,7 @@ class OutputOrder(Protocol):
 
 
 def cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:
-    """Return the columns of ``count`` rows; nested columns and the like are copied, so that the batch can be freed."""
+    """Return the columns of ``count`` rows from ``start`` on; nested columns are copied, so the batch can be freed."""
     columns = [column.slice(start, count) for column in batch.columns]
     if any(shape_of(column.type) == "opaque" for column in columns):
         every = pa.array(np.arange(count))
@@ -119,6 +119,7 @@ def cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:
 def too_large(columns: list[pa.Array], budget: MemoryBudget, others: str) -> BudgetExceededError:
     """Return the error for a tuple that does not fit although no other waits; ``others`` names tuples lost with it."""
     return BudgetExceededError(
-        f"stream: a tuple of {format_size(sum(c.nbytes for c in columns))} does not fit; "
-        f"{format_size(budget.available)} of {format_size(budget.total)} are free. It and {others} were not joined"
+        f"stream: a tuple of {format_size(sum(c.nbytes for c in columns))} does not fit into memory; "
+        f"{format_size(budget.available)} of {format_size(budget.total)} are free. "
+        f"This tuple and {others} were not joined"
     )

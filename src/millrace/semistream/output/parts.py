@@ -1,4 +1,4 @@
-"""The parts of a join, made once its stream is known."""
+"""The parts of a join, which are made once the stream's columns are known."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ class JoinParts:
     room: WaitingRoom
     output: JoinOutput
     residual: Residual | None
-    """Condition that is tested on each pair after it was found by key or search; None if there is none."""
+    """Condition that is tested on every pair that was found by key or by search; None if there is none."""
     numbered: NumberedRows

@@ -44,7 +44,7 @@ class UnorderedOutput:
 
     def _answer_hits(self, arrived: ArrivedTuples) -> Generator[pa.RecordBatch, None, Indices]:
         """Yield the output of tuples that the cache answers; return the places of the others."""
-        found = self.parts.cache.look_up(arrived.codes)
+        found = self._hits.look_up(arrived.codes)
         if arrived.valid is not None:
             found[~arrived.valid] = ABSENT  # a null key matches nothing
         misses = np.flatnonzero(found == MISS)

@@ -26,12 +26,12 @@ _ROUNDS = 100
 
 @dataclass(frozen=True)
 class Need:
-    """Memory that an arm needs, and memory that it can use."""
+    """How much memory an arm needs at least, and how much it can use."""
 
     name: str
     least: int
     weight: float = 0.0
-    """Weight of the arm, √(n · R · v); 0 where more than the least is of no use."""
+    """Weight of the arm: √(joins · master rows · bytes per tuple); 0 if more than the least memory is of no use."""
     enough: float = math.inf
     """Bytes that hold the whole master; more would be of no use."""
     fixed: int | None = None

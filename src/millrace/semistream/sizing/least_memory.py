@@ -57,7 +57,8 @@ def check_least(arguments: JoinArguments, binding: Binding | None, b: int | None
     if arguments.memory < least:
         raise BudgetTooSmallError(
             f"memory: {format_size(arguments.memory)} is too little for {arguments.algorithm.name} "
-            f"with b={b or arguments.b or 1}; the least is {least} bytes ({format_size(least)})",
+            f"with b={b or arguments.b or 1}; the least is {least} bytes ({format_size(least)})"
+            + ("" if binding else ", and more once the stream's columns are known"),
             least,
         )
 

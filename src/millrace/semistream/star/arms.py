@@ -36,11 +36,11 @@ class Arm:
     columns
         Master columns that come out; all but the key by default.
     suffix
-        Appended to master columns whose name the stream or an earlier arm has already.
+        Appended to the names of master columns that the stream or an earlier arm has too.
     algorithm
-        A name from the table of algorithms, or ``"auto"``: the arm's join chooses.
+        A name from the table of algorithms, or ``"auto"`` to let the arm's join choose.
     share
-        The arm's part of the star's memory: bytes, ``"16MB"``, or ``"25%"`` of it; by default the star decides.
+        The arm's part of the star's memory: bytes, ``"16MB"``, or ``"25%"``; by default the star decides.
     name
         The arm's name in metrics and errors; by default the name of the store's directory.
     **options
@@ -86,7 +86,9 @@ class Arm:
             return Arm(*arm)
         if isinstance(arm, Mapping) and {"master", "on"} <= set(arm):
             return Arm(**arm)
-        raise ConfigError(f"arms: expected Arm(master, on=…), (master, on, how), or a mapping; got {arm!r}")
+        raise ConfigError(
+            f"arms: expected Arm(master, on=…), (master, on, how), or a mapping with master and on; got {arm!r}"
+        )
 
     def with_how(self, how: str) -> Arm:
         """Return the same arm with another kind of join."""
@@ -116,13 +118,10 @@ class Arm:
         return [self.store.schema.field(place).name for place in self.spec.master_columns(self.store.schema)]
 
     def fixed(self, total: int) -> int | None:
-        """Return the bytes of ``total`` that the user has set for the arm; None if the star decides."""
+        """Return how many bytes of ``total`` the user has set for the arm; None if the star decides."""
         if self.share is None:
             return None
-        try:
-            return parse_size(self.share, of=total)
-        except ConfigError as error:
-            raise ConfigError(f"arm {self.name!r}: {str(error).replace('memory', 'share', 1)}") from None
+        return parse_size(self.share, of=total, subject=f"arm {self.name!r}: share")
 
     def join(self, memory: int) -> SemiStreamJoin:
         """Return the arm's join with this much memory."""
@@ -147,7 +146,7 @@ class Arm:
         return join
 
     def check_names(self, taken: Mapping[str, str]) -> None:
-        """Raise an error if a column of the arm has a name in ``taken``, which maps names to the side that has them."""
+        """Raise an error if a column that the arm adds has a name in ``taken``, which maps names to their origin."""
         for column in self.added_columns:
             name = column + (self.suffix or "") if column in taken else column
             if name in taken and column in self.spec.master_key:
@@ -191,7 +190,11 @@ def naming(name: str | None) -> Iterator[None]:
 
 
 def output_names(arms: Sequence[Arm], stream: Sequence[str]) -> list[str]:
-    """Return the names of the output's columns; raise an error that names an arm with a missing or repeated one."""
+    """Return the names of the output's columns.
+
+    Raise an error that names the arm if it joins by a column that does not exist before it, or if it adds a column
+    that the output already has.
+    """
     taken = dict.fromkeys(stream, "the stream")
     for place, arm in enumerate(arms):
         with naming(arm.name):
@@ -220,8 +223,8 @@ def _check_known(arm: Arm, known: Mapping[str, str], later: Sequence[Arm]) -> No
 def run_order(arms: Sequence[Arm], stream: Sequence[str]) -> list[int]:
     """Return the places of the arms in the cheapest order.
 
-    Arms on columns of the stream commute. First come those that only filter (semi, anti), then inner arms with at most
-    one match per tuple, then left arms with at most one, and last arms that may make several rows of one tuple; among
+    Arms that join by columns of the stream can be run in any order. Those that only filter (semi, anti) are first, then
+    inner arms with at most one match per tuple, then left arms with at most one, and last arms with several; among
     equals the given order is kept. An arm that joins by another arm's column comes after that arm. If names repeat, so
     that suffixes depend on the order, the given order is kept.
     """

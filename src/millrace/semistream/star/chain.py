@@ -32,8 +32,8 @@ class StarMetrics(JoinMetrics):
     """Metrics of a star join: tuples into its first arm, rows out of its last, and sums over the arms for the rest.
 
     As in a single join, ``arms[name].tuples_in = matched + unmatched + waiting + shed`` for every arm, and the output
-    of one is the input of the next. ``most_waiting`` and ``peak_bytes`` are sums of the arms' maxima, so the star never
-    had more at one time. ``waits`` are the waits of a tuple at one arm, ``cycles`` is the largest number of any arm.
+    of one is the input of the next. ``most_waiting`` and ``peak_bytes`` are sums of the arms' maxima: upper bounds for
+    the star. ``waits`` are the waits of a tuple at one arm, ``cycles`` is the largest number of any arm.
     """
 
     arms: dict[str, JoinMetrics] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class StarMetrics(JoinMetrics):
 
     @property
     def hit_rate(self) -> float:
-        """Share of the input of all arms that their caches answered."""
+        """Tuples that the caches of all arms answered, as a share of the tuples that came into all arms."""
         tuples = sum(arm.tuples_in for arm in self.arms.values())
         return self.cache_hits / tuples if tuples else 0.0
 
@@ -150,7 +150,9 @@ class Chain:
         """Continue from the parts of a snapshot that :func:`split_snapshot` returns."""
         if names != self.names:
             saved, running = ", ".join(names), ", ".join(self.names)
-            raise StateError(f"restore: expected a snapshot of a star that runs {running}; got one that runs {saved}")
+            raise StateError(
+                f"restore: expected a snapshot of a star that runs its arms in the order {running}; got {saved}"
+            )
         self.broken = "restore failed half-way"
         for name, join, part in zip(self.names, self.joins, parts, strict=True):
             with naming(name):

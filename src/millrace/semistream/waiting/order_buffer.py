@@ -64,7 +64,7 @@ class OrderBuffer:
         self.head = 0
         """Sequence number of the tuple that leaves next."""
         self.next = 0
-        """Sequence number of the tuple that comes next."""
+        """Sequence number for the next tuple that arrives."""
         self._rows_per_key = rows_per_key or 0.0
         self._released = self._rows_released = 0
 
@@ -83,7 +83,7 @@ class OrderBuffer:
 
     @property
     def tuple_bytes(self) -> float:
-        """Bytes per tuple on average, including the master rows found for it."""
+        """Average bytes that a tuple takes, including the numbers of the master rows found for it."""
         if self.found is None:
             return self.tuples.row_bytes
         rows = (_FIRST_GUESS * self._rows_per_key + self._rows_released) / (_FIRST_GUESS + self._released)
@@ -92,7 +92,10 @@ class OrderBuffer:
     # entering
 
     def fits(self, columns: Sequence[pa.Array], rows: int, exact: bool = False) -> bool:
-        """Reserve memory for these tuples and for ``rows`` matches; return False if there is too little."""
+        """Reserve memory for these tuples and for ``rows`` matches; return False if there is too little.
+
+        Unless ``exact``, some more is reserved for later tuples.
+        """
         if self.found is not None and not self.found.make_room(rows, exact=exact):
             return False
         return self.tuples.make_room(len(columns[0]), Arena.heap_bytes_of(columns), exact=exact)
@@ -144,7 +147,7 @@ class OrderBuffer:
         self.tuples.marks["state"][self.slots(sequences)] |= MATCHED
 
     def is_overrun(self, sequences: Sequences) -> Flags:
-        """Return which tuples are overrun: have lost rows that were found for them."""
+        """Return which tuples are overrun: those that have lost the rows found for them."""
         lost: Flags = self.tuples.marks["state"][self.slots(sequences)] & OVERRUN > 0
         return lost
 
@@ -190,7 +193,10 @@ class OrderBuffer:
             yield index[:made].astype(np.int64), self.found.marks["row"][slots[:made]]
 
     def drop_rows(self, sequences: Sequences, more: int = 0) -> None:
-        """Drop the rows kept for tuples, after their output; count these rows and ``more`` that were never kept."""
+        """Remove the master rows kept for tuples, after they were output.
+
+        These rows, and ``more`` rows that were output without being kept, count in the average of rows per tuple.
+        """
         if self.found is not None:
             slots = self.found.slots_of(sequences)
             self.found.remove(slots)
@@ -231,9 +237,9 @@ class OrderBuffer:
         return pa.schema([*stream, pa.field("state", pa.uint8()), pa.field("found", pa.large_list(pa.int64()))])
 
     def fill_from(self, saved: pa.RecordBatch, columns: Sequence[pa.Array], head: int) -> bool:
-        """Fill an empty buffer with the result of :meth:`to_batch`, whose stream columns are ``columns``.
+        """Fill an empty buffer with the tuples that :meth:`to_batch` returned; return False if they do not fit.
 
-        Return False if they do not fit.
+        ``columns`` are the stream's columns of ``saved``; ``head`` is the sequence number of the first tuple.
         """
         state, found = saved.column(saved.num_columns - 2).to_numpy(), saved.column(saved.num_columns - 1)
         rows = found.flatten().to_numpy()

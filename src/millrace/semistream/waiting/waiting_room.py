@@ -85,7 +85,7 @@ class WaitingRoom:
     leave_early
         Whether a tuple leaves with its first match, because no other match matters.
     beside
-        Additional bytes per tuple that a subclass needs; they are charged with the tuple.
+        Additional bytes per tuple that a subclass needs; they are reserved together with the tuple.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class WaitingRoom:
 
     @property
     def tuple_bytes(self) -> float:
-        """Bytes per waiting tuple on average: row, index entry, queue entry, filter bits."""
+        """Average bytes that a waiting tuple takes: row, index entry, queue entry, filter bits."""
         return self.rows.row_bytes + _FILTER_BYTES
 
     # entering
@@ -208,7 +208,7 @@ class WaitingRoom:
     # leaving
 
     def expired(self, turned: int) -> Slots | None:
-        """Remove the oldest chunk from the queue if it has met every master row; return its tuples that still wait."""
+        """Take the oldest chunk out of the queue if it has met every master row; return its tuples that still wait."""
         if not self.chunks or self.chunks[0].start + self._cycle_rows > turned:
             return None
         chunk = self.chunks.popleft()
@@ -285,7 +285,7 @@ class WaitingRoom:
         return [(chunk.start, chunk.step, self._present(chunk)) for chunk in self.chunks]
 
     def groups(self) -> tuple[Codes, Positions]:
-        """Return the keys of all waiting tuples, and how many wait for each."""
+        """Return the distinct key codes of all waiting tuples, and how many tuples wait for each."""
         heads, sizes = self.rows.groups()
         return self.rows.map.code[heads], sizes
 

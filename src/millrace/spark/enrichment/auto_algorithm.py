@@ -40,7 +40,7 @@ def choose_algorithm(algorithm: str, store: MasterStore, pending: str, options: 
             f"pending: 'carry' needs an algorithm that scans the whole master ({', '.join(able)}); "
             f"{name} works with 'drain'"
         )
-    return Decision(name, {}, "it was asked for")
+    return Decision(name, {}, "it was given as algorithm=")
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``pending="carry"`` on the driver: the stream is packed by shard, joined in a stateful operator, and unpacked."""
+"""``pending="carry"`` on the driver: the stream is packed by shard, and a stateful operator unpacks and joins it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from millrace.worker.shipping import in_worker
 
 
 def carry(df: DataFrame, plan: EnrichPlan, output: StructType, turns: int, label: str) -> DataFrame:
-    """Return the stream joined with the master; its rows may wait from one micro-batch to the next."""
+    """Return the stream joined with the master; stream rows may be carried over to later micro-batches."""
     if not df.isStreaming:
-        raise ConfigError("pending: 'carry' is for streaming DataFrames; use pending='drain' for a batch")
+        raise ConfigError("pending: expected 'drain' for a batch; got 'carry', which is for streaming DataFrames")
     check_turns(turns)
     settings = df.sparkSession.conf
     if settings.get(STATE_STORE, "") != ROCKSDB:

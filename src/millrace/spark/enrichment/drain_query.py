@@ -29,7 +29,7 @@ def drain_batch(df: DataFrame, plan: EnrichPlan, output: StructType, label: str)
 
 
 def drain_through(df: DataFrame, plans: dict[str, EnrichPlan], output: StructType, labels: list[str]) -> DataFrame:
-    """Return the DataFrame joined with several masters; each task joins its rows with one after the other."""
+    """Return the DataFrame joined with several masters; each task joins its rows with one master after the other."""
     out = df.mapInArrow(in_worker(drain_star, plans), _with_metrics_column(output))
     for place, (plan, label) in enumerate(zip(plans.values(), labels, strict=True)):
         out = observe_enrich(out, label, plan.algorithm, place)

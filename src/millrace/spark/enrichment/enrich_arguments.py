@@ -1,4 +1,4 @@
-"""Checks the arguments of ``enrich`` on the driver, and makes the plan and the output's fields from them."""
+"""Checks the arguments of ``enrich`` on the driver, and creates the plan and the output's fields from them."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def enrich_plan(
 ) -> tuple[EnrichPlan, StructType]:
     """Check everything that can be checked before the query runs, and return the plan and the output's fields.
 
-    ``algorithm`` must not be ``"auto"``. If ``memory`` is None, the plan has the least memory that works.
+    ``algorithm`` must not be ``"auto"``. If ``memory`` is None, the plan gets the least memory that works.
     """
     how = SPARK_JOIN_KINDS.get(how, how)
     for side, names in (("stream", df.columns), ("master", store.schema.names)):
         reserved = [name for name in names if name.lower() in (SHARD, METRICS_COLUMN)]
         if reserved:
-            raise SchemaError(f"{side}: the column name {reserved[0]!r} is reserved")
+            raise SchemaError(f"{side}: the column name {reserved[0]!r} is reserved; rename the column")
     _check_names(df)
     spec = JoinSpec.of(on, how, columns, suffix).in_order_of(store.key)
     for key in spec.stream_key:
@@ -118,7 +118,7 @@ def enrich_plan(
 
 
 def tasks_sharing_memory(df: DataFrame, store: MasterStore) -> int:
-    """Return the number of tasks that share an executor's budget."""
+    """Return the number of tasks that share an executor's budget: its slots, or the store's shards if they are more."""
     return max(store.shards, slots_per_executor(df.sparkSession))
 
 
@@ -194,7 +194,7 @@ def _check_case(df: DataFrame, output: StructType) -> None:
 
 
 def _stream_schema(df: DataFrame, store: MasterStore, spec: JoinSpec) -> pa.Schema:
-    """Return the stream's Arrow schema, with key timestamps in the master's type and time zone."""
+    """Return the stream's Arrow schema, in which key timestamps have the master's type if both have a time zone."""
     stream = types.arrow_schema(df.schema, "stream")
     zoned = {}
     for ours, theirs in zip(spec.stream_key, spec.master_key, strict=True):

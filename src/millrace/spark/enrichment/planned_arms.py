@@ -31,9 +31,9 @@ class PlannedArm:
     arm: Arm
     plan: EnrichPlan
     fields: StructType
-    """The output columns of the arm, in Spark's types."""
+    """The columns of the arm's output, in Spark's types."""
     emitted: pa.Schema
-    """The output columns of the arm, in Arrow's types."""
+    """The columns of the arm's output, in Arrow's types."""
     in_place: bool
     """Whether rows can be joined in the task that has them, without a shuffle."""
     tasks: int
@@ -54,7 +54,7 @@ class PlannedArm:
 
 
 def read_arms(arms: Any, pending: str) -> list[Arm]:
-    """Return the arms, with Spark's names for kinds of join replaced by ours, and the algorithm of each chosen."""
+    """Return the arms, with Spark's names for kinds of join replaced by Millrace's, and the algorithms chosen."""
     if isinstance(arms, list | tuple):
         every = [Arm.of(arm) for arm in arms]
         arms = [arm.with_how(SPARK_JOIN_KINDS.get(arm.how, arm.how)) for arm in every]

@@ -13,7 +13,7 @@ from millrace.spark.metrics.metric_fields import MetricSet, largest, mean, metri
 
 @dataclass(frozen=True)
 class EnrichMetrics:
-    """The metrics of one task of ``enrich`` in one micro-batch."""
+    """The metrics of ``enrich`` in one micro-batch: of one task, or of all tasks together."""
 
     tuples_in: int = total()
     """Number of stream tuples that came in."""
@@ -52,7 +52,7 @@ class EnrichMetrics:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> EnrichMetrics:
-        """Return the metrics with these values, which are given by name; values that are not metrics are left out."""
+        """Return the metrics in a mapping from names to values; its other entries are ignored."""
         return EnrichMetrics(**{each.name: values[each.name] for each in ENRICH_METRICS.fields})
 
     def line(self) -> str:
@@ -85,13 +85,12 @@ def observed_metrics(row: Any) -> dict[str, Any] | None:
 
 
 class JoinMeter:
-    """Measures a join during one micro-batch. The clock runs except while it is paused."""
+    """Measures a join during one micro-batch, with a clock that can be paused."""
 
     def __init__(self, join: SemiStreamJoin, *, running: bool = True) -> None:
         self._join = join
         self._seconds = 0.0
         self._running_since = time.perf_counter() if running else None
-        self._scanned_before = join.metrics.probes
 
     def pause(self) -> None:
         """Stop the clock while something other than the join runs, such as the source of batches."""
@@ -107,15 +106,14 @@ class JoinMeter:
         """Stop the clock, and return the metrics of the micro-batch."""
         self.pause()
         m = self._join.metrics
-        scanned = m.probes - self._scanned_before
         steps = max(1, m.steps_per_cycle)
         derived: dict[str, Any] = {
             "waiting_bytes": m.parts.get("waiting", 0),
             "cache_bytes": m.parts.get("cache", 0),
             "memory_bytes": m.peak_bytes,
-            "scanned_rows": scanned,
+            "scanned_rows": m.probes,
             "join_ms": 1000 * self._seconds,
-            "cycle_ms": 1000 * self._seconds * self._join.store.rows / scanned if scanned else 0.0,
+            "cycle_ms": 1000 * self._seconds * self._join.store.rows / m.probes if m.probes else 0.0,
             "wait_p50_cycles": m.waits.quantile(0.5) / steps,
             "wait_p99_cycles": m.waits.quantile(0.99) / steps,
             "wait_max_cycles": m.waits.most / steps,

@@ -58,7 +58,7 @@ class _Combined:
         self._numbers = {each.name: number for number, each in enumerate(metric_set.fields)}
 
     def whole(self) -> Column:
-        """Return the expression of the struct from which :meth:`columns` takes the metrics."""
+        """Return the expression of a struct with the totals, the number of tasks and, if needed, the largest values."""
         tasks = F.transform(F.collect_list(METRICS_COLUMN), self._values)
         zeros = F.array_repeat(F.lit(0.0), len(self._fields))
         totals = F.aggregate(tasks, zeros, lambda so_far, task: F.zip_with(so_far, task, lambda a, b: a + b))
@@ -71,7 +71,7 @@ class _Combined:
         return F.struct(*parts)
 
     def columns(self, whole: Column) -> list[Column]:
-        """Return the expressions of all metrics of the micro-batch, each under its name."""
+        """Return the expressions of all metrics, each under its name; ``whole`` is the struct of :meth:`whole`."""
         return [self._combined(whole, each).alias(each.name) for each in self._fields]
 
     def total(self, whole: Column, name: str) -> Column:

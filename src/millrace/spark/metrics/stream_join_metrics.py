@@ -19,14 +19,14 @@ class StreamJoinMetrics:
     state_bytes: int = total()
     """Size of the state, in bytes."""
     chunks_read: int = total()
-    """Number of chunks of the state that were read."""
+    """Number of times that a chunk of the state was read."""
     chunks_skipped: int = total()
-    """Number of chunks of the state that were not read because they had none of the key codes looked for."""
+    """Number of times that a chunk of the state was not read, as it cannot contain the key codes looked for."""
     chunks_written: int = total()
     """Number of chunks of the state that were written."""
 
     def line(self, rows_in: Mapping[str, int]) -> str:
-        """Return the metrics as the text that a task sends; ``rows_in`` has the number of new rows by input."""
+        """Return the metrics as the text that a task sends; ``rows_in`` maps each input to its number of new rows."""
         counts = {_rows_in(name): count for name, count in rows_in.items()}
         return stream_join_metrics(list(rows_in)).line(vars(self) | counts)
 

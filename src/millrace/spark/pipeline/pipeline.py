@@ -1,6 +1,6 @@
 """Pipelines: whole queries described in a TOML file, with source, master, join and sink.
 
-``pipeline_keys`` defines what a file may contain, ``pipeline_check`` finds its faults, and this module starts the
+``pipeline_keys`` defines what a file may contain, ``pipeline_check`` checks a file, and this module starts the
 query. ``millrace run`` is the usual way to start one; ``spark-submit`` can run this module too.
 """
 
@@ -62,7 +62,7 @@ class Pipeline:
         Raises
         ------
         PipelineError
-            The file has faults; the error lists them all.
+            The file cannot be read, or is wrong; the error lists everything that is wrong.
         """
         file = Path(path)
         try:

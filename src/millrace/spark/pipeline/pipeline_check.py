@@ -1,4 +1,4 @@
-"""The check of a pipeline's file, before Spark starts: all faults are reported at once, each with its line."""
+"""The check of a pipeline's file, before Spark starts: all problems are reported at once, each with its line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from millrace.spark.pipeline.toml_lines import Name, TomlLines
 
 
 class PipelineError(ConfigError):
-    """A pipeline's file cannot be run; ``problems`` has a message for every fault."""
+    """A pipeline's file cannot be run; ``problems`` holds a message for each problem."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(problems)
@@ -39,7 +39,7 @@ class PipelineError(ConfigError):
 
 
 def checked(file: Path, lines: TomlLines, tables: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables of a file with paths made absolute; raise an error that lists all faults if there are any."""
+    """Return the tables of a file with paths made absolute; if there are problems, raise an error that lists them."""
     check = _Check(file, lines, tables)
     check.resolve(file.absolute().parent)
     for check_table in (check.spark, check.source, check.master, check.join, check.sink, check.trigger):
@@ -50,7 +50,7 @@ def checked(file: Path, lines: TomlLines, tables: dict[str, Any]) -> dict[str, A
 
 
 class _Check:
-    """Checks a file's tables and collects their faults; ``tables`` has the keys without faults."""
+    """Checks a file's tables and collects problems; ``tables`` holds the known keys with values of the right kind."""
 
     def __init__(self, file: Path, lines: TomlLines, tables: dict[str, Any]) -> None:
         self._file, self._lines = file, lines
@@ -60,18 +60,18 @@ class _Check:
 
     @property
     def problems(self) -> list[str]:
-        """The faults as messages, in the order of their lines."""
+        """The problems as messages, in the order of their lines."""
         return [f"{self._file}:{line}: {problem}" for line, problem in sorted(self._found)]
 
     def report(self, name: Name, problem: str, line: int | None = None) -> None:
-        """Add a fault of a table or key, on the line of its name if no line is given."""
+        """Record a problem with a table or key, at the given line, by default the line where it is named."""
         found = line or self._lines.find(name)
         self._found.append((found, f"{label(name)}: {problem}"))
 
     # names and types
 
     def _table(self, name: Name, table: dict[str, Any]) -> dict[str, Any]:
-        """Return the keys of a table that are known and have values of the right kind."""
+        """Return the keys of a table that are known and have values of the right kind; report the others."""
         known = KEYS[name]
         right: dict[str, Any] = {}
         for key, value in table.items():
@@ -96,7 +96,7 @@ class _Check:
         return right
 
     def _unknown(self, name: Name, is_table: bool) -> None:
-        """Report an unknown name; the key that was probably meant does not count as missing."""
+        """Report an unknown table or key; the name that was probably meant is then not reported as missing."""
         *table, key = name
         known = KEYS[tuple(table)]
         guess = _close(key, known)
@@ -111,7 +111,7 @@ class _Check:
         self.report(name, f"unknown {'table' if is_table else 'key'}; {hint}")
 
     def _free(self, name: Name, table: dict[str, Any]) -> dict[str, Any]:
-        """Return a table of settings with dotted names in place of nested tables, which TOML makes of unquoted dots."""
+        """Return a table of settings with nested tables, which TOML reads from ``a.b = 1``, as dotted names again."""
         right: dict[str, Any] = {}
         for key, value in table.items():
             if isinstance(value, dict):
@@ -160,7 +160,7 @@ class _Check:
             self._missing(("source",), "schema", f'the columns of the {kind} files, such as "key BIGINT, name STRING"')
 
     def master(self) -> None:
-        """Check that there is a master store, or how to build one."""
+        """Check that the master store exists, or that the file says how to build it."""
         table = self._at(("master",))
         store = table.get("store")
         if store is None:
@@ -178,7 +178,7 @@ class _Check:
             self.files(("master", "build"), folder=False)
 
     def join(self) -> None:
-        """Check the options of the join, and its columns if the store is there."""
+        """Check the options of the join, and its columns if the store exists already."""
         table = self._at(("join",))
         self._join_with_store(table)
         name = table.get("algorithm", AUTO)
@@ -228,7 +228,7 @@ class _Check:
         self._sink_and_checkpoint(table)
 
     def _sink_and_checkpoint(self, table: dict[str, Any]) -> None:
-        """Check that existing output is of the same query: the file sink skips micro-batches whose numbers it has."""
+        """Check that existing output belongs to the checkpoint: Spark skips micro-batches that the output has."""
         path, checkpoint = table.get("path"), table.get("checkpoint", self.tables.get("checkpoint"))
         if table.get("format") not in FILES or path is None or checkpoint is None:
             return
@@ -261,7 +261,7 @@ class _Check:
         return table
 
     def _missing(self, name: Name, key: str, what: str) -> None:
-        """Report a missing key, unless it is there but misspelt or of a wrong type."""
+        """Report a missing key, unless the file has it misspelled or with a value of a wrong type."""
         if (*name, key) not in self._lines.of and (*name, key) not in self._meant:
             self.report(name, f"expected the key {key}, {what}; it is missing")
 

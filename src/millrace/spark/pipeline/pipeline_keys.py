@@ -139,7 +139,7 @@ FILES = ("parquet", "orc", "json", "csv", "text", "xml", "avro")
 """The formats that read or write files, and so need a path."""
 
 WITH_COLUMNS = ("parquet", "orc", "text")
-"""The file formats that need no ``schema``, because Spark can tell their columns."""
+"""The file formats that need no ``schema``, because Spark knows their columns without one."""
 
 WITHOUT_CHECKPOINT = ("console", "memory", "noop")
 """The formats of sinks that need no checkpoint."""

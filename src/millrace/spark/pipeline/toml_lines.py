@@ -16,7 +16,7 @@ _TOKEN = re.compile(
 
 
 class TomlLines:
-    """The lines of a TOML text's tables and keys, in the mapping ``of``. The text must be valid TOML.
+    """The line numbers of the tables and keys of a valid TOML text, in the mapping ``of``.
 
     >>> TomlLines('a.b = 1\\n[t."x y"]\\n\\nk = { u = [1,\\n 2], v = "[no]" }\\n').of
     {('a',): 1, ('a', 'b'): 1, ('t',): 2, ('t', 'x y'): 2, ('t', 'x y', 'k'): 4, ('t', 'x y', 'k', 'u'): 4, \
@@ -54,7 +54,7 @@ class TomlLines:
         return here
 
     def _name(self, under: Name, end: str) -> Name:
-        """Read a dotted name in the table ``under`` up to the token ``end``, and note its line."""
+        """Read a dotted name in the table ``under`` up to the token ``end``, note its line, and return it."""
         name = under
         while not self._skip(end):
             token, line = self._tokens[self._at]

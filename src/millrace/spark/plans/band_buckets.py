@@ -52,7 +52,7 @@ class BucketedBand:
 
     @staticmethod
     def of(band: Any, type_: pa.DataType) -> BucketedBand:
-        """Read the band from the argument ``(low, high)`` as users write it, for columns of this type."""
+        """Check the band that users give as ``(low, high)``, and return it for columns of this type."""
         if not isinstance(band, tuple | list) or len(band) != 2:
             raise ConfigError(f"band: expected (low, high), the limits of right minus left; got {band!r}")
         floating = pa.types.is_floating(type_)
@@ -71,14 +71,18 @@ class BucketedBand:
         return KeyCoder([column.type]).codes([column])[0]
 
     def reach(self, values: Values) -> tuple[Values, Values]:
-        """Return, for the value of each left row, the least and the greatest value of a matching right row."""
+        """Return the least and the greatest right value that match each left value."""
         if self.floating:
             with np.errstate(over="ignore"):
                 return values + self.low, values + self.high
         return _moved(values, int(self.low)), _moved(values, int(self.high))
 
     def without_partner(self, values: Values, reaching: bool) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows that cannot match: NaN and, if ``reaching``, left rows whose interval overflows."""
+        """Return a mask of the values that match nothing.
+
+        These are NaN and, if the values are of left rows (``reaching``), those whose whole interval is beyond the range
+        of 64-bit integers.
+        """
         if self.floating:
             return np.asarray(np.isnan(values))
         none = np.zeros(len(values), np.bool_)
@@ -99,7 +103,7 @@ class BucketedBand:
         return np.asarray(np.floor_divide(values, np.int64(self.width)))
 
     def copies(self, values: Values) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return each left row with every bucket that its interval touches, as row numbers and bucket numbers."""
+        """Return the pairs of a left row and a bucket that its interval touches: row numbers and bucket numbers."""
         low, high = self.reach(values)
         first, last = self.buckets(low), self.buckets(high)
         counts = last - first + 1
@@ -146,5 +150,8 @@ def _in_units(end: Any, type_: pa.DataType) -> Any:
 
 def _bounded(number: int, end: Any) -> int:
     if abs(number) > _FARTHEST:
-        raise ConfigError(f"band: {end!r} is too large for columns of 64 bits")
+        raise ConfigError(
+            "band: expected limits from -2**62 to 2**62 in the columns' unit (microseconds for timestamps, the last "
+            f"decimal place for decimals); got {end!r}"
+        )
     return number

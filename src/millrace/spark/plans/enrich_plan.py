@@ -29,7 +29,7 @@ class EnrichPlan:
     memory: int
     """Memory of one task, in bytes: the executor's budget divided by the number of tasks that share it."""
     columns: tuple[str, ...] | None
-    """Master columns of the output; None for all but the key."""
+    """Master columns to output; None for all but the key."""
     suffix: str | None
     options: dict[str, Any]
     stream: bytes

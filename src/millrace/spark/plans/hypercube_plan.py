@@ -17,7 +17,7 @@ from millrace.spark.plans.stream_join_plan import StreamJoinPlan
 
 
 class Attribute(NamedTuple):
-    """Columns of an input that are joined on together: their dimension of the grid, and their positions."""
+    """Columns of an input that are joined on together: their dimension of the grid and their positions (``places``)."""
 
     dimension: int
     places: tuple[int, ...]
@@ -57,6 +57,6 @@ class HypercubePlan(StreamJoinPlan):
 
     @cached_property
     def coders(self) -> tuple[KeyCoder, ...]:
-        """For each dimension, the :class:`KeyCoder` that makes key codes of the columns joined on."""
+        """For each dimension, the :class:`KeyCoder` that computes key codes from the columns joined on."""
         schemas = [pa.ipc.read_schema(pa.py_buffer(types)) for types in self.key_types]
         return tuple(KeyCoder(schema.types, schema.names) for schema in schemas)

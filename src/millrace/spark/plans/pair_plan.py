@@ -33,7 +33,7 @@ class PairPlan(StreamJoinPlan):
 
     @property
     def block_bytes(self) -> int:
-        """Size of the block of new rows that is joined at a time, in bytes."""
+        """Size of a block, the new rows that are joined at a time, in bytes."""
         return self.memory // 8
 
     def _fixed(self) -> tuple[Any, ...]:
@@ -41,7 +41,7 @@ class PairPlan(StreamJoinPlan):
 
     @cached_property
     def coder(self) -> KeyCoder:
-        """The :class:`KeyCoder` that makes key codes of the columns that must be equal and, with a band, the bucket."""
+        """The :class:`KeyCoder` for the key: the columns that must be equal and, with a band, the bucket."""
         fields = list(pa.ipc.read_schema(pa.py_buffer(self.key_types)))
         if self.band is not None:
             fields.append(pa.field(BUCKET, pa.int64()))

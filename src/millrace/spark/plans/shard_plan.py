@@ -36,7 +36,7 @@ class WrittenShard:
     attempt: str
     """The name of the shard's folder, which is different for every attempt of the task."""
     entry: dict[str, Any]
-    """The shard's entry in the store's manifest, as JSON."""
+    """The shard's entry in the store's manifest, as a dictionary that is ready for JSON."""
     longest: dict[str, int]
     """Length of the longest value in each column of text or bytes, in bytes."""
     nulls: dict[str, int]

@@ -46,7 +46,7 @@ class StreamJoinPlan(ABC):
 
     @cached_property
     def identity(self) -> str:
-        """A digest of what must not change between micro-batches."""
+        """A digest of the fields that must not change between micro-batches, such as keys and columns."""
         return hashlib.sha256(repr(self._fixed()).encode()).hexdigest()[:16]
 
     @property
@@ -57,7 +57,7 @@ class StreamJoinPlan(ABC):
     @property
     @abstractmethod
     def block_bytes(self) -> int:
-        """Size of the block of new rows that is joined at a time, in bytes."""
+        """Size of a block, the new rows that are joined at a time, in bytes."""
 
     @abstractmethod
     def _fixed(self) -> tuple[Any, ...]:

@@ -1,11 +1,12 @@
 """What ``pending="carry"`` keeps in Spark's state: one shard's waiting tuples, position of the scan, and cache.
 
-Waiting tuples are stored in chunks. A chunk has the tuples that came at the same position of the scan. All is stored
+Waiting tuples are stored in chunks. A chunk holds the tuples that came at the same position of the scan. All is stored
 in one map state, because each further state variable would cost every task more than another key in the map:
 
 ``head``
     a line of JSON (:class:`CarryHead`), then the marks of every chunk: a bit for each of its tuples, set if the tuple
-    still waits, and a byte for each waiting tuple, which says what it has matched; written in every micro-batch
+    still waits, and for each waiting tuple its tally, a byte that says how many master rows with its key code it has
+    met, and whether one matched; written in every micro-batch
 ``rows <start>``
     the tuples of the chunk that came at position ``start``; written once
 ``cache``
@@ -57,7 +58,7 @@ class ChunkEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class CarryHead:
-    """The head of a shard's state: where the last micro-batch left off."""
+    """The head of a shard's state: everything but the rows, the cache and the marks."""
 
     format: int
     identity: str
@@ -106,7 +107,7 @@ class _StoredChunk:
         self.present = present
         """The positions of the chunk's rows that waited when the join was restored or the chunk was written."""
         self.slots = slots
-        """The slots that these rows have in the join's memory."""
+        """The slots of the rows at ``present`` in the join's memory."""
 
 
 class CarryState:
@@ -115,7 +116,9 @@ class CarryState:
     Parameters
     ----------
     values
-        Spark's map state.
+        Spark's map state of the shard.
+    copies
+        Copies of its large values on a local disk.
     """
 
     def __init__(self, plan: EnrichPlan, values: Any, copies: LocalCopies) -> None:
@@ -155,7 +158,10 @@ class CarryState:
             self._chunks[start] = _StoredChunk(entry.length, entry.digest, still, slots)
 
     def save(self, join: SemiStreamJoin, timer: int, now: int) -> None:
-        """Write the waiting tuples and the scan's position to the state, and the cache if it has changed enough."""
+        """Write the waiting tuples and the scan's position to the state, and the cache if it has changed enough.
+
+        ``timer`` is when the next timer is due, ``now`` the current time, both in milliseconds since 1970.
+        """
         before = self._cache
         cache = io.BytesIO()
         if worth_keeping(join) and join.keep_cache(cache):
@@ -170,7 +176,7 @@ class CarryState:
         finished = [start for start in self._chunks if start not in waiting]
         for start in finished:
             self._values.removeKey((_rows_key(start),))
-        progress = asdict(join.progress()) | {"counts": {}}
+        progress = asdict(join.progress()) | {"counts": {}}  # metrics are those of one micro-batch
         head = CarryHead(_FORMAT, self._plan.identity, timer, now, progress, chunks, self._cache)
         self._values.updateValue((_HEAD,), (json.dumps(vars(head)).encode() + b"\n" + marks,))
         unused = [self._chunks[start].digest for start in finished]
@@ -186,7 +192,8 @@ class CarryState:
         still = _is_among(chunk.slots, slots)
         if int(still.sum()) != len(slots):
             raise StateError(
-                f"carry: tuples were added to the chunk of waiting tuples at scan position {start} after it was written"
+                f"carry: expected no new tuples in the chunk of waiting tuples at scan position {start}, which is "
+                f"written already; got {len(slots) - int(still.sum())}. This is an error in Millrace; please report it"
             )
         marks = _write_marks(chunk.length, chunk.present[still], join.tally_at(chunk.slots[still]))
         return ChunkEntry(start, step, chunk.length, len(marks), chunk.digest), marks
@@ -219,7 +226,7 @@ def _value(values: Any, key: str) -> bytes:
 
 
 def _rows_key(start: int) -> str:
-    """Return the key under which the state has the tuples of a chunk."""
+    """Return the key under which the state stores the tuples of a chunk."""
     return f"rows {start}"
 
 
@@ -231,14 +238,14 @@ def _is_among(slots: Slots, others: Slots) -> npt.NDArray[np.bool_]:
 
 
 def _write_marks(length: int, present: Slots, tally: npt.NDArray[np.uint8]) -> bytes:
-    """Return the marks of a chunk: a bit per tuple, set if it still waits, then what each waiting tuple has matched."""
+    """Return the marks of a chunk: a bit per tuple, set if it still waits, then the tally of each waiting tuple."""
     waits = np.zeros(length, np.bool_)
     waits[present] = True
     return np.packbits(waits).tobytes() + tally.tobytes()
 
 
 def _read_marks(marks: bytes, length: int) -> tuple[Slots, npt.NDArray[np.uint8]]:
-    """Return the positions of the tuples of a chunk that still wait, and what each of them has matched."""
+    """Return the positions of the tuples of a chunk that still wait, and their tallies."""
     bits = -(-length // 8)
     waits = np.unpackbits(np.frombuffer(marks, np.uint8, bits), count=length)
     return np.flatnonzero(waits), np.frombuffer(marks, np.uint8, offset=bits)

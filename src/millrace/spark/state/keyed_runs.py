@@ -13,7 +13,7 @@ class RunRows(NamedTuple):
     """Rows sorted by key code and, within a code, by the value that the band compares.
 
     The first column of ``rows`` is the code. With a band, two rows match if their codes are equal and their intervals
-    overlap; ``spans`` are the first and the last value of each interval. A right row's interval is its value
+    overlap; ``spans`` holds the first and the last value of each row's interval. A right row's interval is its value
     alone. Without a band, ``spans`` is None.
     """
 
@@ -31,6 +31,6 @@ class RunRows(NamedTuple):
 
 
 class RestoreRows(Protocol):
-    """A function that makes :class:`RunRows` of rows whose first column is the key code; ``sort`` sorts them."""
+    """A function that converts rows, with the key code as first column, to :class:`RunRows`, sorted if ``sort``."""
 
     def __call__(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows: ...

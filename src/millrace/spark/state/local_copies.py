@@ -1,8 +1,8 @@
 """Copies of values of the state store, on a disk of the executor.
 
 A value of the state store is pickled twice and sent through a socket before Python has it, which takes tens of
-milliseconds for a few megabytes. The state store also has the digest of the value. A copy is found by this digest, and
-is used only if its contents have it. So a copy that is lost, damaged or old costs time, but changes no result.
+milliseconds for a few megabytes. The state store also contains the digest of each value. A copy is found by the digest,
+and is used only if its contents match it. So a copy that is lost, damaged or old costs time, but changes no result.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LocalCopies:
             write_file(self._path(digest), blob, durable=False)
 
     def forget(self, digests: Iterable[str]) -> None:
-        """Remove the copies with these digests, and all copies of the shard that have not been used for a long time."""
+        """Remove the copies with these digests, and all copies of the shard that have not been used for ten minutes."""
         for digest in digests:
             with suppress(OSError):
                 self._path(digest).unlink()

@@ -1,4 +1,4 @@
-"""Files with the caches of joins with ``pending="drain"``, for later micro-batches. A file may be lost at any time."""
+"""Files that keep the caches of joins with ``pending="drain"`` for later micro-batches; losing one costs only time."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def worth_keeping(join: SemiStreamJoin) -> bool:
 def soft_folder(plan: EnrichPlan) -> Path:
     """Return the folder for caches and copies that all workers of this executor share; create it if possible.
 
-    The folder is removed with the executor. Before it is created, the folders of older masters at the same path are
-    removed.
+    Without ``scratch``, it is in Spark's local directory and removed with the executor. Before it is created, the
+    folders of older masters at the same path are removed.
     """
     folder = _folder(plan)
     if not folder.exists():
@@ -37,7 +37,7 @@ def soft_folder(plan: EnrichPlan) -> Path:
 
 
 def recall_cache(plan: EnrichPlan, join: SemiStreamJoin, shard: int | None) -> None:
-    """Load into the join the cache that an earlier task kept, if there is one."""
+    """Fill the join's cache from the file that an earlier task wrote, if there is one."""
     join.recall_cache(_cache_file(plan, shard))
 
 
@@ -65,7 +65,7 @@ def _path_digest(plan: EnrichPlan) -> str:
 
 
 def _remove_stale(plan: EnrichPlan, parent: Path) -> None:
-    """Remove the folders whose caches and copies are of an older master, which was at the same path."""
+    """Remove the folders with caches and copies of an older master that was at the same path."""
     for other in parent.glob(f"millrace-{_path_digest(plan)}-*"):
         try:
             stale = (other / _SNAPSHOT).read_text() != plan.snapshot

@@ -1,4 +1,4 @@
-"""One input's rows in the state store, as sorted runs. Runs are merged so that there are never many.
+"""One input's rows in the state store, as sorted runs. Runs are merged so that their number stays small.
 
 ::
 
@@ -6,8 +6,8 @@
     micro-batch ──────────────────────────► ▇     the last four runs are merged unless the oldest of them is larger
                                                   than the other three together
 
-A chunk is one value of a map state. The head of the shard's state has its number, its least and greatest key code, and
-its numbers of rows and bytes. So a chunk that cannot have the codes looked for is not read.
+A chunk is one value of a map state. The head of the shard's state records its number, its least and greatest key code,
+and its size in rows and bytes. So a chunk that cannot contain the codes looked for is not read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MERGED_RUNS = 4
 
 
 class RunChunk(NamedTuple):
-    """What the head of the shard's state records about a chunk."""
+    """What the head of the shard's state records about a chunk; its key codes are from ``least`` to ``most``."""
 
     number: int
     least: int
@@ -45,15 +45,16 @@ class SortedRuns:
     Parameters
     ----------
     restore
-        Function that makes :class:`RunRows` of the rows in a chunk.
+        Function that converts the rows in a chunk to :class:`RunRows`.
     side
         Number of the input.
     chunk_bytes
         Size of a chunk, in bytes.
     state
-        A map state from the numbers of chunks to blobs.
+        Spark's map state that contains the chunks, as bytes in Arrow's format, by number.
     known
-        The value of :attr:`known` after the last micro-batch.
+        The chunks in the state after the last micro-batch, as the head of the state records them: a list of runs, each
+        a list of chunks, each a list of the values of a :class:`RunChunk`.
     """
 
     def __init__(
@@ -81,12 +82,12 @@ class SortedRuns:
 
     @property
     def chunks_read(self) -> int:
-        """Number of chunks read so far in this micro-batch."""
+        """Number of chunk reads so far in this micro-batch."""
         return self._read_count
 
     @property
     def chunks_skipped(self) -> int:
-        """Number of chunks not read so far because they cannot have the codes looked for."""
+        """Number of chunk reads avoided so far, because the chunk cannot contain the codes looked for."""
         return self._skipped_count
 
     @property
@@ -95,7 +96,7 @@ class SortedRuns:
         return self._written_count
 
     def overlapping(self, codes: npt.NDArray[np.int64]) -> Iterator[RunRows]:
-        """Yield the chunks that may have one of these sorted codes; one is in memory at a time."""
+        """Yield the chunks that may contain one of these sorted codes; one is in memory at a time."""
         for run in self._runs:
             for chunk in run:
                 place = int(np.searchsorted(codes, chunk.least, "left"))
@@ -109,7 +110,7 @@ class SortedRuns:
         return (self._read(chunk) for run in self._runs for chunk in run)
 
     def add(self, rows: RunRows) -> None:
-        """Write new rows, and merge runs if there are too many."""
+        """Write new rows as a run, and merge the last runs if there are too many."""
         if not len(rows.rows):
             return
         self._runs.append(self._write(iter([rows])))
@@ -121,7 +122,7 @@ class SortedRuns:
             self._runs[-_MERGED_RUNS:] = [self._write(reduce(merged, map(self._removed, last)))]
 
     def _removed(self, run: Run) -> Iterator[RunRows]:
-        """Yield a run's chunks, each removed from the state after it was read."""
+        """Yield a run's chunks; remove each from the state once it is read."""
         for chunk in run:
             rows = self._read(chunk)
             self._state.removeKey((chunk.number,))
@@ -133,7 +134,7 @@ class SortedRuns:
         return self._restore(rows, self._side, sort=False)
 
     def _write(self, pieces: Iterator[RunRows]) -> Run:
-        """Write rows, given in pieces with ascending codes, in chunks of the right size; return the chunks as a run."""
+        """Write rows, given in pieces with ascending codes, in chunks of the given size; return the chunks as a run."""
         run: Run = []
         pending: list[pa.RecordBatch] = []
         size = 0
@@ -170,7 +171,7 @@ def _nbytes(run: Run) -> int:
 
 
 def _merged(restore: RestoreRows, side: int, one: Iterator[RunRows], other: Iterator[RunRows]) -> Iterator[RunRows]:
-    """Merge two sequences of pieces with ascending codes into one; only a piece of each is in memory at a time."""
+    """Merge two sequences of pieces with ascending codes into one; one piece of each is in memory at a time."""
     ours, theirs = next(one, None), next(other, None)
     while ours is not None and theirs is not None:
         edge = min(ours.codes[-1], theirs.codes[-1])

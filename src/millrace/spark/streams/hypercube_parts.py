@@ -1,7 +1,7 @@
 """Divides the dimensions of a grid into parts, so that several inputs can be joined in the cells of the grid.
 
 The grid has a dimension for every set of columns that conditions make equal, and a hash of their values gives the part.
-A cell, which is a shard, has one part of every dimension::
+A cell, which is a shard, combines one part of every dimension::
 
     orders(cust)  customers(cust, nation)  nations(nation)          nation
                                                                   0   1   2
@@ -27,9 +27,10 @@ from math import prod
 def grid_parts(
     inputs: Sequence[frozenset[int]], sizes: Sequence[float], dimensions: int, cells: int
 ) -> tuple[int, ...]:
-    """Return the numbers of parts that give a cell the fewest rows and, among equals, make the fewest copies of rows.
+    """Return the number of parts of each dimension with which a cell has the fewest rows.
 
-    The grid has at most ``cells`` cells.
+    If several grids have equally few, the one with the fewest copies of rows is chosen. The grid has at most ``cells``
+    cells.
 
     Parameters
     ----------
@@ -37,6 +38,10 @@ def grid_parts(
         The dimensions that each input has columns for.
     sizes
         Number of rows of each input, or anything proportional to it.
+    dimensions
+        Number of dimensions of the grid.
+    cells
+        Largest number of cells, which are shards.
 
     Examples
     --------

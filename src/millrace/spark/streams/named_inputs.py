@@ -42,7 +42,7 @@ def join_hypercube(
     suffix: str | None,
     name: str | None,
 ) -> DataFrame:
-    """Return the join of all named inputs, made in one stateful operator."""
+    """Return the join of all named inputs, which one stateful operator computes."""
     tree = _tree(frames, on)
     ordered = {each: frames[each] for each in tree.names}
     check_inputs(ordered)
@@ -105,7 +105,7 @@ def hypercube_plan(
 
 
 def dimensions(tree: JoinTree) -> dict[EdgeEnd, int]:
-    """Return the dimension of the grid for every attribute. Attributes that conditions make equal have the same one.
+    """Return the dimension of the grid for every attribute; attributes that conditions make equal share a dimension.
 
     >>> star = JoinTree.of([("a.x", "b.x"), ("a.x", "c.k"), ("c.y", "d.y")])
     >>> [(star.names[end.relation], dimension) for end, dimension in dimensions(star).items()]
@@ -196,7 +196,7 @@ def _steps(tree: JoinTree, attributes: list[tuple[Attribute, ...]], relation: in
 def _output(
     frames: Mapping[str, DataFrame], tree: JoinTree, schemas: Sequence[pa.Schema], suffix: str | None
 ) -> StructType:
-    """Return the output's fields. Repeated names get the suffix or, without one, the input's name in front of them."""
+    """Return the output's fields. Repeated names get the suffix or, without a suffix, the input's name as a prefix."""
     folded = name_folding(next(iter(frames.values())).sparkSession)
     fields: dict[str, StructField] = {}
     for relation, (each, df) in enumerate(frames.items()):

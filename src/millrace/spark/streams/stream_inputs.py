@@ -1,4 +1,4 @@
-"""What the driver does for every join of streams: it checks the inputs, shards and memory, and makes the query."""
+"""What the driver does for every join of streams: it checks the inputs, shards and memory, and builds the query."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from millrace.worker.shipping import MapInArrow
 
 _RESERVED = (SHARD, BUCKET, CODE, METRICS_COLUMN)
 _TASK_BYTES = 1 << 20
-"""The least memory of a task, in bytes: blocks and chunks are fractions of it."""
+"""The least memory of a task, in bytes. Blocks and chunks are fractions of a task's memory."""
 
 
 def check_inputs(frames: Mapping[str, Any]) -> None:
@@ -39,15 +39,15 @@ def check_inputs(frames: Mapping[str, Any]) -> None:
     if batch and len(batch) < len(frames):
         other = "the other side is a stream" if len(frames) == 2 else "others are streams"
         raise ConfigError(
-            f"{batch[0]}: is a batch DataFrame, and {other}. Write it to a store with build_master, and "
-            "join the stream with the store by enrich"
+            f"{batch[0]}: expected a stream, because {other}; got a batch DataFrame. Write it to a store with "
+            "build_master, and join the stream with the store by enrich"
         )
     for name, df in frames.items():
         if df.sparkSession.conf.get(STATE_STORE, "") != ROCKSDB:
             raise ConfigError(f"join_streams keeps its state in RocksDB: set {STATE_STORE} to {ROCKSDB}")
         reserved = [column for column in df.columns if column.lower() in _RESERVED]
         if reserved:
-            raise SchemaError(f"{name}: the column name {reserved[0]!r} is reserved")
+            raise SchemaError(f"{name}: the column name {reserved[0]!r} is reserved; rename the column")
         repeated = sorted({column for column in df.columns if df.columns.count(column) > 1})
         if repeated:
             raise SchemaError(f"{name}: columns appear more than once: {', '.join(repeated)}")
@@ -82,7 +82,8 @@ def task_memory(spark: SparkSession, memory: str | int) -> int:
 def common_type(one: pa.DataType, other: pa.DataType, *, banded: bool = False) -> pa.DataType | None:
     """Return the type in which two columns are compared: their common type, or the wider of two integer types.
 
-    The columns of a band may also have two floating-point types. For all other types, return None.
+    With ``banded`` (for the columns of a band), also the wider of two floating-point types. For other types, return
+    None.
     """
     if one == other:
         return one
@@ -93,7 +94,7 @@ def common_type(one: pa.DataType, other: pa.DataType, *, banded: bool = False) -
 
 
 def name_folding(spark: SparkSession) -> Callable[[str], str]:
-    """Return a function that returns the same text for column names that Spark treats as equal."""
+    """Return a function that maps column names to texts, which are equal if Spark treats the names as equal."""
     sensitive = (spark.conf.get("spark.sql.caseSensitive", "false") or "false").lower() == "true"
     return (lambda name: name) if sensitive else str.lower
 

@@ -42,7 +42,7 @@ def join_pair(
     suffix: str | None,
     name: str | None,
 ) -> DataFrame:
-    """Return the join of two DataFrames, made in one stateful operator."""
+    """Return the join of two DataFrames, which one stateful operator computes."""
     frames: dict[str, Any] = dict(zip(SIDES, (left, right), strict=True))
     check_inputs(frames)
     plan, output = pair_plan(left, right, on, band, shards, memory, columns, suffix)

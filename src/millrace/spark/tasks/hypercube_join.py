@@ -1,4 +1,4 @@
-"""Joins a block of new rows of several streams, in one cell of the grid, with each other and with earlier blocks.
+"""Joins the new rows of several streams in one cell of the grid, block by block, with each other and earlier rows.
 
 ::
 
@@ -25,7 +25,7 @@ from millrace.spark.tasks.hypercube_rows import HypercubeRows
 from millrace.spark.tasks.sorted_match import code_ranges, pairs, pairs_in
 
 Combinations = dict[int, pa.RecordBatch]
-"""Combinations of rows: a mapping from input numbers to batches. Combination i is row i of all batches together. The
+"""Combinations of rows: a mapping from input numbers to batches. Combination i consists of row i of every batch. The
 first column of a batch is the key code."""
 
 

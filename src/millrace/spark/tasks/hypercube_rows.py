@@ -19,7 +19,7 @@ from millrace.spark.tasks.row_layout import RoutedRows, RowLayout, all_present, 
 
 
 class HypercubeRows(RowLayout):
-    """Routes the rows of all inputs, and makes their key codes. A row goes to every cell that fits its attributes."""
+    """Routes the rows of all inputs to cells, each to every cell where it may match, and computes their key codes."""
 
     def __init__(self, plan: HypercubePlan) -> None:
         self.plan: HypercubePlan = plan
@@ -52,8 +52,8 @@ class HypercubeRows(RowLayout):
     def _part(self, rows: pa.RecordBatch, attribute: Attribute) -> npt.NDArray[np.int64]:
         """Return the number of each row's part in the dimension of an attribute.
 
-        Every dimension uses other bits of the hash. Otherwise, rows with equal values in two dimensions would all be in
-        cells on the diagonal.
+        Each dimension uses different bits of the hash. Otherwise, rows with equal values in two dimensions would all be
+        in cells on the diagonal.
         """
         hashes = self.plan.coders[attribute.dimension].hashes(self.key(rows, attribute, 0))
         return (hashes >> (7 * attribute.dimension % 49)) % self.plan.parts[attribute.dimension]
@@ -76,7 +76,7 @@ class HypercubeRows(RowLayout):
         return self.restore(rows.add_column(0, CODE, pa.array(codes, pa.int64())), side)
 
     def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
-        """Return rows whose first column is the key code as :class:`RunRows`; with ``sort``, sort them by code."""
+        """Convert rows, with the key code as first column, to :class:`RunRows`; sort them unless ``sort`` is False."""
         codes = read_only(rows.column(0).to_numpy())
         if sort and len(rows):
             order = np.argsort(codes, kind="stable")

@@ -22,7 +22,7 @@ from millrace.spark.transport.combine_batches import combined
 from millrace.spark.transport.routing import SHARD
 
 PACKED_STREAM = f"{SHARD} int, blob binary"
-"""The columns of a packed stream."""
+"""The columns of a packed stream: the number by which Spark groups a shard, and a blob with rows of the shard."""
 PACKED_INPUT = f"{SHARD} int, side byte, blob binary"
 """The columns of a packed input of a join of streams; ``side`` is the number of the input."""
 
@@ -55,8 +55,8 @@ def pack_hypercube_input(plan: HypercubePlan, side: int, batches: Iterator[pa.Re
 def pack_input(layout: RowLayout, side: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task, packed by shard.
 
-    The first shard gets an empty blob from every task that has rows. So it has state from the first micro-batch on, and
-    the use of another join's checkpoint is always detected.
+    The first shard gets an empty blob from every task that has rows. So this shard has state from the first micro-batch
+    with rows on, and the use of another join's checkpoint is always detected.
     """
     plan = layout.plan
     arriving = (types.conform(batch, plan.input_schemas[side]) for batch in batches if len(batch))

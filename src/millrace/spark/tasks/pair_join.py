@@ -1,4 +1,4 @@
-"""Joins a block of new rows of two streams with each other and with the rows of earlier blocks."""
+"""Joins the new rows of two streams, block by block, with each other and with the rows of earlier blocks."""
 
 from __future__ import annotations
 

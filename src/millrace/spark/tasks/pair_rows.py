@@ -12,7 +12,7 @@ from millrace.spark.tasks.row_layout import RoutedRows, RowLayout, all_present, 
 
 
 class PairRows(RowLayout):
-    """Routes the rows of two inputs, and makes their key codes. With a band, left rows are copied to buckets."""
+    """Routes the rows of two inputs, and computes their key codes. With a band, copies left rows to buckets."""
 
     def __init__(self, plan: PairPlan) -> None:
         self.plan: PairPlan = plan
@@ -59,7 +59,7 @@ class PairRows(RowLayout):
         return self.restore(rows.add_column(0, CODE, pa.array(codes, pa.int64())), side)
 
     def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
-        """Return rows whose first column is the key code as :class:`RunRows`; with ``sort``, sort them by code."""
+        """Convert rows, with the key code as first column, to :class:`RunRows`; sort them unless ``sort`` is False."""
         plan = self.plan
         codes = read_only(rows.column(0).to_numpy())
         values = None
@@ -75,6 +75,6 @@ class PairRows(RowLayout):
         return RunRows(rows, codes, (read_only(firsts), read_only(lasts)))
 
     def joined(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
-        """Return output rows: row i of ``left`` with row i of ``right``. In both, the first column is the key code."""
+        """Return output rows: row i of ``left`` joined to row i of ``right``, both with a key code as first column."""
         count = len(self.plan.input_schemas[LEFT])
         return self.output(left.columns[1 : 1 + count] + [right.column(1 + place) for place in self.plan.right_columns])

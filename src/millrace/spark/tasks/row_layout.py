@@ -1,4 +1,4 @@
-"""Routes the rows of a stream join's inputs to shards, makes their key codes, and sorts them."""
+"""Routes the rows of a stream join's inputs to shards, computes their key codes, and sorts them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RoutedRows(NamedTuple):
 
 
 class RowLayout(ABC):
-    """Routes rows before they are packed; makes their key codes and sorts them after they are unpacked."""
+    """Routes rows to shards before they are packed; after they are unpacked, computes key codes and sorts by them."""
 
     plan: StreamJoinPlan
 
@@ -41,7 +41,7 @@ class RowLayout(ABC):
 
     @abstractmethod
     def restore(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows:
-        """Return rows whose first column is the key code as :class:`RunRows`; with ``sort``, sort them by code."""
+        """Convert rows, with the key code as first column, to :class:`RunRows`; sort them unless ``sort`` is False."""
 
     def output(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
         """Return the output's columns as a batch, cast to the types that Spark expects."""

@@ -19,7 +19,7 @@ _MOST_PAIRS = 65_536
 
 
 def matches(layout: PairRows, left: RunRows, right: RunRows) -> Iterator[pa.RecordBatch]:
-    """Yield the output rows of all matching pairs, in small batches. Rows of the smaller side are looked up."""
+    """Yield the output rows of all matching pairs, in small batches. The smaller side is looked up in the larger."""
     left, right = _overlap(left, right), _overlap(right, left)
     if not len(left.rows) or not len(right.rows):
         return
@@ -48,9 +48,9 @@ def code_ranges(few: Codes, many: Codes) -> tuple[Codes, Codes]:
 
 
 def pairs(starts: Codes, stops: Codes, ordered: Places, most: int) -> Iterator[tuple[Places, Places]]:
-    """Yield each row with every place in its range, as two arrays of at most ``most`` pairs at a time.
+    """Yield the pairs of a row and a place in its range, as two arrays of at most ``most`` elements.
 
-    The range of row i is ``ordered[starts[i]:stops[i]]``. The arrays are reused for the next pairs.
+    The places in the range of row i are ``ordered[starts[i]:stops[i]]``. The next pairs overwrite the arrays.
     """
     cursor = np.array([0, -1], np.int64)
     ours, theirs = np.empty(most, np.int32), np.empty(most, np.int32)
@@ -61,7 +61,7 @@ def pairs(starts: Codes, stops: Codes, ordered: Places, most: int) -> Iterator[t
 
 
 def pairs_in(nbytes: int, *rows: pa.RecordBatch) -> int:
-    """Return how many combined rows, each made of one row of every batch, fit into ``nbytes`` bytes."""
+    """Return how many combined rows, with one row of every batch each, fit into ``nbytes`` bytes: from 1 to 65,536."""
     width: int = sum(each.nbytes // len(each) + 1 for each in rows)
     return max(1, min(_MOST_PAIRS, nbytes // width))
 

@@ -19,7 +19,7 @@ from millrace.spark.tasks.task_join import stream_batches, task_join
 
 
 def drain_star(plans: dict[str, EnrichPlan], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join the rows of one task with all of each master in turn; yield the output followed by a row of metrics."""
+    """Join the rows of one task with one whole master after the other; yield the output, then a row of metrics."""
     every = list(plans.values())
     first, last = every[0], every[-1]
     joins: dict[str, SemiStreamJoin] = {}

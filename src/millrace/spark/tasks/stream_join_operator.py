@@ -35,11 +35,11 @@ from millrace.worker.shipping import begin_task
 
 
 class BlockJoin(Protocol):
-    """Joins a block of new rows with the rows of earlier blocks."""
+    """Joins the new rows of a block with each other and with the rows of earlier blocks."""
 
     @property
     def layout(self) -> RowLayout:
-        """The object that routes the rows of the inputs, makes their key codes and sorts them."""
+        """The object that routes the rows of the inputs, computes their key codes and sorts them."""
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Makes the join of one task of ``enrich`` from the plan, and prepares and checks the rows that the task gets."""
+"""Creates the join of one task of ``enrich`` from the plan, and prepares and checks the rows that the task gets."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from millrace.spark.transport.combine_batches import combined
 _PUSHED_ROWS = 65_536
 _OPEN_STORES = 8
 _GREEDY = 2**31
-"""Number of tuples let in per step: more than there is room for, so that one scan of the master completes a
-micro-batch."""
+"""Number of tuples that may enter per step (``w``): more than fit into memory, so that memory alone limits it and a
+micro-batch needs as few scans of the master as possible."""
 
 _stores: dict[str, MasterStore] = {}
 """The stores that this worker has opened most recently, by path."""
 
 
 def open_master(plan: EnrichPlan) -> MasterStore:
-    """Return the master, opened once per worker, and again after an index was added.
+    """Return the master store, which a worker opens once, and again after an index was added.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def stream_batches(plan: EnrichPlan, batches: Iterator[pa.RecordBatch]) -> Itera
 def shard_of_task(plan: EnrichPlan, batch: pa.RecordBatch) -> int | None:
     """Return the shard that a task works on, from its first rows; None if the master has one shard only.
 
-    It cannot be told from Spark's partition number, which changes when the DataFrame is part of a union.
+    Spark's partition number is not used, because it changes when the DataFrame is part of a union.
     """
     if plan.shards == 1:
         return None
@@ -107,8 +107,8 @@ def check_shard(plan: EnrichPlan, batch: pa.RecordBatch, shard: int | None) -> N
     found = _shards_in(plan, batch)
     if (found != shard).any():
         raise StateError(
-            f"rows of shard {int(found[found != shard][0])} came to the task of shard {shard}: "
-            "they were repartitioned between the shuffle by shard and the join"
+            f"enrich: expected only rows of shard {shard} in this task; got rows of shard "
+            f"{int(found[found != shard][0])}. They were repartitioned between the shuffle by shard and the join"
         )
 
 

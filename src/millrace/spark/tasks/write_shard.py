@@ -65,7 +65,11 @@ def written_shard(plan: ShardPlan, number: int, batches: Iterator[pa.RecordBatch
             if plan.shards > 1:
                 shards = coder.shards([batch.column(place) for place in places], plan.shards)
                 if (shards != number).any():
-                    raise StoreError(f"{plan.directory}: Spark and the store compute different hashes of a key")
+                    raise StoreError(
+                        f"{plan.directory}: Spark and Millrace compute different hashes of the key "
+                        f"{', '.join(plan.key)} ({', '.join(map(str, coder.types))}). This is an error in Millrace: "
+                        "report it with these types and the version of Spark"
+                    )
             writer.append(batch, codes)
         entry = writer.close(plan.index, plan.records)
     except BaseException:

@@ -10,7 +10,7 @@ _BATCH_BYTES = 1 << 25
 
 
 def combined(batches: Iterable[pa.RecordBatch], rows: int, nbytes: int = _BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """Combine batches until they have ``rows`` rows or ``nbytes`` bytes, and yield them; the last may be smaller."""
+    """Yield the rows in combined batches of at least ``rows`` rows or ``nbytes`` bytes; the last may be smaller."""
     pending: list[pa.RecordBatch] = []
     pending_rows = pending_bytes = 0
     for batch in batches:

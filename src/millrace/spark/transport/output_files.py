@@ -7,7 +7,7 @@
 
 Without files, ``observe``, and a filter that removes the metrics again, would process every row. A stateful operator
 would also return all rows as pandas frames in one nested column, and Spark checks every value in it for null. For a
-million rows of 15 columns the first costs 0.2 core-seconds, both together 0.4. With files, only a line that names the
+million rows of 15 columns the former costs 0.2 core-seconds, both together 0.4. With files, only a line that names the
 file is processed in this way. The files themselves are written and read in :mod:`millrace.worker.row_files`.
 """
 
@@ -30,7 +30,7 @@ from millrace.worker.shipping import in_worker
 _FILE = "file"
 
 OUTPUT_LINES = StructType([StructField(_FILE, StringType()), StructField(METRICS_COLUMN, StringType())])
-"""The columns of what an operator returns. A row, called a line, has the path of a file or the metrics of a task."""
+"""The columns that an operator returns. Each row, called a line, holds the path of a file or the metrics of a task."""
 
 
 # in the worker
@@ -49,7 +49,7 @@ def metrics_line(metrics: str) -> pa.RecordBatch:
 
 
 def file_frames(batches: Iterator[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
-    """Do the same as :func:`file_lines` for an operator that returns pandas frames."""
+    """Write output rows to a file, and yield the line that names it, as a pandas frame; without rows, yield nothing."""
     path = _write(batches)
     if path is not None:
         yield pd.DataFrame({_FILE: [path], METRICS_COLUMN: [None]})

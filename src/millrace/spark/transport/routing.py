@@ -13,7 +13,7 @@ SHARD = "__millrace_shard"
 
 
 def quoted(name: str) -> str:
-    """Return a column's name quoted for use as a column expression; the name may have dots and backticks.
+    """Return a column's name quoted for use as a column expression; the name may contain dots and backticks.
 
     >>> quoted("a.b")
     '`a.b`'
@@ -27,7 +27,7 @@ def key_shard(keys: Sequence[Column], shards: int) -> Column:
 
 
 def stream_shard(plan: EnrichPlan) -> Column:
-    """Return the expression for a row's shard, from its key in the master's types; null keys may go to any shard."""
+    """Return the expression for the shard of a row's key, cast to the master's types; a null key gets any shard."""
     columns = [F.col(quoted(name)) for name in plan.on]
     keys = [column.cast(type_) for column, type_ in zip(columns, plan.key_types, strict=True)]
     some_null = columns[0].isNull()
