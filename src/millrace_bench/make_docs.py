@@ -29,7 +29,7 @@ def _rivals(docs: Path, name: str) -> str:
 
 
 def _peers(docs: Path) -> str:
-    """Return a Markdown table of the rates, at skew 1 and with batches of 100,000, of the engines without Spark."""
+    """Return a Markdown table of the engines without Spark: their rates at skew 1 with batches of 100,000 tuples."""
     found = read_matrix(docs / "results" / "rivals.jsonl")
     some = {s: here for s, here in found.rates.items() if (s.skew, s.batch_rows) == (1.0, 100_000)}
     names = page.engines(some)

@@ -291,11 +291,11 @@ def test_too_little_weather_of_ones_own_is_an_error(tmp_path: Path) -> None:
         (tmp_path / "weather" / side / "DEC82L").write_text(line * count)
     experiment = replace(_tiny("meshjoin-6d", 20), series=EXPERIMENTS["meshjoin-6d"].series[:1], claims=())
     journal = runner.OutcomeJournal(tmp_path / "p.jsonl")
-    with pytest.raises(ConfigError, match=r"master: expected at least [\d,]+ reports; there are 10"):
+    with pytest.raises(ConfigError, match=r"master: expected files with at least [\d,]+ weather reports; got 10"):
         runner.run([experiment], "small", tmp_path, journal)
     (tmp_path / "weather" / "master" / "DEC82L").write_text(line * 60_000)
     (tmp_path / "weather" / "stream" / "DEC82L").write_text("")
-    with pytest.raises(ConfigError, match="stream: expected reports; there are none"):
+    with pytest.raises(ConfigError, match=r"stream: expected files with weather reports of .*; got only empty ones"):
         runner.run([experiment], "small", tmp_path, journal)
 
 

@@ -34,7 +34,7 @@ def run(
     rounds: int = 5,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure joins with budgets of 3 and 0.1 times the inputs' bytes, and of larger inputs with 0.1 times theirs."""
+    """Measure joins with budgets of 3 and 0.1 times the inputs' bytes, and joins of larger inputs with 0.1 times."""
     console = console or Console()
     directory.mkdir(parents=True, exist_ok=True)
     together: Any = {"duckdb": duckdb, "rounds": rounds, "console": console}
@@ -109,7 +109,7 @@ def _compared(
 
 
 def _in_turn(runs: dict[str, Callable[[], dict[str, Any]]], rounds: int) -> dict[str, dict[str, Any]]:
-    """Return the fastest run of each engine, with the median of all its runs."""
+    """Run engines in turn, ``rounds`` times; return the fastest run of each, and the median seconds of its runs."""
     taken: dict[str, list[dict[str, Any]]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run_once in runs.items():

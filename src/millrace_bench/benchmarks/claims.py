@@ -65,7 +65,7 @@ class Claim:
     paper: str
 
     def holds(self, ratio: float) -> bool | None:
-        """Return whether a ratio keeps to the bound ``wanted``; None if there is no bound."""
+        """Return whether a ratio is within the bound ``wanted``; None if there is no bound."""
         if not self.wanted:
             return None
         sign, bound = self.wanted.split()
@@ -87,7 +87,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 def claims(scale: float = 1.0) -> list[Claim]:
-    """Return all claims; a smaller ``scale`` makes masters smaller."""
+    """Return all claims; ``scale`` multiplies the masters' numbers of rows."""
     large, small = int(10_000_000 * scale), int(2_000_000 * scale)
     wide, narrow = large // 100, large // 300
     sscj = {
@@ -175,7 +175,7 @@ def _master(directory: Path, setting: ClaimSetting) -> MasterStore:
 def model_rate(
     store: MasterStore, name: str, setting: ClaimSetting, seed: int, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Run a join to its steady state; return its tuples per second of device time and the cache's share of them."""
+    """Run a join to its steady state; return its tuples per second of device time and its share of cache hits."""
     device = Device(setting.disk, reads="rows")
     join = SemiStreamJoin(
         store,

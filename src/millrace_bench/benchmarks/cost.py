@@ -98,7 +98,7 @@ def run(
 
 
 def errors_of(figures: list[dict[str, Any]], name: str) -> dict[str, float]:
-    """Return the median and the largest of the absolute errors that ``figures`` have under ``name``."""
+    """Return the median and the largest absolute value of the errors with the key ``name`` in ``figures``."""
     sizes = [abs(f[name]) for f in figures]
     return {"median": median(sizes), "worst": max(sizes)}
 
@@ -112,7 +112,7 @@ def measure(
     periods: tuple[float, float] | None = None,
     **options: Any,
 ) -> dict[str, float]:
-    """Measure a join in its steady state: tuples per second, seconds and tuples per step, share of hits, bytes."""
+    """Measure a join in a steady state; return the rate, seconds and tuples per step, hit share and bytes of memory."""
     join, device = join_of(store, setting, memory, **options)
     settle, more = periods or PERIODS[setting.algorithm]
     mark: tuple[int, int, int, float] | None = None
@@ -138,7 +138,7 @@ def measure(
 
 
 def join_workload(store: MasterStore, setting: CostSetting, found: Calibration | None = None) -> Workload:
-    """Return the input of the cost model for a setting; with a calibration, it has this machine's unit costs."""
+    """Return the input of the cost model for a setting, with unit costs from a calibration if one is given."""
     join, _ = join_of(store, setting, "1%")
     join.bind(STREAM_SCHEMA)
     frequencies = Frequencies.zipf(setting.skew, store.rows)
@@ -188,7 +188,7 @@ def predicted_and_measured(model_input: Workload, setting: CostSetting, found: d
 
 
 def _demand(store: MasterStore, setting: CostSetting, points: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-    """Compare the memory that the model predicts for a rate between two measured rates with the measured curve."""
+    """Choose a rate between two measured ones; compare the memory predicted for it with that of the measured curve."""
     rates = [p["measured"]["rate"] for p in points]
     memories = [p["measured"]["memory"] for p in points]
     middle = len(points) // 2

@@ -35,7 +35,7 @@ def run(
     migrations: tuple[str, ...] = ("rolling", "three-cycle"),
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure both joins with several budgets; print and return rates at equal memory, and memory at equal rate."""
+    """Measure SSBJ and MESHJOIN with several budgets; print and return rates at equal memory, memory at equal rate."""
     console = console or Console()
     store = data.master(directory, rows, unique=False)
     shift = seconds_per_shift()
@@ -100,7 +100,7 @@ def _steady(
 
 
 def seconds_per_shift() -> float:
-    """Return the seconds to move a 4-byte entry of a list by one place, measured on a long list."""
+    """Return how many seconds it takes to move a 4-byte entry of a list by one place, measured on a long list."""
     entries = np.zeros(200_000, np.int32)
     best = float("inf")
     for _ in range(50):

@@ -22,7 +22,7 @@ from millrace.semistream.join import SemiStreamJoin
 from millrace_bench.benchmarks.family import indexed
 
 POINTS = 5.0
-"""A hit rate has recovered when it is at most this many percentage points below its value without moves."""
+"""A hit rate has recovered when it is at most this many percentage points below that of a stream without moves."""
 
 
 def run(
@@ -77,7 +77,9 @@ def _hit_rates(
 def recovery(still: list[float], moving: list[float], windows: int, window: int) -> dict[str, Any]:
     """Return the hit rate without moves, the lowest hit rate just before a move, and the number of tuples to recover.
 
-    The number of tuples is that of the slowest recovery; None if a hit rate had not recovered before the next move.
+    ``still`` and ``moving`` are hit rates in percent over windows of ``window`` tuples; hot keys move after every
+    ``windows`` windows. The number of tuples is that of the slowest recovery; None if a hit rate had not recovered
+    before the next move.
     """
     stationary = sum(still[-4:]) / 4
     after = [moving[at : at + windows] for at in range(windows, len(moving), windows)]

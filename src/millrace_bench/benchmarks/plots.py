@@ -181,7 +181,7 @@ def _streams(result: dict[str, Any]) -> Any:
 
 
 def _kept(some: list[dict[str, Any]], points: list[dict[str, Any]]) -> list[float]:
-    """Return, for each of ``some`` points, how many million rows have come in so far, counted over all ``points``."""
+    """Return how many million rows had arrived by each point in ``some``; ``points`` are all points of the series."""
     so_far = dict(zip((p["batch"] for p in points), accumulate(p["rows_in"] for p in points), strict=True))
     return [so_far[point["batch"]] / 1e6 for point in some]
 

@@ -19,7 +19,8 @@ def measure_apart(setting: JoinSetting) -> Measurement:
     command = [sys.executable, "-m", "millrace_bench.benchmarks.join_worker", json.dumps(asdict(setting))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{setting.engine}: {done.stderr.strip().splitlines()[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}, and nothing was printed"]
+        raise RuntimeError(f"{setting.engine}: its process failed: {lines[-1]}")
     plain = json.loads(done.stdout.strip().splitlines()[-1])
     return Measurement(**{**plain, "setting": JoinSetting(**plain["setting"])})
 

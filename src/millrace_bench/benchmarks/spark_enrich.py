@@ -29,7 +29,7 @@ OWN = ("spark", "spark-sort-merge")
 
 ENGINES = ("spark", "identity", "lookup", "carry")
 STEPS = ("source", "narrow", "shuffle", "identity", "drain", "lookup", "carry")
-"""Engines, each of which does a little more work than the one before; ``drain`` scans the master with ``ssbj``."""
+"""Engines that show what each part of the work costs, from reading the stream alone to complete joins."""
 
 _LARGE = 20_000_000
 """Number of master rows above which only one engine runs at a time."""

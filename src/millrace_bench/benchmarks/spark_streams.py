@@ -1,10 +1,10 @@
 """Compare ``join_streams`` with Spark's own stream-stream join without a watermark: memory and time by state size.
 
-Both sides have every key once, in random order, so every row has one partner: as many rows come out as come in, and the
-state grows for ever. Every engine runs in a process and a session of its own (``local[2]``, no-op sink) over the same
-Parquet files, one of each side per micro-batch. Spark's own join runs with its default state store, which holds state
-in Java's heap, and with RocksDB, which Millrace uses. All have the settings of :func:`millrace.spark.session`, so
-RocksDB's memory is bounded for all of them.
+Both sides contain every key once, in random order, so every row has one partner: as many rows come out as each side
+has, and the state grows for ever. Every engine runs in a process and a session of its own (``local[2]``, no-op sink)
+over the same Parquet files, one of each side per micro-batch. Spark's own join runs with its default state store, which
+holds state in Java's heap, and with RocksDB, which Millrace uses. All have the settings of
+:func:`millrace.spark.session`, so RocksDB's memory is bounded for all of them.
 
 Memory is Java's heap in use after a full collection, other memory of the Java process, and the peak of all Python
 workers since the last sample.
@@ -43,7 +43,7 @@ def run(
     sample_every: int = 2,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure all engines, check that they give the same rows, and print and return the figures."""
+    """Measure all engines, check that they return the same rows, and print and return the figures."""
     console = console or Console()
     series = []
     with Progress(transient=True) as progress:
@@ -82,7 +82,7 @@ def _measure(setting: StreamsSetting) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         tail = "\n".join(done.stderr.strip().splitlines()[-15:])
-        raise RuntimeError(f"{setting.engine}: {tail}")
+        raise RuntimeError(f"{setting.engine}: its process failed; its last output:\n{tail}")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
@@ -98,13 +98,13 @@ def sampled_points(one: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _check(result: dict[str, Any]) -> None:
-    """Raise an error unless all engines gave the same rows, and the right number of them."""
+    """Raise RuntimeError unless all engines returned the same rows, and the right number of them."""
     sums = {one["engine"]: one["checksum"] for one in result["series"]}
     if len(set(sums.values())) != 1:
-        raise RuntimeError(f"the engines gave different rows (count, checksum): {sums}")
+        raise RuntimeError(f"streams: expected equal rows from all engines; got different rows (count, sum): {sums}")
     count = int(next(iter(sums.values())).split()[0])
     if count != result["batches"] * result["rows"]:
-        raise RuntimeError(f"expected {result['batches'] * result['rows']} rows; got {count}")
+        raise RuntimeError(f"streams: expected {result['batches'] * result['rows']} rows; got {count}")
 
 
 def _print(console: Console, result: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def measured(setting: StreamsSetting) -> dict[str, Any]:
-    """Give the query one file of each side at a time; return figures after each pair of files, and a checksum."""
+    """Run the query on one file of each side at a time; return figures after each pair of files, and a checksum."""
     from pyspark.sql import functions as F
 
     from millrace.spark import session
@@ -96,7 +96,7 @@ def _joined(setting: StreamsSetting, left: Any, right: Any) -> Any:
 
 
 def _point(query: Any, before: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the summed figures of the micro-batches since the last point: one for both files, or one for each."""
+    """Return the summed figures of the one or two micro-batches since the last point; they read a file of each side."""
     done = before[-1]["batch"] if before else -1
     mine = [p for p in query.recentProgress if p["batchId"] > done and p["numInputRows"]]
     checks = [p["observedMetrics"]["check"] for p in mine]
@@ -110,7 +110,7 @@ def _point(query: Any, before: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Watch:
-    """Measure the memory of a Spark session: Java's heap after a collection, other Java memory, Python workers."""
+    """A context manager that measures a Spark session's memory: Java's heap, its other memory, Python workers."""
 
     def __init__(self, spark: Any) -> None:
         self._jvm = spark._jvm

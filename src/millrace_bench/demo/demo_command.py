@@ -133,7 +133,7 @@ def _step(warehouse: Warehouse, name: str) -> Iterator[None]:
 
 
 class SparkInterrupts:
-    """Delay Ctrl-C until a call to Spark is over, and cancel Spark's jobs meanwhile.
+    """A context manager that delays Ctrl-C until a call to Spark is over, and cancels Spark's jobs meanwhile.
 
     An exception in the middle of a call would leave that call's answer for the next call to read. So Ctrl-C is only
     recorded, a thread cancels all of Spark's jobs, and ``check`` or the end of the block raises KeyboardInterrupt.
@@ -154,7 +154,7 @@ class SparkInterrupts:
         self.check()
 
     def watch(self, spark: SparkSession) -> None:
-        """From now on, cancel a session's jobs on Ctrl-C; raise KeyboardInterrupt if it has been pressed already."""
+        """Cancel a session's jobs on Ctrl-C from now on; raise KeyboardInterrupt if it has been pressed already."""
         self.check()
         self._spark = spark
 
@@ -273,7 +273,7 @@ def _panel(*rows: Any) -> Panel:
 
 
 def _bar(*parts: tuple[float, str], width: int = 30) -> Text:
-    """Return a bar of text that shows shares of a whole side by side, each in its colour.
+    """Return a bar of text that shows shares of a whole side by side, each in its color.
 
     >>> _bar((0.5, "red"), (0.25, "blue"), width=8).plain
     '██████░░'

@@ -37,7 +37,7 @@ _BATCH_ROWS = 16_384
 
 
 class WrongResultError(MillraceError):
-    """A join's output differs from the oracle's."""
+    """The output of a join differs from that of pyarrow's own join."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Oracle:
         self._row_of = np.full(len(stream), -1, np.int64)
         self._row_of[pairs["place"].to_numpy()] = pairs["row"].to_numpy()
         if self.rows != int((self._row_of >= 0).sum()):
-            raise WrongResultError("embedded-demo: the oracle needs a master with unique keys")
+            raise WrongResultError("embedded-demo: expected a master with unique keys, for the check; some repeat")
 
     def check(self, name: str, result: pa.RecordBatchFileReader, done: Callable[[int], None]) -> None:
         """Raise WrongResultError unless ``result`` is exactly the join; call ``done`` with the rows checked so far."""

@@ -1,4 +1,4 @@
-"""Compare the rows of two DataFrames as multisets by sums of hashes, without a join."""
+"""Compare the rows of two DataFrames in any order, by their number and sums of hashes, without a join."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fingerprint(df: DataFrame) -> tuple[int, int, int]:
 
 
 def difference(found: DataFrame, expected: DataFrame) -> str:
-    """Return a text with one example each of a row missing from ``found`` and of a row that should not be there."""
+    """Return a text with an example of a row that ``found`` lacks, and one of a row that it should not contain."""
     missing, unexpected = expected.exceptAll(found).take(1), found.exceptAll(expected).take(1)
     parts = [f"a row is missing: {missing[0].asDict()}"] if missing else []
     parts += [f"there is an unexpected row: {unexpected[0].asDict()}"] if unexpected else []

@@ -44,7 +44,7 @@ from millrace_bench.demo.fingerprint import difference, fingerprint
 
 ON = {"o_custkey": "c_custkey"}
 COLUMNS = ("c_name", "c_nationkey", "c_acctbal", "c_mktsegment")
-"""Customer columns that the warehouse has with each order."""
+"""Customer columns that the warehouse stores with each order."""
 
 LEFT_OUT = "o_comment"
 """The only column of orders that is left out of the warehouse."""
@@ -67,7 +67,7 @@ class WarehouseRowsError(MillraceError):
 
 @dataclass(frozen=True)
 class WarehouseSetting:
-    """The sizes and options of a demo. A directory belongs to one setting."""
+    """The sizes and options of a demo. A directory holds a demo with one setting."""
 
     scale: float = 6.0
     orders: int = 1_500_000
@@ -324,7 +324,7 @@ class Warehouse:
         )
 
     def _joined(self, spark: SparkSession, orders: DataFrame) -> DataFrame:
-        """Return orders joined with their customers by Spark's own join: the rows that ``_enriched`` should give."""
+        """Return orders joined with their customers by Spark's own join: the rows that ``_enriched`` should return."""
         customers = self._customers(spark).select("c_custkey", *COLUMNS)
         return orders.join(customers, F.col("o_custkey") == F.col("c_custkey")).drop("c_custkey")
 
@@ -367,7 +367,7 @@ class Warehouse:
     # afterwards
 
     def check(self, spark: SparkSession) -> None:
-        """Compare the warehouse with a batch join by Spark, every row in every column."""
+        """Compare all rows of the warehouse with a batch join by Spark; raise WarehouseRowsError if they differ."""
         expected = self._joined(spark, self._orders(spark))
         found = spark.read.parquet(str(self.place / "warehouse")).select(*expected.columns)
         right, ours = fingerprint(expected), fingerprint(found)
@@ -422,7 +422,7 @@ def _micro_batches(query: StreamingQuery) -> Iterator[Any]:
                 last = progress.batchId
                 yield progress
         if not active:
-            raise MillraceError("the query stopped before all orders were answered")
+            raise MillraceError("warehouse: the query stopped before all orders were answered; run the demo again")
         yield None
         time.sleep(_LOOK_SECONDS)
 

@@ -27,7 +27,7 @@ class MasterFiles:
     unique: bool = True
 
     def file(self, name: str) -> Path:
-        """Return the path of a file of this master: ``file("sqlite.db")`` is ``rival-10000-sqlite.db``."""
+        """Return the path of a file of this master, such as ``rival-10000-sqlite.db`` for ``file("sqlite.db")``."""
         return self.directory / f"rival-{self.rows}{'' if self.unique else '-repeats'}-{name}"
 
     def store(self) -> MasterStore:
@@ -36,7 +36,7 @@ class MasterFiles:
 
     @property
     def budget(self) -> int:
-        """The memory budget in bytes; a percentage is taken of the size of the master's rows as Arrow data."""
+        """The memory budget in bytes; a percentage refers to the size of the master's rows as Arrow data."""
         return parse_size(self.memory, of=self.store().nbytes)
 
 
@@ -55,7 +55,7 @@ class BatchEngine(ABC):
 
     @abstractmethod
     def prepare(self) -> Sequence[Path]:
-        """Write missing files; return the files that this engine reads."""
+        """Write the files that this engine reads, if they are missing; return their paths."""
 
     def load(self) -> None:
         """Import and compile what a process needs before it opens any master."""
@@ -66,9 +66,10 @@ class BatchEngine(ABC):
 
     @abstractmethod
     def join(self, batch: pa.RecordBatch) -> Iterable[Any]:
-        """Return the joined rows of a batch: the batch's columns, then the master's without its key.
+        """Join a batch and return joined rows: the batch's columns, then the master's without its key.
 
-        The rows come in pieces, of the type that the engine returns fastest; ``len`` of a piece is its number of rows.
+        The result is in pieces, of the type that the engine returns fastest; ``len`` of a piece is its number of rows.
+        In an engine in which tuples wait, the rows can be those of tuples from earlier batches.
         """
 
     def whole(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
@@ -81,12 +82,15 @@ class BatchEngine(ABC):
         return True
 
     def latency(self, durations: Sequence[float], share: float) -> float:
-        """Return the quantile ``share``, from 0 to 1, of the seconds from a batch's arrival to its joined rows."""
+        """Return the quantile ``share``, from 0 to 1, of the seconds from a batch's arrival to its joined rows.
+
+        ``durations`` are the seconds that each call of ``join`` took.
+        """
         return float(np.quantile(durations, share))
 
 
 def as_batches(rows: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """Return rows as record batches with plain strings, as checksums need them."""
+    """Return rows as record batches in which all text has the type ``string``, as checksums need it."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     batches: list[pa.RecordBatch] = table.cast(pa.schema([(f.name, _plain(f.type)) for f in table.schema])).to_batches()
     return batches
@@ -122,5 +126,5 @@ def arrow_file(files: MasterFiles) -> Path:
 
 
 def map_rows(files: MasterFiles) -> pa.Table:
-    """Return the master's rows as a table whose columns are parts of its Arrow file, mapped into memory."""
+    """Return the master's rows as a table that reads the Arrow file through a memory mapping, without a copy."""
     return pa.ipc.open_file(pa.memory_map(str(arrow_file(files)))).read_all()

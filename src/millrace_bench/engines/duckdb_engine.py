@@ -14,7 +14,7 @@ _QUERY = "SELECT batch.*, master.* EXCLUDE (key) FROM batch JOIN master USING (k
 
 
 class DuckDB(BatchEngine):
-    """Join with DuckDB: results are Arrow tables with rows in any order; ``limit`` is DuckDB's memory limit."""
+    """An engine that joins with DuckDB and returns Arrow tables; ``limit`` is DuckDB's memory limit, if one is set."""
 
     def __init__(self, files: MasterFiles, limit: str | None = None) -> None:
         super().__init__(files)

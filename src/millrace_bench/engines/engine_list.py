@@ -26,4 +26,4 @@ MILLRACE = ("ssbj", "meshjoin", "lookup", "drain")
 """Names of the engines that are Millrace itself, without Spark and on Spark."""
 USUAL = ("ssbj", "lookup", "duckdb", "polars", "sqlite", "pandas")
 BUDGETED = ("ssbj", "lookup", "sqlite")
-"""Names of the engines with a memory budget that can be set to a share of the master."""
+"""Names of the engines that are also measured with several memory budgets, each a share of the master."""

@@ -15,7 +15,7 @@ from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles
 
 
 class Millrace(BatchEngine):
-    """Join with :class:`SemiStreamJoin`."""
+    """An engine that joins with :class:`SemiStreamJoin`; ``algorithm`` is the name of an algorithm, or ``auto``."""
 
     def __init__(self, files: MasterFiles, algorithm: str) -> None:
         super().__init__(files)
@@ -61,7 +61,7 @@ class Millrace(BatchEngine):
     def latency(self, durations: Sequence[float], share: float) -> float:
         """Return the quantile ``share`` of the seconds per call plus, if tuples wait, the same quantile of their waits.
 
-        Waits are counted in steps; their number is multiplied by the mean number of seconds per step.
+        Waits are counted in steps and converted to seconds by the mean time of a step.
         """
         metrics = self._running.metrics
         steps = metrics.steps - self._steps

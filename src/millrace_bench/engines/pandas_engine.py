@@ -15,10 +15,11 @@ from millrace_bench.engines.batch_engine import BatchEngine, MasterFiles, arrow_
 
 
 class Pandas(BatchEngine):
-    """Join with pandas: ``merge`` hashes the master for every batch; an index hashes it once but needs unique keys.
+    """An engine that joins with pandas: by ``DataFrame.merge``, or, if keys are unique, by an index that is built once.
 
     Notes
     -----
+    ``merge`` hashes the master anew for every batch.
     Numbers are arrays over the mapped file and text stays in Arrow's format, so opening the master copies nothing.
     The joined rows are frames.
     """

@@ -18,7 +18,7 @@ _TRIES = 2
 
 
 class Polars(BatchEngine):
-    """Join with Polars: try both of its engines during the warm-up, and use the faster one.
+    """An engine that joins with Polars, with whichever of Polars's two engines was faster in the warm-up.
 
     Notes
     -----

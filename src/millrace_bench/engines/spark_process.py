@@ -46,7 +46,7 @@ class SparkProcess:
             self._process.wait()
             self._errors.seek(0)
             tail = "\n".join(self._errors.read().strip().splitlines()[-15:])
-            raise RuntimeError(f"{setting.engine}: {tail}")
+            raise RuntimeError(f"{setting.engine}: its process ended before it was measured; its last output:\n{tail}")
         found: dict[str, Any] = json.loads(line)
         return found
 
@@ -59,7 +59,7 @@ class SparkProcess:
 
 
 def measure_all(settings: Iterable[SparkSetting]) -> Iterator[dict[str, Any]]:
-    """Yield the figures of each setting, all for one engine and one master; one process measures them in turn."""
+    """Yield the figures of each setting; one process measures all of them, so they need the same engine and master."""
     with SparkProcess() as engine:
         for setting in settings:
             yield engine.measure(setting)

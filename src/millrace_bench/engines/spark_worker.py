@@ -100,7 +100,7 @@ class SparkEngine:
         self._place = place
 
     def measured(self, setting: SparkSetting) -> dict[str, Any]:
-        """Run the query of a setting; return its micro-batches' seconds, and a checksum of the first one's rows."""
+        """Run the query of a setting; return the measured micro-batches' seconds, a checksum, and other figures."""
         from pyspark.sql import functions as F
 
         from millrace.spark.watch import observed
@@ -155,7 +155,7 @@ class SparkEngine:
         return found
 
     def _pandas_checksum(self, folder: Path) -> str:
-        """Return as text how many rows pandas gives for the first micro-batch, and the sum of their hashes."""
+        """Return a text: the number of rows that pandas returns for the first micro-batch, and their hashes' sum."""
         from pyspark.sql import functions as F
 
         assert self._frames is not None
@@ -168,7 +168,7 @@ class SparkEngine:
 
 
 def _frames(setting: SparkSetting) -> Pandas:
-    """Return pandas as an engine in the driver, with the master opened as a frame."""
+    """Return the pandas engine, which joins in Spark's driver, with the master open."""
     frames = Pandas(MasterFiles(Path(setting.directory), setting.master_rows), merge=setting.engine == "pandas-merge")
     frames.open()
     return frames
@@ -209,7 +209,7 @@ def _engine(setting: SparkSetting, spark: Any, stream: Any) -> Any:
         return enrich(stream, whole, "key", memory=setting.memory, algorithm="lookup")
     if name == "carry":
         return enrich(stream, sharded, "key", memory=setting.memory, algorithm="ssbj", pending="carry")
-    raise ValueError(f"engine: there is no engine on Spark with the name {name!r}")
+    raise ValueError(f"engine: expected the name of an engine on Spark; got {name!r}")
 
 
 def _master(setting: SparkSetting, spark: Any) -> Any:
@@ -223,7 +223,7 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _widened(store: str) -> Any:
-    """Return a function that adds arbitrary master columns to each batch, as many bytes as a join adds."""
+    """Return a function that adds arbitrary master columns to batches: as many bytes as a join would add."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from millrace.master.store import MasterStore
@@ -238,7 +238,7 @@ def _widened(store: str) -> Any:
 
 
 def _endless_folder(folder: Path, place: Path) -> Path:
-    """Fill the folder ``place`` with links to the files of ``folder``, over and over, and return it.
+    """Fill the folder ``place`` with links to the files of ``folder``, each linked many times; return ``place``.
 
     There are more links than any run reads.
     """
@@ -258,7 +258,7 @@ def _settled_batches(writer: Any, setting: SparkSetting, checkpoint: Path) -> li
     try:
         while True:
             if query.awaitTermination(_LOOK_SECONDS):
-                raise query.exception() or RuntimeError("the query ended before it was measured")
+                raise query.exception() or RuntimeError(f"{setting.engine}: the query ended before it was measured")
             last, spent = query.lastProgress, time.perf_counter() - began
             if last is not None and first < 0:
                 first = query.recentProgress[0]["batchId"]
@@ -279,7 +279,7 @@ def _all_batches(out: Any, checkpoint: str) -> list[Any]:
     try:
         while True:
             if query.awaitTermination(_LOOK_SECONDS):
-                raise query.exception() or RuntimeError("the query ended before it was measured")
+                raise query.exception() or RuntimeError("checksum: the query ended before all joined rows were out")
             progress = query.recentProgress
             if any(p["numInputRows"] for p in progress) and not _waiting(progress):
                 return list(progress)

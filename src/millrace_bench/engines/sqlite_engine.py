@@ -23,7 +23,7 @@ _MOST_MAPPED = 1 << 40
 
 
 class SQLite(BatchEngine):
-    """Join with SQLite: all rows of a key are stored as one value, and numpy reads the columns out of its bytes.
+    """An engine that joins with SQLite; all rows of a key are stored as one value, which numpy splits into columns.
 
     Notes
     -----
@@ -152,7 +152,7 @@ def _packed_rows(part: pa.Table, row: np.dtype[np.void]) -> Iterator[tuple[int, 
         if pa.types.is_string(column.type):
             width = row[name].itemsize
             if set(np.diff(np.frombuffer(column.buffers()[1], np.int32, len(column) + 1))) - {width}:
-                raise ValueError(f"{name}: expected text of {width} bytes in every row")
+                raise ValueError(f"{name}: expected texts of the same length, {width} bytes; some have another length")
             column = np.frombuffer(column.buffers()[2], f"S{width}", len(column))
         rows[name] = column
     keys = part["key"].to_numpy()

@@ -17,13 +17,13 @@ from millrace_bench.experiments.inputs import ExperimentInputs, open_inputs
 from millrace_bench.experiments.online_points import OnlinePoint
 
 _WEIGHTS = (1.0, 0.3, 0.1, 0.03, 0.01)
-"""Factors to try for the numbers of results of rows of R1 and R4; these rows take part in very many results."""
+"""Factors to try, by which the very large numbers of results of R1's and R4's rows are multiplied."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 def known_frequencies(_: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
-    """Return the share of a chain join's result, from 0 to 1, that comes out online with the best of ``_WEIGHTS``."""
+    """Return, as ``online share``, the estimated share, 0 to 1, of a chain join's result that can come out online."""
     inputs = open_inputs(point.data, point.rows, seed, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)
     order = np.argsort(np.concatenate([times[name] for name in inputs.tables]), kind="stable")
@@ -60,7 +60,7 @@ def _worth(inputs: ExperimentInputs, weight: float) -> dict[str, Numbers]:
 
 
 def _stays(worth: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
-    """Return when each row enters and leaves memory, if the least worthy row leaves whenever ``capacity`` is exceeded.
+    """Return when each row enters and leaves memory, if the row of least worth leaves when ``capacity`` is exceeded.
 
     Row ``i`` arrives at time ``2 * i``.
 
@@ -93,7 +93,7 @@ def _count_results(inputs: ExperimentInputs, stays: dict[str, tuple[Numbers, Num
 
 
 def _pairs_from(keys: Numbers, moments: Numbers, others: Numbers, came: Numbers) -> int:
-    """Return how many pairs of a row and one of ``others`` have equal keys and ``came`` not before the row's moment."""
+    """Return how many pairs of a row and one of ``others`` have equal keys, with ``came`` not below ``moments``."""
     far = 1 + max(int(moments.max(initial=0)), int(came.max(initial=0)))
     ordered = np.sort(others * far + came)
     ends = np.searchsorted(ordered, (keys + 1) * far)

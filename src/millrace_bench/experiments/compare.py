@@ -17,7 +17,7 @@ TOLERANCE = 0.03
 
 @dataclass(frozen=True)
 class Change:
-    """A point of a figure that both result files have, with its values before and after."""
+    """A point of a figure that both result files contain, with its values before and after."""
 
     experiment: str
     series: str
@@ -54,22 +54,28 @@ class Change:
 
 
 def compare(before: dict[str, Any], after: dict[str, Any], tolerance: float = TOLERANCE) -> list[Change]:
-    """Return the changes of all points that both results have, in figures where higher or lower is better."""
+    """Return the changes of all points that both results contain, in figures where higher or lower is better."""
     if not 0 <= tolerance < 1:
         raise ConfigError(f"tolerance: expected a share from 0 to below 1; got {tolerance}")
     if before["size"] != after["size"]:
         raise ConfigError(f"compare: expected results of the same size; got {before['size']!r} and {after['size']!r}")
     on = [results.get("on", "model") for results in (before, after)]
     if on[0] != on[1]:
-        raise ConfigError(f"compare: expected results measured in the same way; got {on[0]!r} and {on[1]!r}")
+        raise ConfigError(
+            "compare: expected results measured in the same way, on a disk model or on the machine; "
+            f"got {on[0]!r} and {on[1]!r}"
+        )
     found = list(_changes(before["experiments"], after["experiments"], tolerance, on[0] == "model"))
     if not found:
-        raise ConfigError("compare: the files have no point in common; were the same experiments and seeds run?")
+        raise ConfigError(
+            "compare: expected points that both files contain with the same seed, in figures where higher or lower is "
+            "better; there is no point in common"
+        )
     return found
 
 
 def left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return lines that name the figures with points missing from ``after`` and figures without a better direction."""
+    """Return lines that name figures with points missing in ``after``, and figures in which no direction is better."""
     gone, neutral = [], []
     for name, figure in before["experiments"].items():
         new = after["experiments"].get(name, {"series": {}, "better": figure["better"]})

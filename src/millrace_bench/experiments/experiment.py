@@ -1,6 +1,6 @@
 """The data classes of an experiment: what varies, what is fixed, which algorithms run, what the paper claims.
 
-An experiment is written with the paper's own numbers. Its *size*, when it is run, says how much smaller the data is.
+An experiment is written with the paper's own numbers. A run has a *size*, which says how much smaller its data is.
 The number of rows of R (the paper's master), memory in bytes and, where pages are a share of R, the time of a seek are
 multiplied by the same factor. So a turn of the wheel, a page and a waiting room full of tuples keep their proportions,
 and rates stay comparable. A paper's *layout* is a function that turns the paper's numbers into a run. The layout of
@@ -39,7 +39,7 @@ class Metric:
     label: str
     better: Literal["higher", "lower", ""] = ""
     factor: float = 1.0
-    """Factor from the unit of measurement to the unit of the figure."""
+    """Factor that converts a measured value to the unit of the figure."""
     log: bool = False
 
 
@@ -80,10 +80,10 @@ AXES: dict[str, str] = {
     "max_outer_blocks": "MaxOuterMem, blocks",
     "time": "time, % of that in which tuples came",
 }
-"""Labels of axes, by the parameter that varies along the axis."""
+"""Labels of axes, by the name of the parameter that varies along the axis."""
 
 ALONG = ("time",)
-"""Axes along which a single run has several points."""
+"""Names of varying parameters for which a single run gives all points of a line."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Paper:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Options of algorithms, by the algorithm's name."""
     layout: Layout | None = None
-    """Function from the numbers of an experiment to a run; None stands for :func:`semi_stream`."""
+    """Function that turns the numbers of an experiment into a run; if None, :func:`semi_stream`."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Series:
     algorithm: str
     label: str = ""
     by: str = "join"
-    """Way to measure the line's points; one of :data:`MEASURES <millrace_bench.experiments.outcomes.MEASURES>`."""
+    """Name of the function that measures points: a key of :data:`~millrace_bench.experiments.outcomes.MEASURES`."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -151,7 +151,7 @@ class Ratio:
     under: str | None
     """Name of the other line; None if the claim is about the value of ``over`` itself, in the unit of the figure."""
     paper: tuple[float, float]
-    """Lowest and highest value in the paper; equal for a single value, and highest is infinity for "at least"."""
+    """Lowest and highest value in the paper: equal for a single value; for "at least", the highest is infinite."""
     at: float | str = "every"
     under_at: float | str | None = None
     tolerance: float = 0.0
@@ -184,7 +184,7 @@ class Peak:
     series: str
     between: tuple[float, float] | None = None
     tolerance: float = 0.03
-    """The verdict is "partly" if the best value at the claimed places is worse than the best by at most this share."""
+    """The verdict is "partly" if the best value in the range is worse than the line's best by at most this share."""
     why: str = ""
 
 
@@ -193,7 +193,7 @@ Claim = Ratio | Gap | Peak
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a join, without its seed: everything that its outcome depends on."""
+    """A run of a join: everything that its outcome depends on, except the seed."""
 
     by: str
     algorithm: str
@@ -205,15 +205,15 @@ class Run:
     rows_of: ClassVar[str] = ""
     """Name of the input whose number of rows is ``rows``."""
     whole: ClassVar[str] = "R"
-    """Name of the data whose size is 100 % where memory is given in percent."""
+    """Name of the data that a percentage of memory refers to."""
 
     @property
     def conditions(self) -> str:
-        """The disk and other conditions of the run, in words for a figure."""
+        """The disk and other conditions of the run, as a text for its figure."""
         return ""
 
     def key(self, seed: int) -> str:
-        """Return the text under which a journal stores the outcome of the run with a seed."""
+        """Return the text that identifies this run with a seed in a journal of outcomes."""
         return json.dumps({**asdict(self), "seed": seed}, sort_keys=True)
 
 
@@ -266,7 +266,7 @@ class Experiment:
     claims: tuple[Claim, ...]
     fixed: Mapping[str, Any] = field(default_factory=dict)
     scale: Scale | None = None
-    """Scale of this figure; None stands for the scale of the paper."""
+    """Scale of this figure; if None, the scale of the paper."""
     some: tuple[float, ...] = ()
     """Values of the varying parameter at size default; if empty, all of ``values``."""
     log_x: bool = False
@@ -285,7 +285,7 @@ class Experiment:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters that all lines of the figure have in common, in the paper's numbers."""
+        """Parameters that are the same for all lines of the figure, with the values that they have in the paper."""
         return {**self.source.fixed, **self.fixed}
 
     def at(self, size: Size) -> tuple[float, ...]:
@@ -297,7 +297,7 @@ class Experiment:
         return (self.scale or self.source.scale).of(size)
 
     def reading(self, x: float) -> str:
-        """Return the name, in an outcome, of the value that the figure shows at place ``x`` of its axis."""
+        """Return the name that the value at place ``x`` of the figure's axis has in an outcome."""
         metric = self.metric.removeprefix("log ").removeprefix("machine ")
         return f"{metric} at {x:g}" if self.varies in ALONG else metric
 
@@ -316,7 +316,7 @@ class Experiment:
 
 
 def without_disk_model(experiment: Experiment) -> Experiment | None:
-    """Return the experiment without a disk model, in wall time; None if it does not measure joins' rates or hits."""
+    """Return the experiment in wall time, without a disk model; None unless it measures joins' rates or cache hits."""
     rates = experiment.metric in ("rate", "log rate")
     if not (rates or experiment.metric == "hits") or any(series.by != "join" for series in experiment.series):
         return None
@@ -340,7 +340,10 @@ def semi_stream(experiment: Experiment, size: Size, series: Series, given: dict[
     if megabytes is not None:
         memory = int(megabytes * 1e6 * factor)
     if (share is None) == (megabytes is None) and series.by != "memory for a rate":
-        raise ConfigError(f"{experiment.name}: expected either share or megabytes, and not both")
+        raise ConfigError(
+            f"{experiment.name}: expected the memory as either share or megabytes; "
+            f"got {'neither' if share is None else 'both'}"
+        )
     page, load = given.pop("page", None), given.pop("load", None)
     algorithm = ALGORITHMS.get(series.algorithm)
     if algorithm is not None and algorithm.paged:

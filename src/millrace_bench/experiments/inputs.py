@@ -64,13 +64,14 @@ class ExperimentInputs:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tuples."""
+        """Bytes that the tuples of all inputs take together."""
         return sum(table.nbytes for table in self.tables.values())
 
     def times(self, paper_rows: int, delay: float, seed: int) -> dict[str, npt.NDArray[np.float64]]:
         """Return the arrival times of each input's tuples, in seconds.
 
-        ``paper_rows`` is the number of tuples that the largest input has in the paper.
+        ``paper_rows`` is the number of tuples that the largest input has in the paper; ``delay`` is the pause after
+        each fragment of an input, in percent of the time that the fragment takes.
         """
         step = max(1, round(paper_rows / max(table.num_rows for table in self.tables.values())))
         found = {}
@@ -102,7 +103,7 @@ def open_inputs(
 ) -> ExperimentInputs:
     """Return the inputs that ``DESCRIPTIONS`` describes under a name; the largest has ``rows`` tuples.
 
-    The user's own files are read from ``directory``.
+    The user's own files are read from ``directory``. With ``band``, two keys match if they differ by less than 5.
 
     >>> found = open_inputs("zipf", 1000, seed=1, skew=5.0)
     >>> list(found.tables), found.results > 900_000
@@ -189,7 +190,10 @@ def _stock(name: str, total: int) -> Callable[[int, int], tuple[Values, Values]]
 def _own(directory: Path | None, name: str, rows: int) -> tuple[Values, Values]:
     files = [] if directory is None else own_orders(directory, name)
     if not files:
-        raise ConfigError(f"data {name}: expected a file of orders in the folder stock; there is none")
+        raise ConfigError(
+            f"data {name}: expected a file of orders, stock/{name.removesuffix(_OWN)}.csv, .csv.gz or .parquet, in the "
+            "folder of the inputs; there is none"
+        )
     sides = read_orders(files[0])
     for side, prices in sides.items():
         if len(prices) < rows:

@@ -20,7 +20,7 @@ def totals(results: dict[str, Any]) -> str:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Return as Markdown the table of totals, the table of all claims, and the list of reasons for differences."""
+    """Return Markdown with a table of totals, a table of all claims, and a list of reasons for differences."""
     figures = results["experiments"]
     lines = [totals(results), "| figure | the paper | measured | |", "|---|---|---|---|"]
     lines += [

@@ -23,9 +23,9 @@ from millrace_bench.experiments.experiment import SEEDS, Experiment, Run, Series
 from millrace_bench.experiments.inputs import ExperimentInputs, open_inputs
 
 WAIT = 0.025
-"""Seconds of silence before a join reads from disk: the paper's WaitThresh."""
+"""Seconds without arrivals after which a join reads from disk: the paper's WaitThresh."""
 LINGER = 0.02
-"""Tuples that arrive within this many seconds are pushed together; less than WAIT, so that no silence is missed."""
+"""Tuples that arrive within this many seconds are pushed together; less than WAIT, so that no pause is missed."""
 BLOCK_SECONDS, BLOCK_BYTES = 1e-3, 10_000
 """Seconds to read or write a block of the paper's size, and that size in bytes; time is proportional to the size."""
 READ_AT = tuple(range(10, 101, 10))
@@ -49,7 +49,7 @@ class OnlinePoint(Run):
     delay: float = 0.0
     """Delay after each fragment of an input, in percent of the fragment's time."""
     result_us: float = 1.0
-    """Microseconds per result."""
+    """Microseconds that a result takes on the virtual clock."""
     parameters: tuple[tuple[str, Any], ...] = ()
     """Parameters of the data."""
     options: tuple[tuple[str, Any], ...] = ()
@@ -59,7 +59,7 @@ class OnlinePoint(Run):
 
     @property
     def costs(self) -> Costs:
-        """Seconds that each kind of work takes, as with a processor and a disk of the time of the paper."""
+        """Seconds that each kind of work takes, as on a processor and a disk from the time of the paper."""
         seconds = BLOCK_SECONDS * self.block / BLOCK_BYTES
         return Costs(row=10e-6, result=self.result_us * 1e-6, read=seconds, write=seconds)
 
@@ -74,7 +74,7 @@ class OnlinePoint(Run):
 
 
 def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, Any]) -> OnlinePoint:
-    """Return a run made from the paper's numbers.
+    """Return a run of an adaptive join, made from the paper's numbers and scaled to a size.
 
     The numbers of tuples, the size of a block and MaxNewArr are multiplied by the same factor; each has a minimum.
     """
@@ -84,7 +84,10 @@ def layout(experiment: Experiment, size: Size, series: Series, given: dict[str, 
     scaled = rows / paper_rows
     share, tuples = given.pop("share", None), given.pop("tuples", None)
     if (share is None) == (tuples is None):
-        raise ConfigError(f"{experiment.name}: expected either share or tuples, and not both")
+        raise ConfigError(
+            f"{experiment.name}: expected the memory as either share or tuples; "
+            f"got {'neither' if share is None else 'both'}"
+        )
     if "smaller" in given:
         given["smaller"] = round(given["smaller"] * scaled)
     return OnlinePoint(
@@ -169,4 +172,4 @@ def _rest(inputs: ExperimentInputs, point: OnlinePoint, join: StreamJoin, seed: 
 
 def _check(inputs: ExperimentInputs, point: OnlinePoint, found: int) -> None:
     if found != inputs.results:
-        raise MillraceError(f"{point.algorithm} on {point.data}: got {found:,} results; expected {inputs.results:,}")
+        raise MillraceError(f"{point.algorithm} on {point.data}: expected {inputs.results:,} results; got {found:,}")

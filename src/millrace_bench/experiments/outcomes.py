@@ -38,7 +38,7 @@ Outcome = dict[str, float]
 
 
 def outcome(directory: Path, point: Run, seed: int) -> Outcome:
-    """Measure a point with the stream of a seed; return its figures by name."""
+    """Measure a point with the stream of a seed; return the measured figures by name."""
     return MEASURES[one_of("by", point.by, MEASURES)](directory, point, seed)
 
 
@@ -59,8 +59,8 @@ def _run(directory: Path, point: Point, seed: int) -> Outcome:
 
 
 def disk_of(point: Point) -> DiskModel:
-    """Return the point's disk model, with its seek time scaled as the point says."""
-    disk = DISKS[point.disk]
+    """Return the point's disk model, with its seek time multiplied by the point's ``seek``."""
+    disk = DISKS.get(point.disk)
     if disk is None:
         raise ConfigError(f"disk: expected the name of a disk model; got {point.disk!r}")
     return DiskModel(disk.seek * point.seek, disk.bandwidth)
@@ -105,7 +105,7 @@ def _measured(found: DataSet, point: Point, seed: int, memory: int) -> Outcome:
 
 
 def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
-    """Run a join with several budgets, to find the memory with which it has the point's rate; return that outcome."""
+    """Run a join with several budgets; return the last figures, and the memory whose rate is nearest to the point's."""
     assert point.rate is not None
     found = _open(directory, point)
     wanted = math.log(point.rate)
@@ -128,7 +128,7 @@ def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
 
 
 def _predicted(directory: Path, point: Point, _: int) -> Outcome:
-    """Return what the cost model predicts for the join that a run of the point would use."""
+    """Return the figures that the cost model predicts for a run of the point."""
     found = _open(directory, point)
     if found.frequencies is None:
         raise ConfigError(f"model: predictions need key frequencies; those of data {point.data!r} are not known")

@@ -164,12 +164,18 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid JSON: {error}") from error
     needed = {"size", "seeds", "machine", "versions"}
     if not isinstance(found, dict) or found.get("format") != FORMAT or not needed <= found.keys():
-        raise ConfigError(f"{path}: expected results that `millrace bench run` wrote, in format {FORMAT}")
+        raise ConfigError(
+            f"{path}: expected results that `millrace bench run` wrote, in format {FORMAT}; "
+            "this file has another format or lacks fields"
+        )
     if not isinstance(found.get("experiments"), dict):
-        raise ConfigError(f"{path}: expected an object with figures by name under 'experiments'")
+        raise ConfigError(f"{path}: expected an object with figures by name under 'experiments'; there is none")
     for name, figure in found["experiments"].items():
         if not _NAME.fullmatch(name) or not _is_valid(figure):
-            raise ConfigError(f"{path}: {name}: expected a figure as `millrace bench run` writes it")
+            raise ConfigError(
+                f"{path}: {name}: expected a figure as `millrace bench run` writes it; its "
+                "name is not allowed, or a field is missing or not valid"
+            )
     return found
 
 

@@ -64,7 +64,7 @@ class OutcomeJournal:
         if entry["version"] == self._version:
             key, outcome = entry["point"], entry["outcome"]
             if not all(math.isfinite(value) for value in outcome.values()):
-                raise ValueError("outcome: expected finite numbers")
+                raise ValueError(f"outcome: expected finite numbers; got {outcome}")
             self._found[key] = outcome
             (self._of_other_code.discard if entry.get("code") == self._code else self._of_other_code.add)(key)
 
@@ -147,7 +147,8 @@ def _outcomes(tasks: Sequence[_Task], processes: int) -> Generator[tuple[str, Ru
                 pool.shutdown()
             if isinstance(error, BrokenProcessPool):
                 raise MillraceError(
-                    "run: a worker process was killed, perhaps for lack of memory; finished points are kept"
+                    "run: a worker process was killed; finished points are kept, and the same command continues; "
+                    "if memory is short, use fewer --processes"
                 ) from None
             raise
 
@@ -184,7 +185,7 @@ def _outcome(task: _Task) -> tuple[str, Run, int, Outcome]:
 def fitting(
     experiments: Sequence[Experiment], size: Size, directory: Path, free: int | None = None
 ) -> tuple[list[Experiment], dict[str, int]]:
-    """Return the experiments whose data fits on the disk, and for each other one, by name, the bytes that it needs."""
+    """Return the experiments whose data fits on the disk, and, by name, the bytes that each of the others needs."""
     if free is None:
         there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
         free = shutil.disk_usage(there).free
@@ -216,7 +217,7 @@ def points_of(
 
 
 def with_real_data(point: Run, directory: Path) -> Run:
-    """Return the point, with the weather archive's or the user's own files as its data if the directory has them."""
+    """Return the point, with the weather archive's or the user's own files as its data if the directory holds them."""
     name = own_name(real_name(point.data, directory), directory)
     files = own_reports(directory) if name.endswith("-archive") else own_orders(directory, name)
     return replace(point, data=name, files=stamp_of(files))

@@ -43,7 +43,7 @@ DESCRIPTIONS = {
     "weather-archive": "weather: cloud reports of the archive's own files, 128 bytes",
     "weather-32-archive": "weather: cloud reports of the archive's own files, 32 bytes",
 }
-"""Descriptions of data for figures, by the name in experiments. Those in ``-archive`` need the archive's files."""
+"""Descriptions of data for figures, by the name in experiments; names in ``-archive`` need the archive's files."""
 
 _TPCH_CUSTOMERS = 150_000  # at scale 1
 _ROW_BYTES = {"tpch": 1_000, "weather-32": 90}  # bytes on disk per master row, with its index and a customer's orders
@@ -62,7 +62,7 @@ class DataSet:
     """Function that takes a seed and the number of rows of a batch, and returns an endless stream of batches."""
     suffix: str | None = None
     frequencies: Frequencies | None = None
-    """How often the stream has each key; None if that is not known."""
+    """Frequencies of the keys in the stream; None if they are not known."""
 
     def indexed(self) -> DataSet:
         """Return the data set with an index on its master, which is built if it is missing."""
@@ -172,7 +172,7 @@ def _weather(directory: Path, path: Path, rows: int, *, narrow: bool, own: bool)
             if left <= 0:
                 return
         folder = directory / "weather" / "master"
-        raise ConfigError(f"{folder}: expected at least {rows:,} reports; there are {rows - left:,}")
+        raise ConfigError(f"{folder}: expected files with at least {rows:,} weather reports; got {rows - left:,}")
 
     def stream(seed: int, batch_rows: int) -> Stream:
         if not own:
@@ -183,7 +183,10 @@ def _weather(directory: Path, path: Path, rows: int, *, narrow: bool, own: bool)
             for batch in read_weather(_reports(directory, "stream"), narrow=narrow, batch_rows=batch_rows):
                 came = True
                 yield batch
-        raise ConfigError(f"{directory / 'weather' / 'stream'}: expected reports; there are none in its files")
+        raise ConfigError(
+            f"{directory / 'weather' / 'stream'}: expected files with weather reports of the archive "
+            "(NDP-026B or EECRA, plain or gzipped); got only empty ones"
+        )
 
     return DataSet(_open_or_build(path, schema, master, "LON"), "LON", schema, stream, "_master")
 

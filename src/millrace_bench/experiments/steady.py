@@ -69,6 +69,7 @@ def saturated(
     """Push batches for ``settle`` periods, then measure for ``rooms`` more periods and at least ``least_seconds``.
 
     Where tuples do not wait, ``looked_up`` tuples count as three periods. The default clock is the device's.
+    The figures returned, such as ``rate`` in tuples per second, are averages over the measured periods.
     """
     clock = clock or join.device.clock
     mark: _Counters | None = None

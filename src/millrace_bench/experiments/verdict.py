@@ -29,7 +29,7 @@ _MOST_PLACES = 6
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % confidence interval, which is None if there is only one value or the mean is infinite."""
+    """A mean and the ends of its 95 % confidence interval, None if there is only one value or the mean is infinite."""
 
     mean: float
     low: float | None
@@ -71,7 +71,7 @@ class Interval:
 
 
 def few(value: float) -> str:
-    """Return a number as text, rounded to about three significant digits, or to a whole number if it is large.
+    """Return a number as text, with up to three significant digits, or as a whole number if it is large.
 
     >>> [few(value) for value in (44015.58, 387.9, 36.28, 1.554, 0.0249, 0.0)]
     ['44,016', '388', '36.3', '1.55', '0.025', '0.00']

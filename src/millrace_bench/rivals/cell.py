@@ -22,7 +22,7 @@ class Cell:
     memory: str = "1%"
     round: int = 1
     seconds: float = 2.0
-    """Seconds of measuring."""
+    """Seconds for which the engine is measured."""
     warm: float = 1.5
     """Seconds of warm-up before the measurement."""
 
@@ -44,7 +44,7 @@ class CellSetting:
 
 @dataclass
 class CellResult:
-    """The result of a cell. Rates are in stream tuples per second, latencies in seconds, memory in bytes."""
+    """The result of a cell: rate in tuples per second, latency of a batch (p50, p99) in seconds, memory in bytes."""
 
     rate: float = 0.0
     p50: float = 0.0
@@ -54,7 +54,7 @@ class CellResult:
     checksum: str = ""
     settings: dict[str, str] = field(default_factory=dict)
     took: float = 0.0
-    """Seconds of the whole process."""
+    """Seconds that the whole process took."""
     failed: str = ""
     """The reason why there is no rate; empty if there is one."""
 

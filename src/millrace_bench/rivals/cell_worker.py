@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _prepare(cell: Cell, directory: Path, limits: Limits) -> None:
-    """Write what is missing: the master in the engine's form, and the stream."""
+    """Write the master in the engine's format, and the stream, where they are missing."""
     engine = _engine(cell, directory)
     engine.prepare()
     _stream(engine.files, cell, limits)

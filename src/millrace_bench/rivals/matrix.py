@@ -50,7 +50,7 @@ def cells(
     rounds: int = 1,
     limits: Limits = _USUAL,
 ) -> list[Cell]:
-    """Return the cells of the matrix, and one setting with each of ``memories`` for the engines with a budget.
+    """Return the cells of the matrix, and cells of one setting with each of ``memories``, for engines with a budget.
 
     Engines take turns in each setting, so that changes of the machine's speed affect all engines alike. Where the page
     cache cannot hold the files of all engines, an engine's cells for one master follow each other.
@@ -79,7 +79,7 @@ def cells(
 
 
 def expected(cell: Cell, limits: Limits) -> float:
-    """Estimate the seconds to measure a cell, without making its inputs, from rough costs of the engines."""
+    """Estimate how many seconds it takes to measure a cell whose inputs exist, from rough costs of the engines."""
     opening, batch, tuple_ = _COSTS[cell.engine]
     millions = cell.rows / 1e6
     one = batch * millions + tuple_ * 1e-6 * cell.batch_rows
@@ -122,7 +122,7 @@ def prepare(wanted: Iterable[Cell], directory: Path, limits: Limits, console: Co
         request = {"prepare": [asdict(cell) for cell in some.values()]}
         done = _process(request, directory, limits)
         if done.returncode:
-            raise MillraceError(f"inputs, {rows:,} rows: {_last_line(done.stderr)}")
+            raise MillraceError(f"inputs of {rows:,} rows: could not be made: {_last_line(done.stderr)}")
         console.print(f"inputs of {rows:,} rows: {time.perf_counter() - began:.0f} s")
 
 

@@ -53,7 +53,7 @@ class Win:
 
 @dataclass(frozen=True)
 class Summary:
-    """A comparison of a peer with the fastest engine of Millrace over all settings in which the peer gave a result."""
+    """A comparison of a peer with the fastest engine of Millrace over all settings in which the peer has a result."""
 
     peer: str
     settings: int
@@ -92,7 +92,7 @@ def _middle(runs: list[CellResult]) -> CellResult:
 
 
 def best_of(here: dict[str, CellResult], engines: Collection[str]) -> str | None:
-    """Return the name of the fastest of some engines in one setting; None if none of them gave a result."""
+    """Return the name of the fastest of some engines in one setting; None if none of them has a result."""
     given = [engine for engine in here if engine in engines and not here[engine].failed]
     return max(given, key=lambda engine: here[engine].rate, default=None)
 
@@ -130,7 +130,7 @@ def summaries(rates: Rates, mine: Collection[str]) -> list[Summary]:
 
 
 def differing(rates: Rates) -> list[str]:
-    """Return a line for each setting in which engines gave different rows, with their checksums."""
+    """Return a line for each setting in which engines returned different rows, with their checksums."""
     found = []
     for setting, here in rates.items():
         sums = {engine: one.checksum for engine, one in here.items() if not one.failed and one.checksum}

@@ -71,7 +71,7 @@ def cells(engines: Sequence[str], sizes: Sequence[int], skews: Sequence[float], 
 
 
 def expected(wanted: Iterable[Cell]) -> float:
-    """Estimate the seconds to measure some cells, without making their inputs."""
+    """Estimate how many seconds it takes to measure some cells whose inputs exist."""
     groups: dict[tuple[str, int], list[Cell]] = {}
     for cell in wanted:
         groups.setdefault((cell.engine, cell.rows), []).append(cell)
@@ -101,7 +101,7 @@ def _checks(cell: Cell) -> bool:
 
 
 def _heap(cell: Cell) -> str:
-    """Return the size of Java's heap, in which even the largest masters can be cached as a whole."""
+    """Return the size of Java's heap, large enough to cache the whole master if the engine does so."""
     return "12g" if cell.engine == "spark-cached" and cell.rows > _HUGE else "6g"
 
 

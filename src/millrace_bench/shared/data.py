@@ -27,7 +27,7 @@ def master(
     order: Order = "sorted" if ordered else "shuffled"
     store = open_or_build(path, lambda: synthetic_master(rows, unique=unique, order=order), "key", index=index)
     if store.rows != rows:
-        raise ConfigError(f"{path}: expected a store of {rows:,} rows; it has {store.rows:,}; remove the store")
+        raise ConfigError(f"{path}: expected a store of {rows:,} rows; got {store.rows:,}; remove it to rebuild it")
     return store
 
 

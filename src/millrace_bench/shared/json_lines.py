@@ -17,8 +17,8 @@ _BEGIN = b'{"version"'
 class JsonLinesFile:
     """A file of results, one JSON object per line; the first key of each is the version of Millrace that wrote it.
 
-    An unfinished last line, left by a run that was stopped, is ignored. The next ``append`` removes it; reading does
-    not change the file.
+    ``what`` says in error messages what a line should contain. An unfinished last line, left by a run that was stopped,
+    is ignored. The next ``append`` removes it; reading does not change the file.
     """
 
     def __init__(self, path: Path, what: str) -> None:
@@ -27,7 +27,7 @@ class JsonLinesFile:
         self._torn: tuple[int, int] | None = None  # offsets in the file at which the unfinished line begins and ends
 
     def read(self, take: Callable[[Any], None]) -> None:
-        """Pass every value to ``take``; if ``take`` fails on one, raise CorruptStoreError with the line's number."""
+        """Pass each line's value to ``take``; raise CorruptStoreError where a line is not JSON or ``take`` fails."""
         for number, line in enumerate(self._whole(), 1):
             try:
                 take(json.loads(line))

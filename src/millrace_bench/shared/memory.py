@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 def anonymous_bytes(pid: int | str = "self") -> int:
-    """Return ``RssAnon`` of a process in bytes, by default of this one: its memory without mapped files."""
+    """Return a process's anonymous memory (``RssAnon``, without mapped files) in bytes, by default this process's."""
     with open(f"/proc/{pid}/status") as status:
         for line in status:
             if line.startswith("RssAnon:"):
@@ -30,7 +30,7 @@ def tree_anonymous_bytes() -> int:
 
 
 def anonymous_below(pid: int, command: str) -> int:
-    """Return the bytes of anonymous memory of all descendants with ``command`` in their command line.
+    """Return the bytes of anonymous memory of those descendants of a process that have ``command`` in the command line.
 
     Shared pages count once. Other descendants are left out: to run a ``chmod``, for example, Java forks, and the
     new process seems to have all of Java's memory for a moment.
@@ -63,7 +63,7 @@ def _command(pid: int) -> str:
 
 
 def _share_of_anonymous(pid: int) -> int:
-    """Return ``Pss_Anon`` of a process in bytes, which divides shared pages among their users; 0 if it has ended."""
+    """Return the bytes of a process's anonymous memory, shared pages divided among their users; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as rollup:
             return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss_Anon:")), 0)
@@ -72,7 +72,7 @@ def _share_of_anonymous(pid: int) -> int:
 
 
 class PeakMemory:
-    """Sample anonymous memory in the background; ``growth`` is the peak above the value at the start."""
+    """A context manager that measures peak memory: every ``every`` seconds it calls ``of``, which returns bytes."""
 
     def __init__(self, every: float = 0.005, of: Callable[[], int] = anonymous_bytes) -> None:
         self._every, self._of = every, of

@@ -1,4 +1,4 @@
-"""A checksum of rows as a multiset: equal for equal rows in any order and any batches."""
+"""A checksum of rows that does not depend on their order, or on how they are divided into batches."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _NO_NULLS = np.empty(0, np.uint8)
 
 
 class RowChecksum:
-    """Count rows and sum a 64-bit hash of each; the hash covers all columns of the row."""
+    """The number of rows and the sum of their 64-bit hashes; each hash covers all columns of a row."""
 
     def __init__(self) -> None:
         self.rows = 0
         self.total = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch, whose columns are 4 or 8 bytes wide, or text, without nulls."""
+        """Add the rows of a batch; its columns have to be text, or 4 or 8 bytes wide, and without nulls."""
         hashes = np.full(len(batch), SEED, np.int64)
         for column in batch.columns:
             if column.null_count:
-                raise ValueError("row checksum: expected columns without nulls; one has nulls")
+                raise ValueError(f"row checksum: expected columns without nulls; got one of {column.type} with nulls")
             if pa.types.is_string(column.type):
                 data, starts, lengths = bytes_pieces(column)
                 ends = np.append(starts, starts[-1:] + lengths[-1:]) if len(starts) else np.zeros(1, np.int64)

@@ -88,7 +88,7 @@ _MOST: dict[str, tuple[float, ...]] = {
     "rpj": (40, 6.548, 6.016, 3.422, 2.719),
     "hmj": (1.443, 0.423, 2.939, 8.269, 7.144),
 }
-"""Largest number of waiting tuples / MaxNewArr in the paper's table 3, at delays of 10, 20, 30, 40 and 50 %."""
+"""Most waiting tuples, divided by MaxNewArr, in the paper's table 3, at delays of 10, 20, 30, 40 and 50 %."""
 
 
 def _over_time(figure: str, data: str) -> Experiment:
@@ -180,7 +180,7 @@ def _over_delays(figure: str, title: str, fixed: dict[str, int]) -> Experiment:
 
 
 def _waiting(metric: str, title: str, paper: dict[str, tuple[float, ...]], slow: bool = False) -> Experiment:
-    """Return an experiment of the paper's table 3: waiting tuples / MaxNewArr at delays of 10 to 50 %."""
+    """Return an experiment of the paper's table 3: waiting tuples, divided by MaxNewArr, at delays of 10 to 50 %."""
     return Experiment(
         PAPER,
         f"t3-{metric.split()[0]}{'-slow' * slow}",
