@@ -163,20 +163,6 @@ def test_nobody_starves_who_has_a_longest_wait(store: mr.MasterStore) -> None:
     assert waits[1] < waits[0]
 
 
-def test_nested_loops_read_a_page_for_each_tuple_that_the_pool_has_not(store: mr.MasterStore) -> None:
-    small, large = (
-        mr.SemiStreamJoin(store, on="key", algorithm="inl", memory=memory, device=mr.Device("hdd-2007"))
-        for memory in ("50kB", "1MB")
-    )
-    for join in (small, large):
-        for batch in zipf_stream(ROWS, 0.5, batch_rows=1_000, batches=20, seed=7):
-            for _ in join.push(batch):
-                continue
-        join.check_invariants()
-    assert 0.5 < small.metrics.pages_read / 20_000 <= 1
-    assert large.metrics.pages_read <= 40, "the pool holds all of the master"
-
-
 def test_the_least_used_key_makes_room(store: mr.MasterStore) -> None:
     random, least = (driven(store, name, 100_000, cache_share=0.1).metrics for name in ("cachejoin", "sscj"))
     assert least.hit_rate > random.hit_rate
