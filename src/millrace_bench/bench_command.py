@@ -54,15 +54,15 @@ def run(
     processes: Annotated[
         int | None, typer.Option(min=1, help="How many points to run at a time; by default as many as there are cores.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run these again, also points that have a result.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run all points, even those that have results.")] = False,
     machine: Annotated[
         bool,
-        typer.Option("--machine", help="On this machine without a disk model, in wall time; one point at a time."),
+        typer.Option("--machine", help="Measure wall time on this machine, without a disk model, one point at a time."),
     ] = False,
 ) -> None:
     """Run experiments and write their results and a report.
 
-    Finished points are kept: stop the run with Ctrl-C, and the same command continues it.
+    Finished points are kept: stop the run with Ctrl-C, and run the same command again to continue.
 
         millrace bench run ssbj-5a sscj --size default
     """
@@ -92,12 +92,12 @@ def run(
     if fresh:
         journal.forget(points)
     elif old := journal.of_other_code(points):
-        say(f"{old} of {len(points)} points were measured with other code; --fresh runs them again")
+        say(f"{old} of {len(points)} points were measured with another version of the code; --fresh runs them again")
     try:
         at_a_time = 1 if machine else processes or os.cpu_count() or 1
         done = runner.run(wanted, chosen_size, directory, journal, seeds=numbers, processes=at_a_time, console=err())
     except KeyboardInterrupt:
-        say(f"stopped; {len(journal)} outcomes are kept in {points_file}; the same command continues")
+        say(f"stopped; {len(journal)} outcomes are kept in {points_file}; run the same command again to continue")
         raise
     found = results.collect(wanted, chosen_size, directory, journal, numbers, also=every)
     path, html = to / f"results-{kind}.json", to / f"report-{kind}.html"
@@ -154,7 +154,7 @@ def compare(
     after: Annotated[Path, typer.Argument(metavar="B.json", help="Results to compare with them.")],
     tolerance: Annotated[float, typer.Option(help="Changes below this share do not count.")] = 0.03,
 ) -> None:
-    """Show points that got better or worse by more than seeds differ; exit with 1 if a point or a claim got worse."""
+    """Show points that changed by more than the seeds explain; exit with 1 if a point or a claim got worse."""
     from rich.table import Table
 
     from millrace_bench.experiments import results

@@ -90,9 +90,9 @@ def test_the_oracle_accepts_the_join() -> None:
         (RIGHT | {"sid": [3, 0, 3]}, "differs"),
         (RIGHT | {"a1": [20, 10, 21]}, "column 'a1' differs"),
         (RIGHT | {"qty": [8, 5, 7]}, "column 'qty' differs"),
-        (RIGHT | {"sid": [3, 0, 2]}, "not in the join"),
-        (RIGHT | {"sid": [3, 0, 4]}, "not in the join"),
-        (RIGHT | {"sid": [3, 0, -1]}, "not in the join"),
+        (RIGHT | {"sid": [3, 0, 2]}, "not in pyarrow's result"),
+        (RIGHT | {"sid": [3, 0, 4]}, "not in pyarrow's result"),
+        (RIGHT | {"sid": [3, 0, -1]}, "not in pyarrow's result"),
     ],
 )
 def test_the_oracle_rejects_anything_else(columns: dict[str, list[int]], message: str) -> None:

@@ -28,7 +28,7 @@ from millrace.kernels.checksum import checksum
 _MAGIC = b"MILLADPT"
 
 Take = Callable[[int], memoryview]
-"""A function that returns the next bytes of a snapshot; its argument is how many."""
+"""A function that returns the next bytes of a snapshot, given their number."""
 
 
 @dataclass(frozen=True)

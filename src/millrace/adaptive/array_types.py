@@ -22,6 +22,6 @@ Rows: TypeAlias = npt.NDArray[np.int32]
 Order: TypeAlias = npt.NDArray[np.int64]
 """Row numbers, sorted by the rows' key codes."""
 Counts: TypeAlias = npt.NDArray[np.int64]
-"""Counts, such as the rows in each bucket, and positions of blocks."""
+"""Counts, such as the number of rows in each bucket, or positions of blocks in a list."""
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 """An iterator of output batches; each is created when it is requested."""

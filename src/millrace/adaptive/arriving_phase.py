@@ -48,7 +48,7 @@ class ArrivingPhase(ABC, Generic[R]):
 
     @abstractmethod
     def _widen_buffers(self, heap: int) -> bool:
-        """Enlarge the buffers for a row that is larger than a block; return False if the budget does not allow it."""
+        """Grow the buffers for a row with ``heap`` bytes of strings; return False if the budget is too small."""
 
     def _check_fits(self, side: InputSide[R], rows: int, heap: int) -> None:
         """Check that new rows can fit into memory at all, before they are joined with other rows.
@@ -68,7 +68,7 @@ class ArrivingPhase(ABC, Generic[R]):
             )
 
     def _no_room(self, side: InputSide[R], rows: int, needed: int) -> BudgetExceededError:
-        """Return the error for rows that do not fit even though no other rows are in memory."""
+        """Return the error for new rows of ``needed`` bytes that do not fit although no other rows are in memory."""
         return BudgetExceededError(
             f"{side.name}: {rows:,} rows that take {format_size(needed)} do not fit into the memory of "
             f"{format_size(self._shared.budget.total)}, which also holds buffers and the block directory "

@@ -65,14 +65,14 @@ def row_progress(what: str, total: int | None = None) -> Iterator[Callable[[int]
 
 @contextmanager
 def spinner(what: str) -> Iterator[None]:
-    """Show a spinner beside work whose progress is not known."""
+    """Show a spinner and the text ``what`` during the block; for work whose progress cannot be measured."""
     with _progress(SpinnerColumn(), TextColumn("{task.description}")) as progress:
         progress.add_task(what, total=None)
         yield
 
 
 class WatchedJoin:
-    """Runs a join, measures its time without that for reading and writing files, and shows its progress.
+    """Runs a join, shows its progress, and measures the time spent in the join, without reading and writing files.
 
     ``peak_parts`` holds the most bytes that each part of the budget has used, as observed between output batches.
     """

@@ -15,7 +15,7 @@ _PLACES = 13
 
 
 def draw(path: Path, chosen: Choice, at: Callable[[int], Choice]) -> None:
-    """Draw predicted rates against memory, with one line per algorithm and a mark on the choice."""
+    """Draw predicted rates against memory, a line per algorithm, and mark ``chosen``; ``at`` chooses for a budget."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

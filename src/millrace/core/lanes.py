@@ -49,7 +49,7 @@ class Lanes:
             self._pending.append(self._second_thread().submit(task))
 
     def wait(self) -> None:
-        """Wait until all submitted tasks are done; raise the error of the first one that failed."""
+        """Wait until all submitted tasks are done, or until one fails; raise its error."""
         while self._pending:
             self._pending.popleft().result()
 

@@ -92,7 +92,8 @@ class JoinMetrics:
     steps: int = 0
     """Steps of the join so far."""
     cycles: float = 0.0
-    """Number of full scans of the master so far, with fractions; similar periods where the master is not scanned."""
+    """Number of full scans of the master so far, with fractions. Joins that do not scan count how often the waiting
+    room was filled, or divide the number of look-ups by the number of master rows."""
     pages_read: int = 0
     """Pages that the device has read."""
     bytes_read: int = 0
@@ -102,7 +103,7 @@ class JoinMetrics:
     removals: int = _count(lasting=True, summed=True)
     """Tuples removed from the waiting room."""
     removal_shifts: int = _count(summed=True)
-    """Entries that would have been searched for all removals so far if the tuples of each key were in a plain list."""
+    """Entries that the removals so far would have had to search if the tuples of each key were in a plain list."""
     probes: int = _count(lasting=True, summed=True)
     """Master rows that were compared with the waiting tuples."""
     budget_bytes: int = _count(summed=True)

@@ -79,7 +79,10 @@ class _Turn:
         return _Settled(misses, frequencies.distinct(misses), room)
 
     def balanced(self, free: float, memory: int, tuples: float) -> _Settled:
-        """Return a turn in steady state with the cache that SSBJ keeps if ``tuples`` tuples arrive in a turn."""
+        """Return a turn in steady state with the cache that SSBJ keeps if ``tuples`` tuples arrive in a turn.
+
+        The cache and the waiting tuples share ``free`` bytes of a budget of ``memory`` bytes.
+        """
         s = self._situation
         kept, leaves = balanced(s, tuples)
         share = min(s.frequencies.share(kept), 1 - 1e-9)
@@ -122,11 +125,10 @@ class _Turn:
 def balanced(workload: Workload, tuples: float) -> tuple[Floats, Floats]:
     """Return the part of each bucket's keys that SSBJ caches, and the chance that a cached key is evicted in a turn.
 
-    In a turn, ``tuples`` tuples arrive, n of them with a given key. If m tuples take as much memory as the key's rows,
-    the key is cached when significantly more than m of its tuples wait, and evicted when significantly fewer arrived in
-    the last turns. In a steady state as many keys are cached as are evicted. So if a key is cached with the chance
-    ``enters`` in a turn, and evicted with the chance ``leaves``, it is in the cache for enters / (enters + leaves) of
-    the time.
+    In a turn, ``tuples`` tuples arrive. If m tuples take as much memory as the rows of a key, the key is cached when
+    significantly more than m of its tuples wait, and evicted when significantly fewer arrived in the last turns.
+    In a steady state as many keys are cached as are evicted. So if a key is cached with the chance ``enters`` in a
+    turn, and evicted with the chance ``leaves``, it is in the cache for enters / (enters + leaves) of the time.
     """
     n = workload.frequencies.expected(tuples)
     worth = workload.cached_bytes / (workload.tuple_bytes * workload.stay)

@@ -35,7 +35,7 @@ class Room:
         """Return the room for as many tuples as fit into ``free`` bytes, their queue and filter included.
 
         ``chunks(tuples)`` is the number of steps whose tuples are in the queue when that many tuples wait. The bits of
-        the filter are counted twice, as the joins do: by the size of the filter, and in ``tuple_bytes``.
+        the filter are counted twice, as the joins count them: in the size of the filter and in ``tuple_bytes``.
         """
         finders = workload.threads * 8 * plan.matches
 

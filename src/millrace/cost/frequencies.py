@@ -234,7 +234,7 @@ def _numbers(values: npt.ArrayLike, what: str) -> Floats:
 
 
 def _bucket_starts(keys: int) -> Floats:
-    """Return the first rank of each bucket, and the rank after the last one."""
+    """Return the first rank of each bucket and, as the last item, ``keys + 1``."""
     starts = list(range(1, min(keys, _SINGLE) + 1))
     while starts[-1] < keys and len(starts) >= _SINGLE:
         starts.append(min(keys, int(starts[-1] * _RATIO) + 1))

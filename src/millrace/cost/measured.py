@@ -46,7 +46,7 @@ class MeasuredCosts:
         )
 
     def to_plain(self) -> list[dict[str, Any]]:
-        """Return a dictionary with the budget and its unit costs for each budget, to be written as JSON."""
+        """Return one dictionary per budget, with the budget and its unit costs, to be written as JSON."""
         return [{"memory": m, **asdict(c)} for m, c in zip(self.memory, self.costs, strict=True)]
 
     @classmethod
@@ -62,7 +62,7 @@ class Calibration:
 
     costs: MeasuredCosts
     disk: Disk
-    """Cost of loading a page found through the index: ``seek`` is the seconds in addition to those of its rows."""
+    """Time to load a page found through the index: ``seek`` is the seconds in addition to those of its rows."""
     spread: dict[str, float] = field(default_factory=dict)
     """For each unit cost, half the distance between the quartiles of its measurements, relative to the median."""
 

@@ -46,7 +46,7 @@ def ios_per_second(b: float, c_loop: float) -> float:
 
 
 def keeps_up(rate: float, w: float, c_loop: float) -> bool:
-    """Return whether a stream of ``rate`` tuples per second is joined exactly (equation 5)."""
+    """Return whether the join keeps up with ``rate`` tuples per second, without shedding any (equation 5)."""
     return rate * c_loop <= w
 
 
@@ -63,8 +63,8 @@ def w_in(sizes: Sizes, M: float, b: float) -> float:
 def b_for_least_memory(sizes: Sizes, costs: UnitCosts, disk: Disk, rate: float) -> float:
     """Return the b, in pages, with which ``rate`` tuples per second take the least memory.
 
-    The solution is exact. With g = rate / (1 - rate · waiting), a seconds per page and w = g · (seek + a · b),
-    equation 1 has a term in b, one in 1/b and a constant.
+    The solution is exact. With g = rate / (1 - rate · waiting) and w = g · (seek + a · b), where each page
+    of a load takes ``a`` seconds, equation 1 has a term in b, one in 1/b and a constant.
     """
     g = _g(costs, rate)
     growing = sizes.v_P + g * _a(sizes, costs, disk) * sizes.v_S

@@ -51,7 +51,10 @@ def rows_by_share(total: int) -> int:
 
 
 def plan(total: int, rows: int, *, paged: bool, b: int | None = None, threads: int = 1) -> Plan:
-    """Return the sizes for a budget of ``total`` bytes and a master of ``rows`` rows; ``b`` is None if not set.
+    """Return the sizes for a budget of ``total`` bytes and a master of ``rows`` rows.
+
+    ``paged`` says whether the join loads pages that it finds through the index. ``b`` is the number of rows per load
+    or page that the user has set, or None.
 
     >>> plan(2_480_000, 2_000_000, paged=False)
     Plan(b=38750, step_rows=38750, pairs=3100, matches=3100)

@@ -52,7 +52,7 @@ def mu(w_N: float, w_S: float, c_loop: float) -> float:
 
 
 def keeps_up(rate: float, w_N: float, w_S: float, c_loop: float) -> bool:
-    """Return whether a stream of ``rate`` tuples per second is joined exactly (equation 4)."""
+    """Return whether the join keeps up with ``rate`` tuples per second, without shedding any (equation 4)."""
     return rate <= mu(w_N, w_S, c_loop)
 
 

@@ -86,7 +86,7 @@ class UnitCosts:
     c_Q: float = 0.0
     """Seconds to take a tuple out of the middle of the queue, in addition to c_E."""
     c_L: float = 0.0
-    """Seconds to find a master row through the index, if both are in the page cache, in addition to a hit."""
+    """Seconds, in addition to a hit, to find a master row through the index if index and row are in the page cache."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

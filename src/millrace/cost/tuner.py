@@ -44,8 +44,8 @@ def for_memory(workload: Workload, algorithm: str, memory: int) -> Prediction:
 def for_rate(workload: Workload, algorithm: str, rate: float, *, most: int | None = None) -> Prediction:
     """Return the prediction for the setting that reaches ``rate`` tuples per second with the least memory.
 
-    ``most`` is the largest budget to consider. The default is twice the size of the master, with which a join could
-    keep all of it in memory.
+    ``most`` is the largest budget to consider. The default is twice the number of master rows times the bytes of
+    a row as read, of a cached key or of a waiting tuple, whichever is most; at least twice the least budget.
     """
     found = memory_for(workload, algorithm, rate, most=most)
     best = for_memory(workload, algorithm, found.memory)
@@ -83,7 +83,10 @@ def memory_for(
     b: int | None = None,
     cache_share: float = _SHARE,
 ) -> Prediction:
-    """Return the prediction with the least memory that reaches ``rate``, with this ``b`` and ``cache_share``."""
+    """Return the prediction with the least memory that reaches ``rate``, with this ``b`` and ``cache_share``.
+
+    ``most`` is the largest budget to consider, see :func:`for_rate`.
+    """
     least = least_memory(workload, b or 1)
     most = most or max(
         2 * least, int(2 * workload.rows * max(workload.read_bytes, workload.cached_bytes, workload.tuple_bytes))
@@ -133,7 +136,10 @@ def _rate(workload: Workload, algorithm: str, memory: int, b: int | None, cache_
 
 
 def _best_b(workload: Workload, start: Prediction, low: int, high: int, grids: tuple[int, ...]) -> Prediction:
-    """Return the prediction with the best b from ``low`` to ``high``; all other options are those of ``start``."""
+    """Return the prediction with the best b from ``low`` to ``high``; all other options are those of ``start``.
+
+    Each item of ``grids`` is how many values of b are tried in a round, around the best of the round before.
+    """
     share, most = start.cache_share or _SHARE, _most_b(workload, start.memory)
     low, high = max(1, low), min(high, most)
     tried = {start.b: start.rate}

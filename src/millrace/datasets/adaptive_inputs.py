@@ -231,7 +231,7 @@ def _check_inputs(inputs: int) -> None:
 
 
 def _first(inputs: int, columns: Mapping[str, Mapping[str, Values]], seed: int) -> dict[str, pa.Table]:
-    """Return the first ``inputs`` of R2, R3, R1 and R4 as tables by name, in the order of the chain."""
+    """Return R2 and R3, with 3 inputs R1 too, and with 4 inputs R4 too, as tables by name in the order of the chain."""
     taken = ["R2", "R3", "R1", "R4"][:inputs]
     return {
         name: wide_tuples(each, seed=4 * seed + number)

@@ -183,7 +183,7 @@ def _records(file: IO[bytes], path: Path, narrow: bool, batch_rows: int) -> Iter
 
 
 def _places(fields: Sequence[Field], year_digits: int) -> dict[str, tuple[int, int]]:
-    """Return, by field name, the positions of the field's first character in a line and of the one after its last."""
+    """Return, by field name, the position in a line where the field starts, and the one after its last character."""
     places, at = {}, 0
     for field in fields:
         width = year_digits if field.name == "yr" else field.width

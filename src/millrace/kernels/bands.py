@@ -62,7 +62,10 @@ def within(
 
 @inlined
 def _probed(history: npt.NDArray[np.int64], gone: np.int64, arrival: np.int64, departure: np.int64) -> bool:
-    """Return whether a row that left memory at ``gone`` was read from disk while the other row was in memory."""
+    """Return whether a row that left memory at ``gone`` was read from disk while another row was in memory.
+
+    The other row was in memory from ``arrival`` to ``departure``. For ``history``, see :func:`merge`.
+    """
     for i in range(len(history)):
         if gone <= history[i, 0] and arrival < history[i, 1] < departure:
             return True

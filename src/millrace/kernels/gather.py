@@ -79,7 +79,7 @@ def copy_runs(
 
 @kernel
 def bits_at(data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-    """Write the bits at some positions, counted in bits, as 0 or 1; write 1 for a negative position."""
+    """Write bits as 0 or 1: at position p, bit ``p % 8`` of byte ``p // 8``; at a negative position, write 1."""
     for i in range(len(positions)):
         at = positions[i]
         out[i] = 1 if at < 0 else (data[at >> 3] >> (at & 7)) & 1

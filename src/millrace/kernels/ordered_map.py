@@ -326,9 +326,9 @@ def matches(
 ) -> int:
     """Write the entries with a key from ``lows[i]`` to ``highs[i]``, for each i: pairs (i, slot) and the key.
 
-    Both ``lows`` and ``highs`` ascend. ``cursor`` is (i, directory place where its entries begin, directory place to
-    continue at, offset in this chunk or -1): start with (0, 0, 0, -1), and call again until i reaches ``len(lows)``.
-    Returns how many pairs were written. O(rows * log + pairs).
+    Both ``lows`` and ``highs`` ascend. ``cursor`` is (i, directory place where the entries for i begin, directory
+    place to continue at, offset in the chunk there or -1): start with (0, 0, 0, -1), and call again until i reaches
+    ``len(lows)``. Returns how many pairs were written. O(rows * log + pairs).
     """
     limit = len(rows)
     made = 0

@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """One shard: numbers of rows, distinct keys, rows of the most frequent key and bytes as Arrow data; files."""
+    """Counts of one shard (rows, distinct keys, rows of the most frequent key, bytes as Arrow data), and its files."""
 
     rows: int
     keys: int

@@ -224,7 +224,7 @@ class FixedColumn(OutputColumn):
         return wide if len(wide) > 1 and rows == list(range(rows[0], rows[0] + len(rows))) else []
 
     def block_of(self, columns: int, count: int) -> Values:
-        """Return a view of the next ``count`` rows of ``columns`` columns in the block, from this one on."""
+        """Return a view of the next ``count`` rows of ``columns`` columns of the block, beginning with this one."""
         assert self._block is not None
         block: Values = self._block[self._row : self._row + columns, self.rows : self.rows + count]
         return block
@@ -234,7 +234,7 @@ class FixedColumn(OutputColumn):
         self._advance(count, None)
 
     def take(self, values: Values, positions: npt.NDArray[Any], valid: Bytes | None) -> None:
-        """Append ``values[positions]``; ``valid`` holds a flag for each, or is None if none is null."""
+        """Append ``values[positions]``; ``valid`` holds 1 for each value and 0 for each null; None if none is null."""
         count = len(positions)
         if values.dtype.kind == "V":
             np.take(values, positions, out=self._values[self.rows : self.rows + count], mode="clip")
@@ -243,7 +243,7 @@ class FixedColumn(OutputColumn):
         self._advance(count, valid)
 
     def take_paged(self, values: Values, bases: Indices, pages: Indices, inside: Indices, valid: Bytes | None) -> None:
-        """Append ``values[bases[pages] + inside]``; ``valid`` holds a flag for each, or is None if none is null."""
+        """Append ``values[bases[pages] + inside]``; for ``valid``, see :meth:`take`."""
         count = len(pages)
         gather.paged_items(values, bases, pages, inside, self._values[self.rows : self.rows + count])
         self._advance(count, valid)

@@ -336,7 +336,10 @@ def _plain_array(array: pa.Array) -> pa.Array:
 
 
 def _values(array: pa.Array, dtype: Any, *, per_row: int = 1, extra: int = 0) -> npt.NDArray[Any]:
-    """Return a view of an array's values, ``per_row`` of them for each row; with ``extra=1``, of its string offsets."""
+    """Return a view of an array's values, ``per_row`` for each row.
+
+    For strings and binaries these are the offsets; ``extra=1`` includes the last one.
+    """
     count = len(array) * per_row + extra
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:

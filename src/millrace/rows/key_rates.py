@@ -124,7 +124,10 @@ class _ZipfTail:
         return _likelihood(self._keys_by_count, self._share * _expected(keys, rates))
 
     def rates(self, skew: float) -> tuple[Floats, Floats]:
-        """Return the buckets of the tail with this exponent and the most likely number of keys."""
+        """Return the number of keys in each bucket, and the rate of each of these keys, for a tail with this exponent.
+
+        The total number of keys is the most likely one, up to a limit (:data:`UNSEEN`).
+        """
         sampled = float(self._keys_by_count.sum())
         least, most = max(sampled, 0.9 * sampled / self._share), UNSEEN * sampled / self._share
         keys = lowest(
@@ -142,7 +145,10 @@ class _ZipfTail:
 
 
 def _free(counts: Counts, keys_by_count: Floats, share: float) -> tuple[Floats, Floats]:
-    """Return the most likely free mixture for counts below :data:`EXACT`; counts from there on are taken as rates."""
+    """Return the number of keys in each bucket, and the rate of each of these keys, for the most likely free mixture.
+
+    The mixture is fitted to the counts below :data:`EXACT`. Counts from there on are taken as rates.
+    """
     values, numbers = np.unique(counts[counts >= EXACT], return_counts=True)
     low = keys_by_count[: EXACT - 1]
     if low.sum() == 0:

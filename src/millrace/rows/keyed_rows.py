@@ -257,9 +257,9 @@ class KeyedRows:
         self.arena.store(slots, [columns[i] for i in self._stored])
 
     def remove(self, slots: Slots) -> int:
-        """Remove the rows at ``slots``. O(1) for the oldest of a code.
+        """Remove the rows at ``slots``. O(1) for the oldest row of a code.
 
-        Return the sum, over the removed rows, of how many rows the code had just before; not how many were removed.
+        Return a sum: for each removed row, how many rows had its code just before. It is not how many were removed.
         """
         self.arena.drop(slots)
         return multimap.remove(self.map, slots)

@@ -136,7 +136,8 @@ class StreamStatistics:
     def hot_keys(self) -> tuple[Codes, Floats]:
         """Return the keys that are certainly frequent, and their shares of the stream, most frequent first.
 
-        A key is hot if it occurred at least 64 times, and at least twice as often as any key without a count can have.
+        A key is hot if it occurred at least 64 times, and at least twice as often as a key without a count can have
+        occurred.
         """
         codes, counts = self._counted()
         hot = np.flatnonzero(counts >= self._least)
@@ -274,7 +275,7 @@ class StreamStatistics:
         return np.where(few, kept, counts // 2 + (counts & 1) * kept).astype(np.int32)
 
     def _take_sample(self, entries: npt.NDArray[Any], limit: np.uint64) -> None:
-        """Replace the sample by these entries, summed by code, with at most this limit; lower it until they fit."""
+        """Replace the sample by these entries, summed by code; lower its limit to ``limit``, or until they fit."""
         entries = _summed(entries)
         words = np.empty(len(entries), np.uint64)
         scattered(np.ascontiguousarray(entries["code"]), sketches.SAMPLE_SEED, words)

@@ -185,5 +185,5 @@ def _shedding(
         shedding = Shedding(shed, "auto" if keep is None else keep)
     if shedding is not None and shedding.spare_hits and (ordered or algorithm.at_once):
         why = "in ordered output a hit may wait too" if ordered else f"{algorithm.name} answers every tuple at once"
-        raise ConfigError(f"spare_hits: drops only tuples that would have to wait, but {why}")
+        raise ConfigError(f"spare_hits: expected False, because {why}; it drops only tuples that would have to wait")
     return shedding

@@ -47,7 +47,7 @@ class Intake:
         return ArrivedTuples(batch, codes, valid)
 
     def spare(self, codes: Codes, misses: Indices) -> Indices:
-        """Shed some of the cache misses, if shedding spares cache hits (``spare_hits``); return the others."""
+        """Shed some of the cache misses, if shedding spares cache hits (``spare_hits``); return the misses kept."""
         shedding = self._shedding
         if shedding is None or not shedding.spare_hits:
             return misses

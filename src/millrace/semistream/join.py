@@ -288,7 +288,7 @@ class SemiStreamJoin(StreamOperator):
         No tuple misses a master row or meets one twice. With another ``b`` the load buffer grows or shrinks; if it does
         not fit beside the waiting tuples, an error is raised and nothing changes. A tuple that waits when ``b``
         changes, or comes within one scan of the master afterwards, may wait longer: up to about the steps of one scan
-        with the old ``b`` and one with the new. :attr:`k` includes them.
+        with the old ``b`` and one with the new. :attr:`k` allows for that.
         """
         self._check_between_calls("retune")
         for name, value in (("b", b), ("w", w)):

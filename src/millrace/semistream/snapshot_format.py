@@ -38,7 +38,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class WaitingChunk:
-    """Waiting tuples that entered together, with scan position and step at which they entered, and their tallies."""
+    """Waiting tuples that entered together, with the scan position and the step at which they entered.
+
+    ``tally`` holds, for each tuple, how many master rows with its key code it has met, and whether one matched.
+    """
 
     start: int
     step: int
@@ -58,7 +61,7 @@ class SavedJoin:
 
 
 def read(state: bytes, *, ordered: bool) -> SavedJoin:
-    """Return the content of a snapshot; raise an error if only one of the two joins (saved, this) is ordered."""
+    """Return the content of a snapshot; raise an error if ``ordered`` differs from the saved join's."""
     if not ordered:
         schema, progress, chunks = from_bytes(state)
         return SavedJoin(schema, progress, chunks, None)

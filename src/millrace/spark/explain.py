@@ -34,7 +34,7 @@ def explain(
     turns: int = 2,
     **options: Any,
 ) -> str:
-    """Return a text that says what :func:`enrich` would do: which algorithm, why, and the join of one task.
+    """Return a text that says what :func:`enrich` would do: the algorithm it would run and why, and how one task joins.
 
     The arguments are those of :func:`enrich`, and wrong ones raise the same errors. No query runs.
     """

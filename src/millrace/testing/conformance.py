@@ -114,7 +114,10 @@ class Subject:
 
 
 def subjects(algorithms: Iterable[str] | None = None) -> list[Subject]:
-    """Return a subject for every algorithm and every combination of its options in ``CHOICES`` and ``leave_early``."""
+    """Return a subject for every algorithm with every combination of values of its options, from ``CHOICES``.
+
+    ``leave_early`` is both True and False for algorithms that scan the whole master.
+    """
     found: list[Subject] = []
     for name in algorithms or ALGORITHMS:
         choices = {key: values for key, values in CHOICES.items() if key in ALGORITHMS[name].options}
@@ -148,7 +151,7 @@ def calls(join: SemiStreamJoin, case: JoinCase) -> Iterator[Iterator[pa.RecordBa
 
 
 def check_exact(subject: Subject, case: JoinCase, **other: Any) -> None:
-    """Check rule 1: the output is exactly the join."""
+    """Check rule 1: the output is exactly the join; ``other`` are further arguments of the join."""
     case = subject.fit(case)
     with built(case) as store:
         join = subject.make(store, case, **other)
@@ -160,7 +163,10 @@ def check_exact(subject: Subject, case: JoinCase, **other: Any) -> None:
 
 
 def check_run(subject: Subject, case: JoinCase, **other: Any) -> None:
-    """Check rules 1, 2, 4, 5: exact output, within budget, every tuple counted, and no wait longer than promised."""
+    """Check rules 1, 2, 4, 5: exact output, within budget, every tuple counted, and no wait longer than promised.
+
+    ``other`` are further arguments of the join.
+    """
     case = subject.fit(case)
     with built(case) as store:
         join = subject.make(store, case, **other)
@@ -296,7 +302,7 @@ def check_snapshot(subject: Subject, case: JoinCase, stop: int) -> None:
 
 
 def _calls_of(joins: Mapping[str, SemiStreamJoin], case: JoinCase) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Yield output as :func:`calls` does, for a join that is replaced during the run."""
+    """Yield output as :func:`calls` does, but of ``joins["now"]``, which the caller may replace between calls."""
     for number, batch in enumerate(case.batches()):
         yield joins["now"].push(batch)
         for _ in range(case.steps[number % len(case.steps)]):

@@ -85,7 +85,7 @@ def files_of(store: Path) -> list[Path]:
 
 @contextmanager
 def full_disk(after: int) -> Iterator[None]:
-    """Raise "no space left" in the block if batch ``after`` of a shard (from 1), or a later one, is appended."""
+    """Raise "no space left" when batch ``after`` of a shard (from 1), or a later one, is appended in the block."""
     append = ShardWriter.append
 
     def full(self: ShardWriter, batch: pa.RecordBatch, codes: np.typing.NDArray[np.int64]) -> None:
@@ -103,7 +103,7 @@ def full_disk(after: int) -> Iterator[None]:
 
 @contextmanager
 def spill_room(nbytes: int) -> Iterator[None]:
-    """Raise "no space left" once ``nbytes`` are written to spill files in the ``with`` block, even within a write."""
+    """Raise "no space left" when the writes to spill files in the ``with`` block exceed ``nbytes`` bytes in all."""
     write = spill.SpillFile.write
     left = nbytes
 

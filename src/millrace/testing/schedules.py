@@ -36,7 +36,7 @@ class Idle:
     """An operation: no rows arrive for now, so the join joins blocks on disk until all are joined or rows arrive."""
 
     arriving: int | None = None
-    """How many checks find no new rows before one finds some and ends the phase; None if no check finds any."""
+    """Number of checks that find no new rows before one finds some and ends the phase; None if none finds any."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ def small_tables(
 ) -> InputTables:
     """Draw inputs with keys of one kind, from a domain so small that most keys match, or with a single key.
 
-    Every table has a column ``<name>_row`` that numbers its rows, and a text column with nulls. Keys may be null.
+    Every table has at most ``most`` rows, a column ``<name>_row`` that numbers them, and a text column with nulls. Keys
+    may be null.
     """
     kind = draw(st.sampled_from(kinds))
     domain = draw(st.sampled_from([1, 2, 7, 30]))

@@ -106,7 +106,7 @@ def third_of_pairs(stream: pa.RecordBatch, master: pa.RecordBatch) -> npt.NDArra
 
 @st.composite
 def conditions(draw: st.DrawFn, key: KeyKind, most: int = 3) -> Condition:
-    """Draw conditions on the columns of a :class:`JoinCase` whose stream and master have the payload ``COMPARED``."""
+    """Draw conditions of up to ``most`` parts, for a :class:`JoinCase` with the payload ``COMPARED`` on both sides."""
     keys = [] if key == "composite" else [("key", "k")]
     widths = st.integers(0, 400) | st.floats(0, 300)
     choices: list[st.SearchStrategy[Condition]] = [

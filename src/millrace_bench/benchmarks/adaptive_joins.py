@@ -34,7 +34,7 @@ def run(
     rounds: int = 5,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure joins with budgets of 3 and 0.1 times the inputs' bytes, and joins of larger inputs with 0.1 times."""
+    """Measure joins with budgets of 3 and 0.1 times the inputs' bytes; for larger inputs, only with 0.1 times."""
     console = console or Console()
     directory.mkdir(parents=True, exist_ok=True)
     together: Any = {"duckdb": duckdb, "rounds": rounds, "console": console}
@@ -54,7 +54,10 @@ def _compared(
     rounds: int,
     console: Console,
 ) -> list[dict[str, Any]]:
-    """Measure CPU seconds with each budget, a share of both inputs' bytes; print a table and return the figures."""
+    """Measure the CPU seconds of each algorithm, and of DuckDB if ``duckdb`` is true, with each memory budget.
+
+    Budgets are given as shares of the total bytes of both inputs. A table is printed, and the figures are returned.
+    """
     left, right = (list(_input(name, rows, batch_rows, seed)) for name, seed in (("l", 1), ("r", 2)))
     size = 2 * rows * (_PAYLOAD + 8)
     _measured("diner", left[:2], right[:2], size // 100)  # compiles the kernels
@@ -109,7 +112,7 @@ def _compared(
 
 
 def _in_turn(runs: dict[str, Callable[[], dict[str, Any]]], rounds: int) -> dict[str, dict[str, Any]]:
-    """Run engines in turn, ``rounds`` times; return the fastest run of each, and the median seconds of its runs."""
+    """Run engines in turn, ``rounds`` times; return the figures of each one's fastest run, and its median seconds."""
     taken: dict[str, list[dict[str, Any]]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run_once in runs.items():
@@ -121,7 +124,7 @@ def _in_turn(runs: dict[str, Callable[[], dict[str, Any]]], rounds: int) -> dict
 
 
 def _input(name: str, rows: int, batch_rows: int, seed: int) -> Iterable[pa.RecordBatch]:
-    """Yield batches with random keys from 0 to ``rows - 1``, and a payload of fixed width."""
+    """Yield batches with random keys from 0 to ``rows - 1``, and a payload of fixed width in a column ``name``."""
     random = np.random.default_rng(seed)
     for start in range(0, rows, batch_rows):
         count = min(batch_rows, rows - start)

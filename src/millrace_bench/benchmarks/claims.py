@@ -150,7 +150,7 @@ def run(
 
 
 def _best(directory: Path, name: str, setting: ClaimSetting, seeds: tuple[int, ...]) -> dict[str, Any]:
-    """Return an algorithm's rates with its best options, found with the first seed."""
+    """Find an algorithm's best options with the first seed; return them, the rate with each seed, and other figures."""
     store = _master(directory, setting)
     swept = [(model_rate(store, name, setting, seeds[0], options), options) for options in _variants(name, setting)]
     first, options = max(swept, key=lambda pair: float(pair[0]["rate"]))

@@ -112,7 +112,7 @@ def measure(
     periods: tuple[float, float] | None = None,
     **options: Any,
 ) -> dict[str, float]:
-    """Measure a join in a steady state; return the rate, seconds and tuples per step, hit share and bytes of memory."""
+    """Measure a join in a steady state; return its rate, seconds per step, tuples per step, hit share and memory."""
     join, device = join_of(store, setting, memory, **options)
     settle, more = periods or PERIODS[setting.algorithm]
     mark: tuple[int, int, int, float] | None = None
@@ -188,7 +188,7 @@ def predicted_and_measured(model_input: Workload, setting: CostSetting, found: d
 
 
 def _demand(store: MasterStore, setting: CostSetting, points: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-    """Choose a rate between two measured ones; compare the memory predicted for it with that of the measured curve."""
+    """Compare the memory predicted for a rate between two measured ones with the memory interpolated between them."""
     rates = [p["measured"]["rate"] for p in points]
     memories = [p["measured"]["memory"] for p in points]
     middle = len(points) // 2

@@ -35,7 +35,7 @@ def run(
     migrations: tuple[str, ...] = ("rolling", "three-cycle"),
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure SSBJ and MESHJOIN with several budgets; print and return rates at equal memory, memory at equal rate."""
+    """Run SSBJ and MESHJOIN with several budgets; print and return rates at equal memory and memory at equal rate."""
     console = console or Console()
     store = data.master(directory, rows, unique=False)
     shift = seconds_per_shift()

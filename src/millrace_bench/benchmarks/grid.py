@@ -120,7 +120,7 @@ def _point(directory: Path, place: GridSetting, algorithms: Sequence[str], secon
 
 
 def _modelled(join: SemiStreamJoin, place: GridSetting) -> float:
-    """Measure a join on a modelled disk; return tuples per second of device time, or infinity if that is 0."""
+    """Measure a join on a modelled disk; return tuples per second of device time, or infinity if it takes none."""
     clock = join.device.clock
     mark: tuple[int, float] | None = None
     for batch in zipf_stream(place.rows, place.skew, batch_rows=_BATCH, batches=_MOST * place.rows // _BATCH, seed=5):
@@ -134,7 +134,7 @@ def _modelled(join: SemiStreamJoin, place: GridSetting) -> float:
 
 
 def _in_turn(joins: dict[str, SemiStreamJoin], place: GridSetting, seconds: float) -> dict[str, float]:
-    """Measure the joins in turn; return each join's tuples per second, a mean without the slowest quarter."""
+    """Measure joins in turn; return each one's mean tuples per second, without the slowest quarter of its samples."""
     batch = max(500, min(20_000, place.rows // 100))
     stream = [*zipf_stream(place.rows, place.skew, batch_rows=batch, batches=100, seed=5)]
     feeds = {name: cycle(stream) for name in joins}

@@ -51,7 +51,7 @@ def run(
     seed: int = 11,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Calibrate and measure in turn, then predict; print predictions beside measurements."""
+    """Calibrate the cost model and sample joins in turn; print its predictions beside the measurements."""
     console = console or Console()
     store = data.master(directory, rows)
     wanted = list(product(algorithms, skews, shares))
@@ -125,7 +125,7 @@ class _SampledJoin:
         self._samples.append(_Sample(taken, tuples, hits, steps - first or tuples / batch))
 
     def measured(self) -> dict[str, float]:
-        """Return tuples per second, seconds and tuples per step, share of hits, and memory, from the faster samples."""
+        """Return the rate, seconds per step, tuples per step and hit share over the faster samples, and the memory."""
         samples = sorted(self._samples, key=lambda one: one.seconds / math.sqrt(one.steps * one.tuples))
         samples = samples[: max(1, round(QUICKER * len(samples)))]
         seconds, tuples, hits, steps = (sum(values) for values in zip(*samples, strict=True))

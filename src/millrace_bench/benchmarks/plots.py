@@ -91,7 +91,7 @@ def _disk(result: dict[str, Any]) -> Any:
 
 
 def _family(result: dict[str, Any]) -> Any:
-    """Draw a line for each algorithm, a dot for each memory size, a panel for each skew."""
+    """Draw rates as dots: a panel for each skew, a row for each algorithm, and a dot for each memory size."""
     points = result["points"]
     skews, shares = (sorted({p[key] for p in points}) for key in ("skew", "share"))
     at = {(p["algorithm"], p["skew"], p["share"]): p["rate"] for p in points}
@@ -112,7 +112,7 @@ def _family(result: dict[str, Any]) -> Any:
 
 
 def _drift(result: dict[str, Any]) -> Any:
-    """Draw the share that the cache answers along a stream whose hot keys move, and a line for one whose keys stay."""
+    """Draw the hit rate along a stream whose hot keys move, and, as a dashed line, the hit rate if they stay."""
     columns = 4
     lines = -(-len(result["series"]) // columns)
     figure, grid = plt.subplots(lines, columns, figsize=(9.6, 1.9 * lines), sharex=True, sharey=True, squeeze=False)
@@ -132,7 +132,7 @@ def _drift(result: dict[str, Any]) -> Any:
 
 
 def _cost(result: dict[str, Any]) -> Any:
-    """Draw measured points on predicted lines, a panel for each skew."""
+    """Draw predicted rates as lines and measured rates as points, in a panel for each skew."""
     skews = sorted({p["skew"] for p in result["points"]})
     figure, panels = plt.subplots(1, len(skews), figsize=(3.7 * len(skews), 3.4), sharey=True, squeeze=False)
     for axes, skew in zip(panels[0], skews, strict=True):

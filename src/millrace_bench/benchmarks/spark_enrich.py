@@ -4,7 +4,7 @@ Every engine runs in a process and a session of its own (``local[2]``, no-op sin
 Parquet files, a fixed number of rows per micro-batch. Engines are warmed up for a while, since Java compiles as it
 runs, and then take turns, a few micro-batches each, round after round, so that a slow minute of the machine hits all of
 them. If the master is too large for several engines at once, one engine runs at a time, and starts again every round.
-Figures are medians. Each result is written at once, and the same command continues after an interruption.
+Figures are medians. Each result is written at once; after an interruption, run the same command again to continue.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Figures = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """A master and a stream, described by their sizes, and the engines that are measured on them in turn."""
+    """Rows of a master, rows of a micro-batch, the share ``hot`` of tuples with one key, and the engines to measure."""
 
     engines: tuple[str, ...]
     rows: int

@@ -65,7 +65,7 @@ def embedded_demo(
     """Watch two joins work without Spark on generated data, see that they are exact, and compare them.
 
     A master is generated and built into a store. Then meshjoin and ssbj each join the same skewed stream
-    with it inside the same small budget. Every row of both results is compared with a join by pyarrow.
+    with it inside the same small budget. Every row of both results is compared with the result of pyarrow's own join.
     """
     if rows < 1 or tuples < 1:
         raise ConfigError(f"rows, tuples: expected at least 1 of each; got {rows} and {tuples}")
@@ -186,7 +186,7 @@ def anonymous_bytes() -> int:
 
 
 def _check(outcomes: Iterable[JoinOutcome], rows: int, stream: StreamFiles) -> None:
-    """Compare every row of every result with a join by pyarrow."""
+    """Compare every row of every result with the result of pyarrow's own join."""
     import pyarrow as pa
 
     from millrace.cli.progress import row_progress
@@ -210,7 +210,7 @@ def _check(outcomes: Iterable[JoinOutcome], rows: int, stream: StreamFiles) -> N
 class Oracle:
     """The correct result of a join with a master of unique keys, computed by pyarrow's own join.
 
-    With unique keys a tuple has at most one master row, and its number ``sid`` occurs once in the stream. So two
+    With unique keys a tuple has at most one master row. A tuple's number ``sid`` occurs once in the stream. So two
     results hold the same rows if every ``sid`` occurs as often in both and rows with the same ``sid`` are equal.
     """
 
@@ -226,10 +226,10 @@ class Oracle:
         self._row_of = np.full(len(stream), -1, np.int64)
         self._row_of[pairs["place"].to_numpy()] = pairs["row"].to_numpy()
         if self.rows != int((self._row_of >= 0).sum()):
-            raise WrongResultError("embedded-demo: expected a master with unique keys, for the check; some repeat")
+            raise WrongResultError("embedded-demo: the check needs a master with unique keys; some keys repeat")
 
     def check(self, name: str, result: pa.RecordBatchFileReader, done: Callable[[int], None]) -> None:
-        """Raise WrongResultError unless ``result`` is exactly the join; call ``done`` with the rows checked so far."""
+        """Raise WrongResultError unless ``result`` is correct; call ``done`` with the number of rows checked so far."""
         import numpy as np
         import pyarrow as pa
 
@@ -239,14 +239,14 @@ class Oracle:
             batch = result.get_batch(number)
             sid = batch.column("sid").to_numpy()
             if len(sid) and (sid.min() < 0 or sid.max() >= len(times) or (self._row_of[sid] < 0).any()):
-                raise WrongResultError(f"{name}: the output has a row that is not in the join by pyarrow")
+                raise WrongResultError(f"{name}: the output has a row that is not in pyarrow's result of the same join")
             np.add.at(times, sid, 1)
             stream = self._stream.take(pa.array(sid))
             master = self._master.take(pa.array(self._row_of[sid]))
             for column in batch.schema.names:
                 expected = (stream if column in stream.column_names else master)[column]
                 if not pa.chunked_array([batch.column(column)]).equals(expected):
-                    raise WrongResultError(f"{name}: column {column!r} differs from the join by pyarrow")
+                    raise WrongResultError(f"{name}: column {column!r} differs from pyarrow's result of the same join")
             seen += len(batch)
             done(seen)
         wrong = np.flatnonzero(times != (self._row_of >= 0))

@@ -155,7 +155,7 @@ class SparkEngine:
         return found
 
     def _pandas_checksum(self, folder: Path) -> str:
-        """Return a text: the number of rows that pandas returns for the first micro-batch, and their hashes' sum."""
+        """Return, as text, the number of rows that pandas returns for the first micro-batch and the sum of hashes."""
         from pyspark.sql import functions as F
 
         assert self._frames is not None
@@ -223,7 +223,10 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _widened(store: str) -> Any:
-    """Return a function that adds arbitrary master columns to batches: as many bytes as a join would add."""
+    """Return a function that adds the master's columns to batches without joining.
+
+    The values are those of unrelated rows. They take about as many bytes as those that a join would add.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from millrace.master.store import MasterStore

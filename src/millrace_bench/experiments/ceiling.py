@@ -60,7 +60,7 @@ def _worth(inputs: ExperimentInputs, weight: float) -> dict[str, Numbers]:
 
 
 def _stays(worth: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
-    """Return when each row enters and leaves memory, if the row of least worth leaves when ``capacity`` is exceeded.
+    """Return when each row enters memory and when it leaves; above ``capacity`` rows, the one of least worth leaves.
 
     Row ``i`` arrives at time ``2 * i``.
 
@@ -78,7 +78,7 @@ def _stays(worth: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
 
 
 def _count_results(inputs: ExperimentInputs, stays: dict[str, tuple[Numbers, Numbers]]) -> int:
-    """Return the number of results for which all rows were in memory at the same time."""
+    """Return the number of results whose rows were all in memory at the same time."""
     halves = []
     for inner, end, column in (("R2", "R1", "a1"), ("R3", "R4", "a3")):
         came, left = stays[inner]
@@ -93,7 +93,10 @@ def _count_results(inputs: ExperimentInputs, stays: dict[str, tuple[Numbers, Num
 
 
 def _pairs_from(keys: Numbers, moments: Numbers, others: Numbers, came: Numbers) -> int:
-    """Return how many pairs of a row and one of ``others`` have equal keys, with ``came`` not below ``moments``."""
+    """Count pairs of equal keys, one from ``keys`` and one from ``others``, that meet a condition on their times.
+
+    The time of the second in ``came`` has to be no earlier than the time of the first in ``moments``.
+    """
     far = 1 + max(int(moments.max(initial=0)), int(came.max(initial=0)))
     ordered = np.sort(others * far + came)
     ends = np.searchsorted(ordered, (keys + 1) * far)

@@ -297,12 +297,12 @@ class Experiment:
         return (self.scale or self.source.scale).of(size)
 
     def reading(self, x: float) -> str:
-        """Return the name that the value at place ``x`` of the figure's axis has in an outcome."""
+        """Return the key, in an outcome, of the value that the figure shows at place ``x`` of its axis."""
         metric = self.metric.removeprefix("log ").removeprefix("machine ")
         return f"{metric} at {x:g}" if self.varies in ALONG else metric
 
     def points(self, size: Size) -> Iterator[tuple[Series, float, Run]]:
-        """Yield each run at a size, as a line of the figure, a place on its axis, and the run itself."""
+        """Yield, for a size, each line of the figure with each place on its axis and the run for this place."""
         for series in self.series:
             for x in self.at(size):
                 yield series, x, self.point(size, series, x)

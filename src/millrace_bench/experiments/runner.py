@@ -43,7 +43,7 @@ Measure = Callable[[Path, Any, int], Outcome]
 
 
 def code_digest() -> str:
-    """Return a digest of the code that outcomes depend on, to recognize outcomes measured with other code."""
+    """Return a digest of the code that outcomes depend on, to recognize those measured with another version of it."""
     root = Path(millrace.__file__).parent
     files = sorted(path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in _NOT_MEASURED)
     return blake2s(b"".join(path.read_bytes() for path in files), digest_size=6).hexdigest()
@@ -73,7 +73,7 @@ class OutcomeJournal:
         return self._found.get(point.key(seed))
 
     def of_other_code(self, points: Iterable[tuple[Run, int]]) -> int:
-        """Return how many of the points and seeds have an outcome that was measured with other code."""
+        """Return how many pairs of a point and a seed have an outcome measured with another version of the code."""
         return sum(point.key(seed) in self._of_other_code for point, seed in points)
 
     def record(self, point: Run, seed: int, found: Outcome) -> None:
@@ -147,8 +147,8 @@ def _outcomes(tasks: Sequence[_Task], processes: int) -> Generator[tuple[str, Ru
                 pool.shutdown()
             if isinstance(error, BrokenProcessPool):
                 raise MillraceError(
-                    "run: a worker process was killed; finished points are kept, and the same command continues; "
-                    "if memory is short, use fewer --processes"
+                    "run: a worker process was killed; finished points are kept; run the same command again to "
+                    "continue, with fewer --processes if memory is short"
                 ) from None
             raise
 

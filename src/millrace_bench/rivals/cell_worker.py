@@ -36,7 +36,7 @@ class Limits:
     """Seconds of warm-up; up to four times as long for an engine that is still filling its cache, for example."""
     seconds: float = 2.0
     batches: int = 1_000
-    """Seconds and number of batches after which a measurement ends, whichever comes first."""
+    """A measurement ends after ``seconds``, or after this number of batches if that is earlier."""
     longest: float = 60.0
     """A batch that takes longer than this many seconds ends the measurement."""
     tuples: int = 6_000_000

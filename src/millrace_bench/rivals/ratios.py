@@ -144,7 +144,7 @@ def table(
 ) -> Iterator[tuple[float, int, list[str]]]:
     """Yield the skew, the batch size and the engines' rates as texts, for each setting with ``rows`` master rows.
 
-    A peer's rate is followed by the rate of Millrace's fastest engine divided by it.
+    A peer's rate is followed by how many times as fast Millrace's fastest engine is.
     """
     for setting, here in rates.items():
         if setting.rows == rows:

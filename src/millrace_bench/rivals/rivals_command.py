@@ -26,8 +26,8 @@ _BATCHES = (10_000, 100_000, 1_000_000)
 _MEMORIES = ("0.2%", "1%", "5%", "20%")
 _DESCRIPTION = """\
 Millrace beside DuckDB, Polars, SQLite and pandas, or with --spark beside Spark's own joins and pandas in foreachBatch:
-rates, latency and memory in every setting, and where a peer is ahead. Finished cells stay: stop it with Ctrl-C
-and the same command continues."""
+rates, latency and memory in every setting, and where a peer is ahead. Finished cells are kept: stop it with
+Ctrl-C, and run the same command again to continue."""
 _MOST_SKEW = 10.0
 _SMALL: dict[str, Any] = {"sizes": (100_000,), "skews": (1.0,), "batches": (5_000, 50_000)}
 

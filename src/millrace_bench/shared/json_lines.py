@@ -15,7 +15,7 @@ _BEGIN = b'{"version"'
 
 
 class JsonLinesFile:
-    """A file of results, one JSON object per line; the first key of each is the version of Millrace that wrote it.
+    """A file of results, one JSON object per line; each begins with the version of Millrace that wrote it.
 
     ``what`` says in error messages what a line should contain. An unfinished last line, left by a run that was stopped,
     is ignored. The next ``append`` removes it; reading does not change the file.

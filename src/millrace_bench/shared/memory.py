@@ -63,7 +63,7 @@ def _command(pid: int) -> str:
 
 
 def _share_of_anonymous(pid: int) -> int:
-    """Return the bytes of a process's anonymous memory, shared pages divided among their users; 0 if it has ended."""
+    """Return a process's anonymous bytes, shared pages divided by the number of users; 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as rollup:
             return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss_Anon:")), 0)
@@ -72,7 +72,10 @@ def _share_of_anonymous(pid: int) -> int:
 
 
 class PeakMemory:
-    """A context manager that measures peak memory: every ``every`` seconds it calls ``of``, which returns bytes."""
+    """A context manager that measures peak memory: the greatest number of bytes that ``of`` returns.
+
+    ``of`` is called at intervals of ``every`` seconds.
+    """
 
     def __init__(self, every: float = 0.005, of: Callable[[], int] = anonymous_bytes) -> None:
         self._every, self._of = every, of

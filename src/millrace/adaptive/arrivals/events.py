@@ -129,7 +129,7 @@ class InTurns:
         self._events = self._arrive({name: iter(batches_of(name, given)) for name, given in inputs.items()})
 
     def spend(self, seconds: float) -> None:
-        """Do nothing: tuples are read on request, at any time."""
+        """Do nothing: tuples do not arrive at given times, so no clock has to be advanced."""
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -166,7 +166,7 @@ class ScheduledArrivals:
     Parameters
     ----------
     inputs
-        For each input its rows and their times of arrival in seconds, in ascending order.
+        For each name, a pair: the rows of the input, and their times of arrival in seconds, in ascending order.
     wait
         Seconds without a tuple after which all inputs count as silent.
     batch_rows
@@ -331,8 +331,8 @@ def _one_batch(rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
     batches = rows.combine_chunks().to_batches()
     if len(batches) > 1:
         raise ConfigError(
-            f"inputs: expected tables that fit into one record batch; got {rows.num_rows:,} rows, of which "
-            "a column exceeds 2 GB; cast it to a large type, such as large_string"
+            f"inputs: expected tables that fit into one record batch; got {rows.num_rows:,} rows, with a column "
+            "of more than 2 GB; cast that column to a large type, such as large_string"
         )
     return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 

@@ -31,7 +31,7 @@ from millrace.core.errors import ConfigError, SchemaError, SourceError
 
 @dataclass(frozen=True)
 class WorkDone:
-    """Counts of the work that a join has done since it was created; :class:`Costs` says how long each takes."""
+    """Counts of the work that a join has done since it was created; :class:`Costs` says how long each kind takes."""
 
     rows: int
     """Input rows processed."""

@@ -123,7 +123,9 @@ class JoinTree:
         ]
 
     def order(self, start: int, costs: Sequence[float]) -> list[TreeStep]:
-        """Return the steps from one input to all others; each takes the edge with the lowest cost to a new input.
+        """Return the steps from one input to all others; each takes the cheapest edge to an input not reached before.
+
+        ``costs`` holds the cost of each edge.
 
         >>> chain = JoinTree.of([("a.x", "b.x"), ("b.y", "c.y"), ("c.z", "d.z")])
         >>> [chain.names[step.target.relation] for step in chain.order(1, [0.5, 0.1, 0.9])]
@@ -203,7 +205,7 @@ class _InputPair:
         return self.bands[0]
 
     def columns(self, known: Mapping[str, Sequence[Columns]]) -> tuple[Columns, Columns]:
-        """Return the columns of each input, ordered as in an existing attribute with the same columns, if any."""
+        """Return the columns of both inputs, ordered as in an attribute in ``known`` with the same columns, if any."""
         pairs = self.pairs
         for side, name in enumerate(self.names):
             for group in known[name]:

@@ -42,7 +42,7 @@ class KeyMatching:
     Parameters
     ----------
     spec
-        What is joined.
+        The key columns of both inputs, and the kind of join.
     band
         Least and greatest difference, right key minus left key; None to join equal keys.
     mixed
@@ -189,7 +189,10 @@ def _floats(codes: Codes) -> npt.NDArray[np.float64]:
 
 
 def _float_ranges(codes: Codes, low: float, high: float) -> tuple[Codes, Codes]:
-    """Return code ranges that are slightly too wide, so that no match is lost by rounding. Pairs are verified later."""
+    """Return, for the float of each code, the lowest and the highest code of floats that are in the band.
+
+    The ranges are slightly too wide, so that no match is lost by rounding; pairs are verified later.
+    """
     values = _floats(codes)
     with np.errstate(over="ignore", invalid="ignore"):
         slack = 4 * np.finfo(np.float64).eps * (np.abs(values) + max(abs(low), abs(high))) + 1e-300

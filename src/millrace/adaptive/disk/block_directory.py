@@ -52,7 +52,7 @@ class BlockIds:
 
     @staticmethod
     def least_bytes(page: int) -> int:
-        """Return the bytes to reserve for a list of any length."""
+        """Return the bytes to reserve for a list, however long it becomes, with ``page`` numbers in a page."""
         return BlockIds.LEVELS * 2 * page * 8
 
     def __len__(self) -> int:
@@ -177,7 +177,7 @@ class BlockList:
         return np.array(known, np.int64).reshape(-1, 6)
 
     def change(self, at: int, block: BlockEntry) -> None:
-        """Replace the entry of a block."""
+        """Replace the entry at position ``at`` in the list."""
         number, inside = divmod(at, self._page)
         if number == self._pages:
             self._tail[inside] = block

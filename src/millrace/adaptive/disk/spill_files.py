@@ -82,8 +82,8 @@ class SpillArea:
     Parameters
     ----------
     directory
-        The directory in which the area creates one of its own; by default the system's directory for temporary files.
-        It is created if it does not exist.
+        Parent of the directory that the area creates for itself; by default the system's directory for temporary files.
+        The parent is created if it does not exist.
 
     Notes
     -----

@@ -162,7 +162,9 @@ class AdaptivePairs(Buckets):
 
 
 def choose_pair(left: Counts, right: Counts, smallest: float, imbalance: float) -> int:
-    """Return the number of the bucket that HMJ's adaptive flush policy would write, given rows per side and bucket.
+    """Return the number of the bucket that HMJ's flush policy writes, given the rows of each side per bucket.
+
+    Buckets in which either side has fewer than ``smallest`` rows are avoided.
 
     >>> pairs = np.array([(4, 12), (11, 13), (13, 10), (6, 4), (25, 2)])
     >>> [choose_pair(*pairs.T, a, b) for a, b in ((10, 0.25), (10, 0.10), (1, 0.10))]

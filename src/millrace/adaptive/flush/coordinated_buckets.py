@@ -1,4 +1,4 @@
-"""MJoin's flush policy: when memory is full, the bucket with the most rows of all inputs goes to disk for every input.
+"""MJoin's flush policy: when memory is full, the bucket with the most rows in total goes to disk for every input.
 
 Each flush ends an *epoch* of the bucket. Rows of one epoch have been joined in memory; combinations of rows from
 different epochs are found at the end. Which combinations have been output follows from the times at which their rows
@@ -18,7 +18,7 @@ from millrace.adaptive.inputs.multiway_inputs import MultiwayInputs
 
 
 class CoordinatedBuckets(Buckets):
-    """MJoin's flush policy: the bucket with the most rows of all inputs goes to disk for every input."""
+    """MJoin's flush policy: the bucket with the most rows in total goes to disk for every input."""
 
     def __init__(self, inputs: MultiwayInputs) -> None:
         super().__init__(inputs)

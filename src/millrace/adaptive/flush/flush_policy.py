@@ -35,7 +35,10 @@ class FlushPolicy(ABC):
         """
 
     def combined(self, parts: Sequence[CodedRows], rows: Sequence[Rows]) -> None:
-        """Update the statistics for combinations of new rows of one input with rows of the other inputs in memory."""
+        """Update the statistics for combinations of new rows of one input with rows of the other inputs in memory.
+
+        Combination i consists of row ``rows[n][i]`` of ``parts[n]`` for every input n.
+        """
 
     def stored(self) -> None:
         """Write rows to disk that need not wait for a flush; called after new rows have been stored in memory."""

@@ -1,4 +1,4 @@
-"""MINER's flush policy: every attribute of every input has DINER's three regions, which count complete results.
+"""MINER's flush policy: every attribute of every input has three regions, as in DINER, and results per region.
 
 The input with the most rows in memory writes a block to disk. Of the regions of all its attributes, the rows are taken
 from the one with the fewest results per row. They are removed from all indexes of the input.

@@ -49,16 +49,22 @@ class RankedRows(Protocol):
         ...
 
     def take_out(self, low: int, high: int, limit: int, skip: int = 0) -> tuple[Codes, Slots]:
-        """Remove up to ``limit`` rows with keys from ``low`` to ``high`` from the index; return keys and slots."""
+        """Remove up to ``limit`` rows with keys from ``low`` to ``high`` from the index; return their keys and slots.
+
+        The first ``skip`` rows with such keys are left in place.
+        """
         ...
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
-        """Remove up to ``limit`` rows, chosen by the clock algorithm, from the index; return their keys and slots."""
+        """Remove up to ``limit`` rows with keys from ``low`` to ``high`` that the clock algorithm chooses.
+
+        Return their keys and slots. ``hand`` is the position of the clock's hand, and is moved.
+        """
         ...
 
 
 class Regions:
-    """The three regions of one key: two thresholds, results per region, and the hand of the clock algorithm."""
+    """A key's division into three regions: two thresholds, results per region, and the clock algorithm's hand."""
 
     def __init__(self) -> None:
         self.lower, self.upper = int(FIRST), int(LAST)
@@ -128,7 +134,7 @@ class Regions:
         self.joins[:] = 0
 
     def age_joins(self, part: int) -> None:
-        """Subtract a fraction of ``1 / part``, rounded up, from the number of results of each region."""
+        """Reduce the number of results of each region by ``1 / part`` of itself, rounded up."""
         self.joins -= -(-self.joins // part)
 
     def state(self) -> list[Any]:

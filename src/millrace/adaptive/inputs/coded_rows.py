@@ -32,7 +32,7 @@ class CodedRows(Protocol):
         ...
 
     def matches(self, attribute: int, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield pairs (i, row), in batches, with the row's code from ``lows[i]`` to ``highs[i]`` (both ascending)."""
+        """Yield batches of pairs (i, row) whose row has a code from ``lows[i]`` to ``highs[i]``; both arrays ascend."""
         ...
 
 

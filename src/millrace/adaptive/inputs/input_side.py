@@ -92,7 +92,7 @@ class InputSide(Generic[R]):
         return len(slots) > 1 and len(slots) * self._width + held > 2 * self._block
 
     def spill(self, codes: Codes, slots: Slots, ends: list[int], departures: list[int], partition: int = 0) -> None:
-        """Write rows already removed from the index to disk, in the given order, and free their memory.
+        """Write rows to disk, in the given order, and free their memory; the index must not contain them any more.
 
         Block i ends before row ``ends[i]``, and its rows get the departure time ``departures[i]``.
         """

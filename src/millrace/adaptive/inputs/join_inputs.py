@@ -85,7 +85,7 @@ class JoinInputs(ABC, Generic[R]):
     # moving rows to disk
 
     def spill(self, side: InputSide[R], codes: Codes, slots: Slots, partition: int = 0) -> None:
-        """Write rows already removed from the index to disk as blocks, several blocks at a time."""
+        """Write rows to disk, several blocks at a time; the index must not contain the rows any more."""
         order = order_of(codes)
         codes, slots = codes[order], slots[order]
         rows = side.block_rows

@@ -127,6 +127,8 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
             The rows to join, per input.
         start
             Number of the input whose ``rows`` are given.
+        steps
+            Steps from this input to all others.
         counted
             Whether to count matches in ``local_joins``.
         """
@@ -186,7 +188,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
     # memory and disk
 
     def spill_slots(self, relation: Relation, slots: Slots, partition: int = 0) -> None:
-        """Write rows already removed from all indexes to disk."""
+        """Write rows to disk; the indexes must not contain them any more."""
         self.spill(relation, relation.memory.codes[0][slots], slots, partition)
 
     def spill_rest(self) -> None:

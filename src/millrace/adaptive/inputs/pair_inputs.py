@@ -62,7 +62,10 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     def verified(
         self, side: int, own: RowSource, rows: Rows, codes: Codes, other: RowSource, others: Rows, other_codes: Codes
     ) -> MatchedPairs:
-        """Return the pairs whose keys match, with the codes of ``others``, given pairs whose codes match."""
+        """Return the pairs of ``rows[i]`` and ``others[i]`` whose keys match, with their items of ``other_codes``.
+
+        The key codes of all given pairs match, but only some of the keys may.
+        """
         columns = self.matching.key_columns
         ours = (codes, lambda: own.values(columns(side), rows))
         theirs = (other_codes, lambda: other.values(columns(1 - side), others))

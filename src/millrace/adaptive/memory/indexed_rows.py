@@ -32,7 +32,7 @@ class AttributeIndex:
         return len(self.index)
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield pairs (i, row), in batches, with the row's key from ``lows[i]`` to ``highs[i]`` (both ascending)."""
+        """Yield batches of pairs (i, row) whose row has a key from ``lows[i]`` to ``highs[i]``; both arrays ascend."""
         return self.index.matches(lows, highs, work)
 
     def below(self, key: int, equal: bool = False) -> int:
@@ -46,12 +46,12 @@ class AttributeIndex:
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
         """Remove up to ``limit`` rows with keys from ``low`` to ``high`` from all indexes; return their keys and slots.
 
-        Their slots are freed by ``forget``. See :meth:`RowIndex.take` for ``skip`` and ``latest``.
+        The slots stay in use until ``forget`` frees them. See :meth:`RowIndex.take` for ``skip`` and ``latest``.
         """
         return self._drop_elsewhere(*self.index.take(low, high, limit, self._rows.stamps, skip, latest))
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
-        """Remove rows as :meth:`take_out` does, but only those that the clock algorithm chooses."""
+        """Remove up to ``limit`` rows that the clock algorithm chooses from all indexes; see :meth:`RowIndex.sweep`."""
         taken = self.index.sweep(low, high, hand, limit, self._rows.stamps, self._rows.bits)
         return self._drop_elsewhere(*taken)
 
@@ -62,7 +62,7 @@ class AttributeIndex:
 
 
 class IndexedRows(KeyOrderedRows):
-    """Rows of one input in slots, with an index for each attribute.
+    """Rows of one input in memory, each in one slot, with an index for each attribute.
 
     Parameters
     ----------
@@ -98,7 +98,10 @@ class IndexedRows(KeyOrderedRows):
         return super().idle_bytes + (sum(self._charged) - used) * self.index.chunk_bytes
 
     def make_rooms(self, codes: Sequence[Codes], heap_bytes: int) -> bool:
-        """Reserve memory for new rows, given each attribute's sorted codes; return False if it exceeds the budget."""
+        """Reserve memory for new rows, or return False if it exceeds the budget.
+
+        ``codes`` holds the sorted key codes of each attribute; the strings take ``heap_bytes`` bytes.
+        """
         before = list(self._charged)
         if self._more_chunks(codes[1:]) and self.make_room(codes[0], heap_bytes):
             return True

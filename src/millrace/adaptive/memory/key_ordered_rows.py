@@ -32,7 +32,7 @@ _MARKS = 8 + 1 + 4  # arrival stamp, bits, place on the stack of free slots
 
 
 class KeyOrderedRows:
-    """Rows of one input in slots, found by key and by range of keys.
+    """Rows of one input in memory, each in one slot, with an index that finds them by key or range of keys.
 
     Parameters
     ----------
@@ -96,7 +96,10 @@ class KeyOrderedRows:
         return slots * self.slot_bytes + chunks * self.index.chunk_bytes + heap
 
     def make_room(self, codes: Codes, heap_bytes: int) -> bool:
-        """Reserve memory for new rows, given their sorted codes; return False if it exceeds the budget."""
+        """Reserve memory for new rows, or return False if it exceeds the budget.
+
+        ``codes`` holds the sorted key codes of the rows; their strings take ``heap_bytes`` bytes.
+        """
         arena = self.arena
         slots = max(self._charged_slots, len(self) + len(codes))
         chunks = self.index.chunks_for(codes, self._charged_chunks)
@@ -196,7 +199,7 @@ class KeyOrderedRows:
         return slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield pairs (i, row), in batches, with the row's key from ``lows[i]`` to ``highs[i]`` (both ascending)."""
+        """Yield batches of pairs (i, row) whose row has a key from ``lows[i]`` to ``highs[i]``; both arrays ascend."""
         return self.index.matches(lows, highs, work)
 
     def forget(self, slots: Slots) -> None:
@@ -208,12 +211,12 @@ class KeyOrderedRows:
     def take_out(self, low: int, high: int, limit: int, skip: int = 0, latest: int = int(LAST)) -> tuple[Codes, Slots]:
         """Remove up to ``limit`` rows with keys from ``low`` to ``high`` from the index; return their keys and slots.
 
-        Their slots are freed by :meth:`forget`. See :meth:`RowIndex.take` for ``skip`` and ``latest``.
+        The slots stay in use until :meth:`forget` frees them. See :meth:`RowIndex.take` for ``skip`` and ``latest``.
         """
         return self.index.take(low, high, limit, self.stamps, skip, latest)
 
     def sweep(self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int) -> tuple[Codes, Slots]:
-        """Remove rows as :meth:`take_out` does, but only those that the clock algorithm chooses."""
+        """Remove up to ``limit`` rows that the clock algorithm chooses, as :meth:`RowIndex.sweep` does."""
         return self.index.sweep(low, high, hand, limit, self.stamps, self.bits)
 
     def below(self, key: int, equal: bool = False) -> int:

@@ -94,7 +94,7 @@ class RowIndex:
         return keys, slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield pairs (i, row), in batches, with the row's code from ``lows[i]`` to ``highs[i]`` (both ascending)."""
+        """Yield batches of pairs (i, row) whose row has a code from ``lows[i]`` to ``highs[i]``; both arrays ascend."""
         cursor = np.array([0, 0, 0, -1], np.int64)
         while cursor[0] < len(lows):
             made = ordered.matches(self._arrays, lows, highs, cursor, work.rows, work.slots, work.keys)
@@ -139,7 +139,11 @@ class RowIndex:
     def sweep(
         self, low: int, high: int, hand: npt.NDArray[np.int64], limit: int, stamps: Stamps, bits: Bits
     ) -> tuple[Codes, Slots]:
-        """Remove up to ``limit`` entries, chosen by the clock algorithm from ``bits``; return their codes and slots."""
+        """Remove up to ``limit`` entries with codes from ``low`` to ``high``, chosen by the clock algorithm.
+
+        Return their codes and slots. Entries whose ``JOINED`` flag is set in ``bits`` stay; the flag is cleared.
+        ``hand`` is the (code, arrival time) of the entry visited last, and is updated.
+        """
         limit = min(limit, len(self))
         keys, slots = np.empty(limit, np.int64), np.empty(limit, np.int32)
         made = ordered.sweep(self._arrays, np.int64(low), np.int64(high), hand, limit, stamps, bits, keys, slots)
@@ -158,7 +162,7 @@ class RowIndex:
         ordered.rename(self._arrays, names)
 
     def pack(self) -> None:
-        """Move the chunks in use together, so that the memory of the others can be released."""
+        """Move all chunks in use to the start of the arrays, so that the memory behind them can be released."""
         ordered.pack(self._arrays)
 
     def clear(self) -> None:

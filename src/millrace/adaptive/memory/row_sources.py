@@ -16,7 +16,7 @@ from millrace.rows.columns import OutputColumn, bytes_pieces, output_column, sha
 
 
 class RowSource(Protocol):
-    """Rows of one input, which are identified by row number, in a batch or in memory."""
+    """Numbered rows of one input, either in a record batch or in the join's memory."""
 
     @property
     def bits(self) -> Bits:

@@ -66,7 +66,10 @@ class MultiwayArrivingPhase(ArrivingPhase[IndexedRows]):
     # room
 
     def _widen_buffers(self, heap: int) -> bool:
-        """Grow the buffers for a row larger than a block, by flushing rows if needed; return False if that fails."""
+        """Grow the buffers for a row with ``heap`` bytes of strings; return False if the budget is too small.
+
+        Rows in memory are flushed if the buffers need their room.
+        """
         inputs, buffers = self._inputs, self._inputs.buffers
         wanted = (2 + 2 * len(inputs.sides)) * heap
         held = sum(relation.memory.nbytes for relation in inputs.sides)
@@ -81,7 +84,7 @@ class MultiwayArrivingPhase(ArrivingPhase[IndexedRows]):
         return True
 
     def _make_room(self, relation: Relation, codes: Sequence[Codes], heap: int) -> Batches:
-        """Free memory until new rows with these codes fit, by flushing rows where necessary."""
+        """Flush rows until new rows with these codes and ``heap`` bytes of strings fit; yield output of the flushes."""
         inputs = self._inputs
         needed = len(codes[0]) * relation.memory.slot_bytes + heap
         while not relation.memory.make_rooms(codes, heap):

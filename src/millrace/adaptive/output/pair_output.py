@@ -46,7 +46,10 @@ class PairOutput(ResultBatches):
         return {left.get_field_index(ours): right.get_field_index(theirs) for ours, theirs in pairs}
 
     def pairs(self, left: RowSource, left_rows: Rows, right: RowSource, right_rows: Rows) -> Batches:
-        """Emit the pairs of ``left_rows[i]`` and ``right_rows[i]`` as the kind of join requires, and mark matches."""
+        """Emit the pairs of ``left_rows[i]`` and ``right_rows[i]``, and mark rows as matched if the join needs that.
+
+        A semi join emits only the left rows, each once. An anti join emits nothing here.
+        """
         how = self._spec.how
         if how in ("semi", "anti"):
             fresh = np.empty(len(left_rows), np.int64)

@@ -1,4 +1,4 @@
-"""Output batches, which are filled from row numbers: values are copied only for rows that are output."""
+"""Output batches: result rows are given as row numbers, and values are copied only for rows that are output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ResultBatches:
     def _fitting(
         self, parts: Sequence[tuple[RowSource, Rows, Sequence[int]]], at: int, longest: int
     ) -> tuple[int, int]:
-        """Return how many of the next rows fit into the batch, at least one, and a bound on their string bytes."""
+        """Return how many rows from ``at`` on fit into the batch (at least one), and a bound on their string bytes."""
         builder = self._builder
         rows = min(builder.room, len(parts[0][1]) - at)
         held = rows * longest
@@ -35,7 +35,7 @@ class ResultBatches:
         return rows, held
 
     def _filled(self, rows: int, held: int) -> Batches:
-        """Count rows that have been filled into the batch, and yield the batch once it is full."""
+        """Count rows added to the batch, with up to ``held`` bytes of strings; yield the batch if it is full."""
         builder = self._builder
         builder.advance(rows, held)
         builder.settle()

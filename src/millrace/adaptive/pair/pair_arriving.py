@@ -95,7 +95,7 @@ class PairArrivingPhase(ArrivingPhase[KeyOrderedRows]):
         return wanted <= buffers.nbytes or buffers.try_resize(wanted)
 
     def _make_room(self, side: PairSide, codes: Codes, heap: int) -> Batches:
-        """Free memory until new rows with these codes fit, by flushing rows where necessary."""
+        """Flush rows until new rows with these codes and ``heap`` bytes of strings fit; yield output of the flushes."""
         other = self._inputs.sides[1 - side.number]
         needed = len(codes) * side.memory.slot_bytes + heap
         while not side.memory.make_room(codes, heap):

@@ -126,7 +126,7 @@ class PairEngine:
                 )
 
     def unmatched(self) -> Batches:
-        """Yield the unmatched rows of each side whose unmatched rows the join outputs."""
+        """Yield unmatched rows of one or both sides, as the kind of join requires."""
         for side in self.inputs.sides:
             if self._definition.spec.keeps(side.number):
                 yield from self._unmatched_of(side)

@@ -28,7 +28,7 @@ from millrace.adaptive.reactive.pair_clean_up import clean_up
 from millrace.adaptive.reactive.reactive_policy import Flush, ReactivePolicy
 
 _LOOKS = 16
-"""Maximum number of inner blocks that a unit of work checks for one that can match the chunk."""
+"""Maximum number of inner blocks that a unit of work checks in search of one that can match the chunk."""
 
 
 class ReactiveNL(ReactivePolicy):
@@ -65,7 +65,7 @@ class ReactiveNL(ReactivePolicy):
         self.joined[1 - self._outer] = counts[1 - self._outer]
 
     def unit(self, flush: Flush) -> Batches:
-        """Join one inner block with the chunk of outer blocks."""
+        """Join one inner block with the chunk of outer blocks; skip inner blocks that cannot match."""
         if self._outer is None:
             self._begin()
         for _ in range(_LOOKS):  # blocks whose keys cannot match are skipped

@@ -130,7 +130,7 @@ class GrowingBox(ReactivePolicy):
         self._loaded.clear()
 
     def in_box(self, parts: Sequence[LoadedRows], rows: Combination) -> Mask:
-        """Return a mask of the combinations that have been joined already, in the box or with the current chunk."""
+        """Return a mask of the combinations joined already, either in the box or with the current chunk."""
         blocks = [part.blocks[each] for part, each in zip(parts, rows, strict=True)]
         inside: list[Mask] = [each < joined for each, joined in zip(blocks, self.joined, strict=True)]
         result: Mask = np.logical_and.reduce(inside)

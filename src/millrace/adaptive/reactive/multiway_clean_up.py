@@ -94,7 +94,7 @@ def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | N
 def _fillings(
     inputs: MultiwayInputs, relation: int, partition: int, room: int, reach: PartnerRanges | None
 ) -> Iterator[LoadedRows]:
-    """Yield the rows of one input that are in ``reach``, as many at a time as fit into ``room`` bytes."""
+    """Yield the rows of an input that are in ``reach`` (None for all), as many at a time as ``room`` bytes can hold."""
     side = inputs.sides[relation]
     parts: list[LoadedRows] = []
     held = 0

@@ -29,7 +29,7 @@ from millrace.adaptive.inputs.pair_inputs import PairInputs, PairSide
 from millrace.adaptive.memory.key_ordered_rows import FIRST, LAST
 
 _FEW = 3
-"""If the smaller side has at most this many chunks, it is not divided into ranges of keys."""
+"""A partition is not divided into ranges of keys if its smaller side has at most this many chunks."""
 _LEAST_BLOCK = 2048
 """Minimum bytes of a sorted block when memory is short: sorting into smaller blocks takes more time than it saves."""
 _REACH = (16, 8, 4, 2)

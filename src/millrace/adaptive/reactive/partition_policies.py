@@ -24,7 +24,7 @@ FAN_IN = 10
 
 
 class PartitionHistories:
-    """A record, per partition, of which rows on disk have been joined, and the clean-up, which joins the others."""
+    """Records for each partition which rows on disk have been joined; the clean-up joins the others."""
 
     def __init__(self, inputs: PairInputs) -> None:
         self._inputs = inputs

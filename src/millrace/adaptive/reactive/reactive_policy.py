@@ -14,7 +14,7 @@ Flush = Callable[[], Batches]
 
 
 class ReactivePolicy(ABC):
-    """Joins rows when at least one of them is on disk.
+    """Joins pairs or combinations of rows of which at least one is on disk.
 
     A policy is created with the inputs of the join. Its keyword-only arguments are options of the join.
     """

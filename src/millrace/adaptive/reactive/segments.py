@@ -40,7 +40,7 @@ class Merge(NamedTuple):
     first: int
     segments: int
     results: float
-    """Number of pairs of rows of different segments; they may not have been joined yet."""
+    """Number of pairs of a left and a right row of different segments, which may not have been joined yet."""
     blocks: int
 
 
@@ -105,7 +105,7 @@ class Segments:
         self._seen = [seen + more for seen, more in zip(self._seen, written, strict=True)]
 
     def state(self) -> list[Any]:
-        """Return the segments, and the number of blocks in them, for JSON."""
+        """Return the segments, and the number of blocks of each side that belong to segments, for JSON."""
         return [[list(segment) for segment in self.known], self._seen]
 
     @staticmethod

@@ -198,10 +198,10 @@ class MappedRows:
 
 
 class _MappedColumn:
-    """Where the values of one column are in the file: for each page, the place of the first value in units of a value.
+    """The places of one column's values in the file: for each page, the place of the first value, counted in values.
 
-    Places of booleans are counted in bits. So is ``validity``, which is -1 for pages without nulls, or None if no page
-    has nulls.
+    Places of booleans are counted in bits. So are those in ``validity``, where pages without nulls have -1;
+    ``validity`` is None if no page has nulls.
     """
 
     def __init__(self, raw: npt.NDArray[np.uint8], type_: pa.DataType, found: npt.NDArray[np.int64]) -> None:

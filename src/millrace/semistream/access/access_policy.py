@@ -70,7 +70,7 @@ class Access(ABC):
     @property
     @abstractmethod
     def cycles(self) -> float:
-        """Number of periods so far, with a fraction: full scans of the master, or what the policy counts instead.
+        """Number of periods so far, with a fraction. A period is a full scan of the master, or what the policy defines.
 
         Caches reduce old counts in every period.
         """

@@ -79,7 +79,7 @@ class Pages:
         return found
 
     def all_pages(self, codes: Codes) -> tuple[PageNumbers, PageNumbers]:
-        """Return pairs, as two arrays: place of a code in ``codes``, page with a row of this code. Pairs may repeat."""
+        """Return pairs as two arrays: places in ``codes``, and pages with a row of the code there. Pairs may repeat."""
         self._count_index(codes)
         pairs = [
             (places, self.page_numbers(shard, rows))
@@ -100,7 +100,7 @@ class Pages:
     # reading
 
     def read(self, pages: PageNumbers, swept: bool = False) -> Iterator[PageLoad]:
-        """Read pages and yield one load per shard; if ``swept``, the device counts one pass in disk order."""
+        """Read pages and yield one load per shard; if ``swept``, the device counts each load as one sweep."""
         shards = np.searchsorted(self._first_page, pages, side="right") - 1
         for shard in np.unique(shards):
             of_shard = pages[shards == shard]

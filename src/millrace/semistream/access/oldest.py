@@ -146,7 +146,7 @@ class Oldest(Access):
             self.note_loads(load.pages, self._left)
 
     def _groups(self, pages: PageNumbers) -> Iterator[Load]:
-        """Read pages, and yield the rows of waiting keys that have no rows on other pages; for keys that repeat."""
+        """Read pages, and yield the rows of waiting keys without rows on any other page; used where keys repeat."""
         room = self.context.room
         waiting: list[Codes] = []
         for load in self.pages.read(pages):
@@ -166,7 +166,8 @@ class Oldest(Access):
     ) -> Counts:
         """Return how many tuples leave with each page; a tuple that needs several pages counts for the first.
 
-        Each code at ``places`` has rows on the page in ``needed``; tuples of ``incomplete`` codes do not leave yet.
+        Code ``codes[places[i]]`` has rows on page ``needed[i]``. ``incomplete`` are the places of codes
+        whose tuples do not leave yet.
         """
         tuples = self.context.room.rows.counts(codes)
         tuples[incomplete] = 0

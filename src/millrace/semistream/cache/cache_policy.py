@@ -30,7 +30,7 @@ class Cache(ABC):
     on_match     with the master rows of a load that matched waiting tuples
     on_load      when a load has met all waiting tuples
     end_step     at the end of a step, before tuples that have met every master row leave
-    on_absent    with the keys of tuples that have met every master row and matched none
+    on_absent    with the keys of tuples that have met every master row, if no row has the key
     free_memory  when one tuple does not fit into the empty waiting room (called by the output order)
 
     A policy counts ``admitted_keys`` and ``evicted_keys`` in ``context.metrics``. Only the keys evicted when ``auto``

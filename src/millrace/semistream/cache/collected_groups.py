@@ -84,7 +84,10 @@ class CollectedGroups:
                 yield self._copy_rows(load, met.positions[wanted], heads[wanted])
 
     def _copy_rows(self, load: Load, positions: npt.NDArray[np.int32], heads: Slots) -> Slots:
-        """Copy rows into the groups with these heads and return the heads; discard the groups if memory runs out."""
+        """Copy rows into groups; return the groups' heads, or none if memory runs out and the groups are discarded.
+
+        ``heads`` are, for each row, the head of the group that it belongs to.
+        """
         state = self.rows.marks["state"]
         touched, first = np.unique(heads, return_index=True)
         first = first[(state[touched] & EMPTY) > 0]  # these rows go into the head's own slot
@@ -199,7 +202,10 @@ class CollectedGroups:
         return True
 
     def continue_from(self, complete_keys: int, turned: int) -> None:
-        """Continue with groups saved when ``turned`` rows had been scanned: set the wheel and the groups' ages."""
+        """Continue with saved groups: set the place of the wheel and the groups' ages.
+
+        When the groups were saved, ``complete_keys`` of them were complete, and ``turned`` rows had been scanned.
+        """
         if not self.wheel.turned:
             self.wheel.turn_to(turned)
         then = TICKS * turned // max(1, self.wheel.rows)

@@ -184,7 +184,7 @@ class FrequencyCache(Cache):
     def _admit(self, load: Load, positions: npt.NDArray[np.int32], tuples: Counts) -> None:
         """Copy all rows of as many keys as fit into the cache, keys with the most waiting tuples first.
 
-        ``positions`` are those of the rows in the load; ``tuples`` is how many tuples wait for each row's key.
+        ``positions`` are the places of the rows in the load; ``tuples`` is how many tuples wait for each row's key.
         """
         codes, first, group, sizes = np.unique(
             load.codes[positions], return_index=True, return_inverse=True, return_counts=True
@@ -212,9 +212,9 @@ class FrequencyCache(Cache):
         self._admitted_since += len(ends)
 
     def _evict_for(self, wanted: Counts, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Evict cached keys to make room for new ones; return the places of the new keys that may enter.
+        """Evict cached keys to make room for new ones; return the places in ``wanted`` of keys that may enter.
 
-        ``wanted`` is how many tuples wait for each new key, descending; ``sizes`` is the number of its master rows.
+        ``wanted`` is how many tuples wait for each new key, descending; ``sizes`` is how many master rows each has.
         """
         cost = np.cumsum(sizes) * self.row_bytes
         free = self._limit - self._taken

@@ -69,7 +69,7 @@ class CacheInequality:
         return cost
 
     def cache_cost(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        """Return the bytes that each key's rows take in the cache, times the switching factor; ``rows`` counts them."""
+        """Return the bytes of each key in the cache, times the switching factor, given its number of master rows."""
         cost: npt.NDArray[np.float64] = np.where(rows > 0, rows * self.row_bytes, self.empty_bytes)
         return self.factor * cost
 

@@ -80,7 +80,10 @@ class PageCache(Cache):
         self._matches = self._matches[:0]
 
     def _keep_best(self, load: PageLoad, fresh: PageNumbers, scores: Scores) -> None:
-        """Keep the pages with the highest scores among those cached and those just loaded."""
+        """Keep the pages with the highest scores among those cached and those just loaded.
+
+        ``fresh`` are the places of the new pages in ``load.pages``, ``scores`` are the scores of these pages.
+        """
         lengths = np.diff(load.starts)
         most = int(self._limit // max(1.0, self.context.b * self.rows.row_bytes))
         order = np.argsort(-np.concatenate([self.scores, scores]), kind="stable")

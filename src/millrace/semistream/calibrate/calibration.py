@@ -215,7 +215,7 @@ class CalibrationBench:
         self._every += [self._lookup] if self._lookup else []
 
     def _runs_with(self, memory: int, place: int) -> list[_Run]:
-        """Return runs of joins with this budget, of kinds whose times depend on different unit costs."""
+        """Return runs of joins with budget number ``place``, of kinds whose times depend on different unit costs."""
         own = self._run("meshjoin", memory)
         short, few = max(1, own.join.b // 4), max(1, own.join.access.quota(own.join.capacity) // 4)
         runs = [
@@ -265,13 +265,13 @@ class CalibrationBench:
         return Calibration(MeasuredCosts(tuple(self._budgets), tuple(costs)), Disk(page, float("inf")), spread)
 
     def _solved(self, measurements: list[list[_Measurement]]) -> _Solved:
-        """Return the unit costs for each budget that best fit ``measurements``: for each budget, one per join."""
+        """Return the unit costs that best fit ``measurements``: one list per budget, one item per join."""
         alike = _fit([(0, measurement) for runs in measurements for measurement in runs], 1, None)
         by_budget = [(place, measurement) for place, runs in enumerate(measurements) for measurement in runs]
         return _fit(by_budget, len(measurements), alike)
 
     def _by_symbol(self, solved: _Solved, shares: Mapping[str, float], lookup: float) -> _Solved:
-        """Return unit costs by symbol.
+        """Return the unit costs by symbol, from those in ``solved``, where a waiting tuple has a single cost.
 
         ``shares`` split the cost of a waiting tuple; ``lookup`` is the time of the algorithm ``lookup`` in seconds per
         tuple, from which c_L is computed.
@@ -283,7 +283,10 @@ class CalibrationBench:
         return found
 
     def _split(self, out: float, waiting: float) -> dict[str, float]:
-        """Return the shares of c_S, c_A, c_O and c_E in the seconds per waiting tuple; ``out`` are those for output."""
+        """Return which shares of ``waiting``, the seconds per waiting tuple, are c_S, c_A, c_O and c_E.
+
+        ``out`` is the seconds per tuple that are spent on output.
+        """
         join = self.join("meshjoin", self._budgets[1], "anti", w=2**31)
         some = self._uniform[0].slice(0, max(1, min(_BATCH, join.capacity // 2)))
         _codes(join, some)
@@ -307,7 +310,7 @@ class CalibrationBench:
         ]
 
     def _batch(self, rows: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Return a batch with the keys of these master rows, which are numbered across all shards."""
+        """Return a batch with the keys of master rows, numbered across all shards; the shards end at ``ends``."""
         store = self._master
         columns = [store.schema.get_field_index(name) for name in store.key]
         shards = np.searchsorted(ends, rows, side="right")
@@ -351,7 +354,7 @@ class CalibrationBench:
 
 
 def _fit(measurements: list[tuple[int, _Measurement]], budgets: int, near: _Solved | None) -> _Solved:
-    """Return the unit costs that best fit pairs (number of the budget, measurement) and are close to ``near``."""
+    """Return the unit costs that best fit measurements (with the number of their budget) and are close to ``near``."""
     names = [(name, 0) for name in _FOR_ALL] + [(name, place) for name in _BY_BUDGET for place in range(budgets)]
     places = {name: at for at, name in enumerate(names)}
     rows, wanted = [], []

@@ -193,7 +193,7 @@ def choose(
 def _nearest(
     impossible: list[OutOfReachError | BudgetTooSmallError], refused: dict[str, str]
 ) -> OutOfReachError | BudgetTooSmallError | ConfigError:
-    """Return the error of the algorithm that comes nearest to the goal, for use when no algorithm reaches it."""
+    """Return the error if no algorithm reaches the goal: the nearest algorithm's, else one that lists ``refused``."""
     fast = [error for error in impossible if isinstance(error, OutOfReachError)]
     small = [error for error in impossible if isinstance(error, BudgetTooSmallError)]
     if fast:

@@ -32,7 +32,7 @@ class Residual:
     condition
         The condition that has to hold.
     cached
-        Places in the master of the columns that are cached; they include the condition's columns.
+        Places of the cached columns in the master; the condition's columns are among them.
     """
 
     def __init__(
@@ -51,7 +51,10 @@ class Residual:
 
     @staticmethod
     def least_bytes(condition: Condition, stream: pa.Schema, master: pa.Schema) -> int:
-        """Return the bytes needed to test a few pairs at a time: the columns and their values as numbers."""
+        """Return the bytes needed to test a few pairs at a time.
+
+        They are for the values of the condition's columns, the same values converted to numbers, and flags.
+        """
         types = [stream.field(name).type for name in condition.stream]
         types += [master.field(name).type for name in condition.master]
         widths = [_VARIABLE.get(shape_of(t)) or item_of(t).itemsize for t in types]

@@ -37,7 +37,7 @@ class CacheHits:
         return rows
 
     def look_up(self, codes: Codes) -> Slots:
-        """Return the slot of each key code in the cache, or ``MISS``; raise an error if the policy returns less."""
+        """Return the cache slot of each key code, or ``MISS``; raise an error if the policy returns something else."""
         cache = self._parts.cache
         found = cache.look_up(codes)
         if not isinstance(found, np.ndarray) or found.shape != codes.shape or found.dtype.kind != "i":

@@ -49,7 +49,7 @@ def emit_in_sequence(
 
 
 def _with_unmatched(tuples: Indices, numbers: Indices, unmatched: Indices) -> tuple[Indices, Indices]:
-    """Return the pairs with the unmatched tuples inserted in order, each with :data:`NO_ROW`."""
+    """Return the tuples and row numbers of all pairs in order, with :data:`NO_ROW` for each unmatched tuple."""
     if not len(unmatched):
         return tuples, numbers
     tuples = np.concatenate([tuples, unmatched])

@@ -205,7 +205,7 @@ class OrderedOutput:
         return numbers
 
     def _same_keys(self, slots: Slots, numbers: Indices) -> Flags:
-        """Return which pairs with equal codes have equal keys."""
+        """Return which pairs of a waiting tuple and a master row with the same key code have the same key."""
         keys = self.parts.binding.keys
         stream_keys = self.buffer.tuples.take(keys.columns, self.buffer.slots(self._sequences(slots)))
         return keys.same(stream_keys, self.parts.numbered.take(keys.master_columns, numbers))

@@ -30,11 +30,11 @@ class OutputRows(Protocol):
         ...
 
     def bytes_of(self, piece: slice) -> int:
-        """Return the bytes that the strings and binary values of some of the rows take."""
+        """Return the bytes that the strings and binary values of the rows in ``piece`` take."""
         ...
 
     def tasks(self, piece: slice, outputs: Sequence[OutputColumn]) -> list[Task]:
-        """Return tasks that append some of the rows to the output columns of this side."""
+        """Return tasks that append the rows in ``piece`` to the output columns of this side."""
         ...
 
 
@@ -107,7 +107,7 @@ class JoinOutput:
         self._builder.settle()
 
     def _next_piece(self, done: int, rows: int, stream: OutputRows, master: OutputRows | None) -> tuple[int, int]:
-        """Return how many of the next rows fit into the batch (at least one), and the most bytes of their strings."""
+        """Return how many rows to append next, at least one, and an upper bound of the bytes of their strings."""
         longest = stream.longest() + (master.longest() if master else 0)
         if rows * longest <= self._builder.bytes_left:
             return rows, rows * longest

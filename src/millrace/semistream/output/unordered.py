@@ -124,7 +124,7 @@ class UnorderedOutput:
                 yield from self.finish(rejected, step)  # they have met their only row
 
     def _same_keys(self, load: Load, slots: Slots, rows: Indices) -> Flags:
-        """Return which pairs with equal codes have equal keys."""
+        """Return which pairs of a waiting tuple and a master row with the same key code have the same key."""
         keys = self.parts.binding.keys
         stream_keys = self.parts.room.rows.take(keys.columns, slots)
         return keys.same(stream_keys, self.parts.store.mapped(load.shard).take(keys.master_columns, rows))

@@ -28,7 +28,10 @@ _NO_COLUMNS = pa.schema([])
 
 
 def least_bytes(arguments: JoinArguments, binding: Binding | None, b: int | None = None) -> int:
-    """Return the least budget in bytes of a join with loads of ``b`` rows; without binding ignore stream columns."""
+    """Return the least budget in bytes of a join with loads of ``b`` rows.
+
+    If ``binding`` is None, the stream's columns are not counted.
+    """
     rest = _room_bytes(arguments, binding) + _SLACK
     if binding is not None and binding.residual is not None:
         rest += Residual.least_bytes(binding.residual, binding.stream, arguments.store.schema)

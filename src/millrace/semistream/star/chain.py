@@ -33,7 +33,7 @@ class StarMetrics(JoinMetrics):
 
     As in a single join, ``arms[name].tuples_in = matched + unmatched + waiting + shed`` for every arm, and the output
     of one is the input of the next. ``most_waiting`` and ``peak_bytes`` are sums of the arms' maxima: upper bounds for
-    the star. ``waits`` are the waits of a tuple at one arm, ``cycles`` is the largest number of any arm.
+    the star. ``waits`` are waits at single arms, not sums over the arms; ``cycles`` is the largest value of any arm.
     """
 
     arms: dict[str, JoinMetrics] = field(default_factory=dict)

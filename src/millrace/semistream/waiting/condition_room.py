@@ -77,7 +77,7 @@ class ConditionSearch:
 
     @property
     def tuple_bytes(self) -> int:
-        """Bytes per waiting tuple: slot and value in the sorted arrays (twice, for merging), and searched bounds."""
+        """Bytes per waiting tuple: its slot and value in sorted arrays (twice, for merging), and a bound per edge."""
         if self.measure is None:
             return 2 * 4
         return 2 * (4 + 8) + 8 * len(self.edges)
@@ -214,7 +214,7 @@ class ConditionRoom(WaitingRoom):
         return starts, np.maximum(starts, stops)
 
     def _searched(self, measure: Measure) -> list[Numbers]:
-        """Return for each edge the sorted values, moved by the edge's width, so that master values can be searched."""
+        """Return for each edge the sorted stream values, moved by the edge's width, to compare with master values."""
         if self._bounds is None:
             self._bounds = [edge.moved(self._values, measure) for edge in self._search.edges]
         return self._bounds

@@ -164,7 +164,7 @@ class WaitingRoom:
         return counts
 
     def newest_chunk_size(self, turned: int) -> int:
-        """Return how many tuples have entered since the last step; ``turned`` is the place of the access policy."""
+        """Return how many tuples have entered since the last step; ``turned`` is the access policy's ``place``."""
         return self.chunks[-1].size if self.chunks and self.chunks[-1].start == turned else 0
 
     # meeting master rows
@@ -208,7 +208,7 @@ class WaitingRoom:
     # leaving
 
     def expired(self, turned: int) -> Slots | None:
-        """Take the oldest chunk out of the queue if it has met every master row; return its tuples that still wait."""
+        """Take out the oldest chunk if it has met every master row; return its tuples that still wait, else None."""
         if not self.chunks or self.chunks[0].start + self._cycle_rows > turned:
             return None
         chunk = self.chunks.popleft()

@@ -23,7 +23,7 @@ def drain_stream(df: DataFrame, plan: EnrichPlan, output: StructType, label: str
 
 
 def drain_batch(df: DataFrame, plan: EnrichPlan, output: StructType, label: str) -> DataFrame:
-    """Return the joined batch. Its rows leave the tasks without files, because all of them may not fit on a disk."""
+    """Return the joined batch. Its rows leave the tasks without files, because they may not all fit on a disk."""
     joined = routed(df, plan).mapInArrow(in_worker(drain, plan), _with_metrics_column(output))
     return _without_metrics(observe_enrich(joined, label, plan.algorithm))
 

@@ -106,7 +106,7 @@ def _planned_arm(
     scratch: str | os.PathLike[str] | None,
     total: int,
 ) -> PlannedArm:
-    """Plan an arm with the least memory that it can work with."""
+    """Plan an arm, with the least memory that it can work with; ``before`` is the arm that runs before it."""
     in_place = ALGORITHMS[arm.algorithm].at_once or (pending == "drain" and arm.store.shards == 1)
     with naming(arm.name):
         plan, fields = enrich_plan(

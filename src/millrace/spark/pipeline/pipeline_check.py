@@ -64,7 +64,7 @@ class _Check:
         return [f"{self._file}:{line}: {problem}" for line, problem in sorted(self._found)]
 
     def report(self, name: Name, problem: str, line: int | None = None) -> None:
-        """Record a problem with a table or key, at the given line, by default the line where it is named."""
+        """Record a problem with a table or key; by default, ``line`` is the line where that table or key is named."""
         found = line or self._lines.find(name)
         self._found.append((found, f"{label(name)}: {problem}"))
 
@@ -111,7 +111,7 @@ class _Check:
         self.report(name, f"unknown {'table' if is_table else 'key'}; {hint}")
 
     def _free(self, name: Name, table: dict[str, Any]) -> dict[str, Any]:
-        """Return a table of settings with nested tables, which TOML reads from ``a.b = 1``, as dotted names again."""
+        """Return settings under their dotted names, such as ``a.b``, which TOML reads as nested tables."""
         right: dict[str, Any] = {}
         for key, value in table.items():
             if isinstance(value, dict):
@@ -228,7 +228,7 @@ class _Check:
         self._sink_and_checkpoint(table)
 
     def _sink_and_checkpoint(self, table: dict[str, Any]) -> None:
-        """Check that existing output belongs to the checkpoint: Spark skips micro-batches that the output has."""
+        """Check that existing output belongs to the checkpoint: otherwise, Spark would skip some micro-batches."""
         path, checkpoint = table.get("path"), table.get("checkpoint", self.tables.get("checkpoint"))
         if table.get("format") not in FILES or path is None or checkpoint is None:
             return
@@ -261,7 +261,7 @@ class _Check:
         return table
 
     def _missing(self, name: Name, key: str, what: str) -> None:
-        """Report a missing key, unless the file has it misspelled or with a value of a wrong type."""
+        """Report a missing key, described by ``what``, unless it is misspelled or its value has a wrong type."""
         if (*name, key) not in self._lines.of and (*name, key) not in self._meant:
             self.report(name, f"expected the key {key}, {what}; it is missing")
 

@@ -103,7 +103,7 @@ class BucketedBand:
         return np.asarray(np.floor_divide(values, np.int64(self.width)))
 
     def copies(self, values: Values) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the pairs of a left row and a bucket that its interval touches: row numbers and bucket numbers."""
+        """Return all pairs of a left row and a bucket that its interval touches: the row and bucket numbers."""
         low, high = self.reach(values)
         first, last = self.buckets(low), self.buckets(high)
         counts = last - first + 1

@@ -33,7 +33,7 @@ class PairPlan(StreamJoinPlan):
 
     @property
     def block_bytes(self) -> int:
-        """Size of a block, the new rows that are joined at a time, in bytes."""
+        """Size in bytes of a block, which consists of the new rows that are joined at a time."""
         return self.memory // 8
 
     def _fixed(self) -> tuple[Any, ...]:

@@ -57,7 +57,7 @@ class StreamJoinPlan(ABC):
     @property
     @abstractmethod
     def block_bytes(self) -> int:
-        """Size of a block, the new rows that are joined at a time, in bytes."""
+        """Size in bytes of a block, which consists of the new rows that are joined at a time."""
 
     @abstractmethod
     def _fixed(self) -> tuple[Any, ...]:

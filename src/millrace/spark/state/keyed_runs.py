@@ -31,6 +31,9 @@ class RunRows(NamedTuple):
 
 
 class RestoreRows(Protocol):
-    """A function that converts rows, with the key code as first column, to :class:`RunRows`, sorted if ``sort``."""
+    """A function that converts rows, with the key code as first column, to :class:`RunRows`.
+
+    The function sorts the rows unless ``sort`` is False.
+    """
 
     def __call__(self, rows: pa.RecordBatch, side: int, *, sort: bool = True) -> RunRows: ...

@@ -134,7 +134,7 @@ class SortedRuns:
         return self._restore(rows, self._side, sort=False)
 
     def _write(self, pieces: Iterator[RunRows]) -> Run:
-        """Write rows, given in pieces with ascending codes, in chunks of the given size; return the chunks as a run."""
+        """Write rows, given in pieces with ascending codes, as chunks of ``chunk_bytes``; return them as a run."""
         run: Run = []
         pending: list[pa.RecordBatch] = []
         size = 0

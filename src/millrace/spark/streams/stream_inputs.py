@@ -63,7 +63,7 @@ def shard_count(spark: SparkSession, shards: Any) -> int:
 
 
 def names_of_shards(spark: SparkSession, shards: int) -> tuple[int, ...]:
-    """Return the numbers by which Spark groups rows by shard; they spread shards over the session's partitions."""
+    """Return a number for each shard; Spark groups rows by it, which spreads the shards over the partitions."""
     return tuple(shard_names(shards, _partitions(spark)))
 
 
@@ -94,7 +94,7 @@ def common_type(one: pa.DataType, other: pa.DataType, *, banded: bool = False) -
 
 
 def name_folding(spark: SparkSession) -> Callable[[str], str]:
-    """Return a function that maps column names to texts, which are equal if Spark treats the names as equal."""
+    """Return a function whose results for two column names are equal if and only if Spark treats the names as equal."""
     sensitive = (spark.conf.get("spark.sql.caseSensitive", "false") or "false").lower() == "true"
     return (lambda name: name) if sensitive else str.lower
 

@@ -29,9 +29,10 @@ class HypercubeRows(RowLayout):
         return self.plan.input_schemas[side]
 
     def route(self, batch: pa.RecordBatch, side: int) -> RoutedRows:
-        """Return rows without nulls in attributes, the first cell of each, and the offsets from it to all its cells.
+        """Return the rows that have no null in an attribute, and the cells that each of them goes to.
 
-        The cells of a row differ in the dimensions for which the input has no attribute.
+        ``shards`` holds the first cell of each row. The offsets from the first cell to all cells of a row are the same
+        for all rows: the cells differ in the dimensions for which the input has no attribute.
         """
         plan = self.plan
         mine = plan.attributes[side]

@@ -22,7 +22,7 @@ from millrace.spark.transport.combine_batches import combined
 from millrace.spark.transport.routing import SHARD
 
 PACKED_STREAM = f"{SHARD} int, blob binary"
-"""The columns of a packed stream: the number by which Spark groups a shard, and a blob with rows of the shard."""
+"""The columns of a packed stream: the number by which Spark groups a shard's rows, and a blob with such rows."""
 PACKED_INPUT = f"{SHARD} int, side byte, blob binary"
 """The columns of a packed input of a join of streams; ``side`` is the number of the input."""
 
@@ -30,7 +30,11 @@ _BLOB_ROWS = 262_144
 
 
 def pack_stream(plan: EnrichPlan, names: list[int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the stream's rows of one task, packed by shard. The last column of ``batches`` is the shard's number."""
+    """Yield the stream's rows of one task, packed by shard.
+
+    The last column of ``batches`` is the shard's number. ``names`` contains, for every shard, the number by which Spark
+    groups its rows.
+    """
     for batch in combined(batches, _BLOB_ROWS):
         shard = batch.column(batch.num_columns - 1).to_numpy()
         rows = types.conform(batch.select(range(batch.num_columns - 1)), plan.stream_schema)

@@ -42,7 +42,7 @@ def matches(layout: PairRows, left: RunRows, right: RunRows) -> Iterator[pa.Reco
 
 
 def code_ranges(few: Codes, many: Codes) -> tuple[Codes, Codes]:
-    """Return, for each code in ``few``, the start and the end of the equal codes in ``many``, which is sorted."""
+    """Return two arrays: where the codes equal to each code in ``few`` start and end in ``many``, which is sorted."""
     starts, stops = (np.searchsorted(many, few, side).astype(np.int64) for side in ("left", "right"))
     return starts, stops
 
@@ -61,7 +61,7 @@ def pairs(starts: Codes, stops: Codes, ordered: Places, most: int) -> Iterator[t
 
 
 def pairs_in(nbytes: int, *rows: pa.RecordBatch) -> int:
-    """Return how many combined rows, with one row of every batch each, fit into ``nbytes`` bytes: from 1 to 65,536."""
+    """Return how many rows fit into ``nbytes`` bytes if each combines one row of every batch: from 1 to 65,536."""
     width: int = sum(each.nbytes // len(each) + 1 for each in rows)
     return max(1, min(_MOST_PAIRS, nbytes // width))
 

@@ -5,7 +5,7 @@
     operator ── path of the file, metrics ──► observe ──► mapInArrow ──► rows
         └────────── rows ──► local file ──────────────────────┘
 
-Without files, ``observe``, and a filter that removes the metrics again, would process every row. A stateful operator
+Without files, every row would pass through ``observe`` and a filter that removes the metrics. A stateful operator
 would also return all rows as pandas frames in one nested column, and Spark checks every value in it for null. For a
 million rows of 15 columns the former costs 0.2 core-seconds, both together 0.4. With files, only a line that names the
 file is processed in this way. The files themselves are written and read in :mod:`millrace.worker.row_files`.
@@ -84,8 +84,8 @@ def _readers(context: SparkContext) -> Iterator[None]:
     """Run the functions made in this block in separate workers, which only read files.
 
     Spark reuses a worker only for functions with an equal environment, so a variable keeps these workers apart. If
-    every worker did both, chance would decide which of them join, and a worker that has never joined has to load
-    kernels and map the master's pages, which takes up to a second of a micro-batch.
+    every worker could join and read files, chance would decide which of them join, and a worker that has never joined
+    has to load kernels and map the master's pages, which takes up to a second of a micro-batch.
     """
     context.environment[row_files.ROLE] = row_files.READER
     try:
