@@ -154,7 +154,7 @@ def compare(
     after: Annotated[Path, typer.Argument(metavar="B.json", help="Results to compare with them.")],
     tolerance: Annotated[float, typer.Option(help="Changes below this share do not count.")] = 0.03,
 ) -> None:
-    """Show points that changed by more than the seeds explain; exit with 1 if a point or a claim got worse."""
+    """Show points that changed by more than different seeds explain; exit with 1 if a point or a claim got worse."""
     from rich.table import Table
 
     from millrace_bench.experiments import results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from millrace.adaptive.join import StreamJoin
 from millrace.adaptive.multiway.multiway_engine import MULTIWAY, MultiwayEngine
+from millrace.adaptive.reactive import multiway_clean_up
 from millrace.core.errors import BudgetTooSmallError, ConfigError, SchemaError, StateError
 from millrace.rows.key_codes import KeyCoder
 from millrace.testing.pair_oracle import Equal, Link, Near, oracle_multi
@@ -207,6 +208,23 @@ def test_silence_at_any_moment(idle: int) -> None:
     join, _ = spilled_chain("miner", SHAPES["chain of 3"], idle)
     assert join.metrics.flushes > 10
     assert (join.metrics.rows_reactive > 0) == (idle > 0)
+
+
+@pytest.mark.parametrize("algorithm", ["miner", "mjoin"])
+def test_clean_up_loads_no_more_rows_than_its_memory_holds(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of several groups of blocks are held together only as long as all of them fit."""
+    fillings = multiway_clean_up._fillings
+    loaded: list[tuple[int, int, int]] = []
+
+    def noted(inputs: Any, relation: int, partition: int, room: int, reach: Any) -> Iterator[Any]:
+        for number, rows in enumerate(fillings(inputs, relation, partition, room, reach)):
+            loaded.append((number, rows.nbytes, room))
+            yield rows
+
+    monkeypatch.setattr(multiway_clean_up, "_fillings", noted)
+    spilled_chain(algorithm, SHAPES["one attribute" if algorithm == "mjoin" else "chain of 3"], 0)
+    assert max(number for number, _, _ in loaded) > 0, "an input is read in several parts"
+    assert [each for each in loaded if each[1] > each[2]] == []
 
 
 def test_the_box_only_grows_and_ends_whole() -> None:

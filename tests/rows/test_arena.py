@@ -120,6 +120,24 @@ def test_packing_and_trimming_keep_every_row(type_: pa.DataType) -> None:
     assert (rows.map.code[live] == numbers.to_numpy() % 11).all()
 
 
+class CountingSpace(HeapSpace):
+    """Counts the bytes of the arrays that have one item for every slot."""
+
+    nbytes = 0
+
+    def array(self, name: str, dtype: Any, length: int) -> Any:
+        made = super().array(name, dtype, length)
+        self.nbytes += 0 if name.endswith("heap") else made.nbytes
+        return made
+
+
+@every_type
+def test_the_bytes_of_a_slot_are_those_of_its_arrays(type_: pa.DataType) -> None:
+    schema, space = pa.schema([("a", type_), ("b", pa.int32())]), CountingSpace()
+    arena = Arena(schema, 100, 1_000, space, "test")
+    assert Arena.bytes_per_slot(schema) == arena.slot_bytes == space.nbytes / 100
+
+
 def test_a_code_column_is_not_stored_twice() -> None:
     schema = pa.schema({"x": pa.string(), "k": pa.int64()})
     rows, plain = keyed(schema, code_column=1), keyed(schema)

@@ -68,6 +68,9 @@ def played(join: mr.SemiStreamJoin, calls: str, per_step: int | None = None) -> 
         (10, 1, 2, 2, "step step step retune=6 push step push step push step push step", 1),
         (14, 2, 2, 3, "step step step push step retune=4", 2),
         (7, 1, 2, 1, "push step", 4),
+        # the loads of earlier shards count, also a last one that is shorter than the others
+        (9, 2, 3, 6, "push step step", 1),
+        (14, 3, 3, 6, "push step step push step", 1),
         # a join with another b goes on where the wheel was, with tuples of the old grid
         (6, 1, None, 4, "step restore=5 push step push step", 3),
         (7, 1, None, 1, "step push step step restore=3 restore=6", 5),

@@ -99,6 +99,10 @@ def test_pages_that_are_due_are_frequent_ones(store: mr.MasterStore) -> None:
 
 
 def test_the_position_adapts(store: mr.MasterStore) -> None:
+    fresh = mr.SemiStreamJoin(store, on="key", algorithm="hybridjoin-l", memory="100kB", b=PAGE, position="adapt")
+    fresh.bind(pa.schema([("key", pa.int64())]))
+    assert isinstance(fresh.access, Position)
+    assert fresh.access.trials == 0
     access = driven(store, "hybridjoin-l", 50_000, position="adapt").access
     assert isinstance(access, Position)
     assert access.trials >= 3

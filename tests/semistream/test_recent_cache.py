@@ -146,3 +146,11 @@ def test_a_cache_that_was_kept_goes_on_with_its_order(store: mr.MasterStore, tmp
     fill(second, following + 2, room // 2)
     assert look_up(second, *fresh) == 2
     assert look_up(second, *range(20)) == 0
+
+
+def test_cycles_are_the_keys_looked_up_per_row_of_the_master(store: mr.MasterStore) -> None:
+    join = join_of(store)
+    following = fill(join, 0, 400)
+    assert join.metrics.cycles == 400 / KEYS
+    assert look_up(join, following - 1) == 1
+    assert join.metrics.cycles == 400 / KEYS, "the cache answered"

@@ -88,7 +88,7 @@ class AdaptiveMetrics:
     notes: int = 0
     """Number of points recorded with :meth:`note`, including those no longer in ``over_time``."""
     every: int = 1
-    """Distance between points kept in ``over_time``, counted in recorded points; doubled when ``over_time`` is full."""
+    """``over_time`` keeps one of this many recorded points; the number is doubled when ``over_time`` is full."""
 
     # counting, called by the parts of the join
 
@@ -129,7 +129,7 @@ class AdaptiveMetrics:
         self.mean_waiting += (rows - self.mean_waiting) / self.looks
 
     def note(self, seconds: float) -> None:
-        """Add the point (``seconds``, rows output so far) to ``over_time``, which keeps up to 1,024, evenly spread."""
+        """Add ``seconds`` and rows output so far to ``over_time``, which keeps up to 1,024 evenly spread points."""
         points = self.over_time
         if len(points) > 1 and self.notes % self.every:
             points.pop()

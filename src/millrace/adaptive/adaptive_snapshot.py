@@ -28,7 +28,7 @@ from millrace.kernels.checksum import checksum
 _MAGIC = b"MILLADPT"
 
 Take = Callable[[int], memoryview]
-"""A function that returns the next bytes of a snapshot, given their number."""
+"""A function that takes a number of bytes, and returns that many of the next bytes of a snapshot."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class ArrivingPhase(ABC, Generic[R]):
     def _check_fits(self, side: InputSide[R], rows: int, heap: int) -> None:
         """Check that new rows can fit into memory at all, before they are joined with other rows.
 
-        Their strings take ``heap`` bytes. For a single row that is larger than a block, the buffers are enlarged.
+        The strings of the new rows take ``heap`` bytes. For a single row larger than a block, the buffers are enlarged.
         """
         split, budget, buffers = self._split, self._shared.budget, self._shared.buffers
         least = side.memory.least_bytes(side.schema, rows, side.memory.index.width) + heap

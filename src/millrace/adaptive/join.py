@@ -276,7 +276,7 @@ class StreamJoin(OneCallAtATime):
 
     @property
     def work(self) -> bool:
-        """Whether :meth:`idle` has rows on disk to join."""
+        """Whether rows on disk are left for :meth:`idle` to join."""
         return not self._finished and self.engine.reactive.has_work
 
     def end(self, side: str) -> Batches:

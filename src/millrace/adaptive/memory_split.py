@@ -156,7 +156,7 @@ class MemorySplit:
         rows
             Minimum bytes for the rows of each input in memory.
         schemas
-            Schema of each input; a schema without columns for an input whose columns are not known yet.
+            Schema of each input. The schema of an input whose columns are not known yet is empty.
         buffered
             Whether the budget also covers a buffer for rows that wait to be processed.
         """

@@ -34,7 +34,7 @@ _GRACE_SECONDS = 2.0
 """Seconds after Ctrl-C in which the handling of another exception is not interrupted, as it may be clean-up."""
 
 _PATIENCE_SECONDS = 5.0
-"""Seconds in which pressing Ctrl-C again has no effect. Later, it interrupts clean-up too, in case that hangs."""
+"""Seconds after Ctrl-C in which pressing it again has no effect. Later, it interrupts even a clean-up that hangs."""
 
 _WHOLE_FUNCTIONS = frozenset({"__enter__", "__exit__", "__del__", "rmtree", "_execute_child"})
 _WHOLE_MODULES = frozenset({"importlib._bootstrap", "tempfile", "weakref"})

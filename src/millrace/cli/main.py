@@ -27,7 +27,7 @@ COMMANDS = {
         "List the algorithms, what each does, what it needs of the master, and its options.",
     ),
 }
-"""The commands of this package: where the function of each is, and its help in one line."""
+"""The commands of this package, each with the location of its function and with its help in one line."""
 
 BENCH_COMMANDS = {
     "demo": "Watch a warehouse on Spark take in orders and enrich them with customers, inside a small budget.",

@@ -1,4 +1,4 @@
-"""Live progress of row counts and of joins, shown only on a terminal, at most five times a second."""
+"""Shows the progress of joins and of other work on rows, only on a terminal and at most five times a second."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def spinner(what: str) -> Iterator[None]:
 
 
 class WatchedJoin:
-    """Runs a join, shows its progress, and measures the time spent in the join, without reading and writing files.
+    """Runs a join, shows its progress, and measures the time spent in it, excluding the reading and writing of files.
 
     ``peak_parts`` holds the most bytes that each part of the budget has used, as observed between output batches.
     """
@@ -151,7 +151,7 @@ class _JoinState(ProgressColumn):
 
 
 def _used(used: int, budget: int) -> str:
-    """Format the memory used and the budget; the unit is given once if both have the same.
+    """Format the memory used and the budget, with only one unit if the unit is the same for both.
 
     >>> _used(2_400_000, 2_480_000), _used(900, 2_000)
     ('2.4/2.5 MB', '900 B/2.0 kB')

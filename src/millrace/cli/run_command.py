@@ -102,7 +102,7 @@ def _run(pipeline: Pipeline, shown: bool) -> tuple[QueryCounts, bool]:
 class _QueryMonitor(threading.Thread):
     """Adds up the progress of a query before Spark discards it, and stops the query on Ctrl-C.
 
-    Ctrl-C must not raise an exception during a call to Spark, so it only wakes this thread.
+    Ctrl-C must not raise an exception during a call to Spark. It wakes this thread instead, which stops the query.
     """
 
     def __init__(self, query: StreamingQuery) -> None:

@@ -15,7 +15,10 @@ _PLACES = 13
 
 
 def draw(path: Path, chosen: Choice, at: Callable[[int], Choice]) -> None:
-    """Draw predicted rates against memory, a line per algorithm, and mark ``chosen``; ``at`` chooses for a budget."""
+    """Draw a line of predicted rates against memory for every algorithm, and mark ``chosen``.
+
+    ``at`` is a function that returns the choice for a memory budget in bytes.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:

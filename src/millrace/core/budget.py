@@ -46,7 +46,7 @@ class MemoryBudget:
         return reservation
 
     def take(self, nbytes: int) -> bool:
-        """Count ``nbytes`` more as used (fewer if negative); return False and change nothing if too few are left."""
+        """Add ``nbytes``, which may be negative, to ``used``; return False and change nothing if too few are left."""
         if self.used + nbytes > self.total:
             return False
         self.used += nbytes

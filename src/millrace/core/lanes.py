@@ -42,7 +42,7 @@ class Lanes:
                 other.result()
 
     def submit(self, task: Task) -> None:
-        """Run a task on the second thread, after those submitted before; at once if there is only one thread."""
+        """Queue a task for the second thread. If there is only one thread, run the task at once."""
         if self.threads < 2:
             task()
         else:

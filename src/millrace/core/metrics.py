@@ -38,7 +38,7 @@ class WaitHistogram:
         return int(self._counts.sum())
 
     def quantile(self, share: float) -> int:
-        """Return the wait, in steps, that this share of the tuples (0 to 1) did not exceed."""
+        """Return the wait in steps that a given share of the tuples, from 0 to 1, did not exceed."""
         if self.total == 0:
             return 0
         return int(np.searchsorted(np.cumsum(self._counts), share * self.total))
@@ -147,7 +147,7 @@ class JoinMetrics:
                 setattr(self, each.name, sum(getattr(one, each.name) for one in every))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all fields, the rates, and p50, p99 and maximum of ``waits`` (not ``waits`` itself), for JSON."""
+        """Return values for JSON: all fields and both rates, but of ``waits`` only the p50, the p99 and the maximum."""
         plain = {name: value for name, value in vars(self).items() if name != "waits"}
         plain |= {
             "hit_rate": round(self.hit_rate, 4),

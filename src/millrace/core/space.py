@@ -1,8 +1,8 @@
 """Places where arrays are allocated: anonymous memory of this process, or files that other processes can map too.
 
 An array is allocated with the largest length that it may ever need, but only the part that is written to takes memory.
-The owner keeps a high-water mark, charges the items below it to the budget, and gives the memory of the others back
-with :meth:`Space.release`.
+The owner keeps a high-water mark and charges the items below it to the budget. :meth:`Space.release` gives the memory
+of the items above it back to the system.
 """
 
 from __future__ import annotations

@@ -85,7 +85,10 @@ class JoinSpec:
         )
 
     def in_order_of(self, key: Sequence[str]) -> JoinSpec:
-        """Return the specification with its key columns in the order of ``key``; unchanged if the columns differ."""
+        """Return the specification with its key columns in the order of ``key``.
+
+        If ``key`` does not have the same columns, the specification is returned unchanged.
+        """
         if sorted(key) != sorted(self.master_key):
             return self
         order = [self.master_key.index(name) for name in key]
@@ -110,7 +113,11 @@ class JoinSpec:
         return [master.get_field_index(name) for name in wanted]
 
     def check_keys(self, stream: pa.Schema, master: pa.Schema, store_key: Sequence[str]) -> None:
-        """Raise an error unless the stream has the key columns, of fitting types, and the store has this master key."""
+        """Check the keys of the stream and of the store against the specification; raise an error if they do not fit.
+
+        The store must have this master key. The stream must have the key columns, with types that can be compared with
+        the master's, and no column name twice.
+        """
         if self.master_key and tuple(self.master_key) != tuple(store_key):
             raise SchemaError(
                 f"on: the master store is keyed by {', '.join(store_key)}; got {', '.join(self.master_key)}"

@@ -1,4 +1,4 @@
-"""A model of crowded waiting rooms: how many new tuples enter before a load, as a share of those that may enter.
+"""A model of crowded waiting rooms: it estimates how many of the tuples that may enter before a load find room.
 
 It is for joins that scan the whole master in turns, and whose tuples leave as soon as they have a match. The number of
 tuples that may enter before each load, the quota, is chosen so that the waiting room is full on average, but no tuple
@@ -27,7 +27,7 @@ _LOADS, _TRIES, _TURNS = 32, 16, 6
 
 
 def filled(frequencies: Frequencies, loads: int, last: float) -> float:
-    """Return which share of the new tuples that may enter before a load do enter, on average, from 0 to 1.
+    """Return how many new tuples enter before a load on average, divided by the number that may enter.
 
     A turn of the wheel has ``loads`` loads; ``last`` is the length of the last one as a fraction of the others' length.
     """

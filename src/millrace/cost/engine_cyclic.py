@@ -42,7 +42,7 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, load
 
 
 class _Settled:
-    """One turn of the wheel in a steady state: tuples, matches, waiting room and cache."""
+    """A turn of the wheel in a steady state, with its numbers of tuples and keys, its waiting room and its cache."""
 
     def __init__(self, misses: float, met: float, room: Room) -> None:
         self.misses, self.met, self.room = misses, met, room

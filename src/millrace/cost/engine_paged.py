@@ -91,7 +91,10 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, cach
 
 
 def _looked_up(enough: float, most: int) -> float:
-    """Return for how many tuples a step looks up the page: ``enough``, less 0.5 for rounding down; 1 to ``most``."""
+    """Return for how many tuples a step looks up the page, on average.
+
+    The join rounds ``enough`` down, which takes 0.5 off on average. The result is at least 1 and at most ``most``.
+    """
     return max(1.0, min(float(most), enough - 0.5))
 
 

@@ -31,7 +31,7 @@ _MOST_KEYS = 10**15  # up to here a float can represent every whole number
 
 @dataclass(frozen=True)
 class Split:
-    """The contents of a cache: the number of keys, of their rows, and their share of the stream."""
+    """The contents of a cache: how many keys it holds, how many rows they have, and their share of the stream."""
 
     keys: float
     rows: float
@@ -46,10 +46,10 @@ class Frequencies:
     Parameters
     ----------
     counts
-        Number of keys in each bucket; need not be whole.
+        Number of keys in each bucket, which need not be a whole number.
     each
-        Share of the stream's tuples that have one given key of each bucket, in descending order. Over all keys, the
-        shares add up to 1.
+        For each bucket, the share of the stream's tuples that have one given key of the bucket. The shares are in
+        descending order, and those of all keys add up to 1.
 
     Examples
     --------
@@ -133,7 +133,7 @@ class Frequencies:
         return float(self.counts.sum())
 
     def share(self, kept: Floats) -> float:
-        """Return the share of the stream's tuples that have certain keys: the part ``kept`` of each bucket's keys."""
+        """Return the share of tuples with a selected key, where ``kept`` is the selected part of each bucket's keys."""
         return float((self.counts * self.each * kept).sum())
 
     def expected(self, tuples: float) -> Floats:
@@ -176,10 +176,10 @@ class Frequencies:
         return at_least(math.exp(increasing_root(left_out, -math.log(keys), low, high, 1e-6, 1e-3)), mean)
 
     def balanced(self, tuples: float, v_R: float, v_S: float, rows: RowsPerKey = ONE_ROW) -> Split:
-        """Return the contents of a cache of all keys with m · v_R < n · v_S, for m rows and n tuples in a turn.
+        """Return the contents of a cache that holds a key with m rows and n tuples in a turn if m · v_R < n · v_S.
 
-        A turn has ``tuples`` tuples, and ``rows`` gives the numbers of rows of the keys. A key without rows takes no
-        bytes, and is cached if it comes at least once a turn.
+        A turn has ``tuples`` tuples, and ``rows`` gives the numbers of rows of the keys. A key that occurs less than
+        once a turn is never cached. A key without rows takes no bytes.
         """
         waiting = self.expected(tuples) * v_S
         keys = cached_rows = share = 0.0
@@ -191,7 +191,7 @@ class Frequencies:
         return Split(keys, cached_rows, min(1.0, share))
 
     def without(self, kept: Floats) -> Frequencies:
-        """Return the frequencies of the rest of the stream, without the part ``kept`` of each bucket's keys."""
+        """Return the frequencies of the stream that is left if the part ``kept`` of each bucket's keys is removed."""
         left = 1 - self.share(kept)
         if left <= 1e-12:
             raise ConfigError("kept: expected less than all keys, so that part of the stream is left; got all keys")

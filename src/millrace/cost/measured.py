@@ -35,7 +35,10 @@ class MeasuredCosts:
             )
 
     def at(self, memory: float) -> UnitCosts:
-        """Return the unit costs of a join with this budget; outside the measured range, those of the nearest budget."""
+        """Return the unit costs of a join with this budget.
+
+        If the budget is outside the measured range, the costs of the nearest measured budget are returned.
+        """
         places = [math.log(m) for m in self.memory]
         where = math.log(max(1.0, memory))
         return UnitCosts(
@@ -62,7 +65,7 @@ class Calibration:
 
     costs: MeasuredCosts
     disk: Disk
-    """Time to load a page found through the index: ``seek`` is the seconds in addition to those of its rows."""
+    """Time to load a page that is found through the index; ``seek`` is the time in addition to that for its rows."""
     spread: dict[str, float] = field(default_factory=dict)
     """For each unit cost, half the distance between the quartiles of its measurements, relative to the median."""
 

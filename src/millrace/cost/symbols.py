@@ -132,9 +132,9 @@ class Disk:
         return nbytes / self.bandwidth
 
     def sweep(self, pieces: float, nbytes: float, of: float) -> float:
-        """Return the seconds to read ``pieces`` of a file's ``of`` pieces, each of ``nbytes`` bytes, chosen at random.
+        """Return the seconds to read ``pieces`` random pieces of a file that has ``of`` pieces of ``nbytes`` bytes.
 
-        They are read in order. What lies between two pieces is read too if that is faster than a seek.
+        The pieces are read in file order. What lies between two pieces is read too if that is faster than a seek.
         """
         gap = self.transfer(max(0.0, of / (pieces + 1) - 1) * nbytes)
         between = gap * -math.expm1(-self.seek / gap) if gap else 0.0

@@ -19,7 +19,7 @@ from millrace.cost.prediction import Prediction
 from millrace.cost.workload import Workload
 
 WITHIN = 0.05
-"""The largest share of the best rate that is lost by any b of a flat region."""
+"""A flat region consists of the values of b whose rate is at most this fraction below the best rate."""
 
 _CACHED = ("cachejoin", "sscj")
 _SHARES = (0.1, 0.2, 0.45, 0.6, 0.8)
@@ -44,8 +44,8 @@ def for_memory(workload: Workload, algorithm: str, memory: int) -> Prediction:
 def for_rate(workload: Workload, algorithm: str, rate: float, *, most: int | None = None) -> Prediction:
     """Return the prediction for the setting that reaches ``rate`` tuples per second with the least memory.
 
-    ``most`` is the largest budget to consider. The default is twice the number of master rows times the bytes of
-    a row as read, of a cached key or of a waiting tuple, whichever is most; at least twice the least budget.
+    ``most`` is the largest budget to consider. The default is 2 · (master rows) · (the largest of ``read_bytes``,
+    ``cached_bytes`` and ``tuple_bytes``), and at least twice the least budget with which the join starts.
     """
     found = memory_for(workload, algorithm, rate, most=most)
     best = for_memory(workload, algorithm, found.memory)
@@ -63,7 +63,7 @@ def for_rate(workload: Workload, algorithm: str, rate: float, *, most: int | Non
 
 
 def flat_region(workload: Workload, best: Prediction) -> tuple[int, int]:
-    """Return the least and the greatest b whose rates are within 5 % of the best prediction, all else equal."""
+    """Return the least and the greatest b whose rate is at most 5 % below that of ``best``, all else equal."""
     if not best.b:
         return 0, 0
     good = (1 - WITHIN) * best.rate
@@ -138,7 +138,8 @@ def _rate(workload: Workload, algorithm: str, memory: int, b: int | None, cache_
 def _best_b(workload: Workload, start: Prediction, low: int, high: int, grids: tuple[int, ...]) -> Prediction:
     """Return the prediction with the best b from ``low`` to ``high``; all other options are those of ``start``.
 
-    Each item of ``grids`` is how many values of b are tried in a round, around the best of the round before.
+    There is a round for each item of ``grids``, which is the number of values of b to try in this round. Later rounds
+    try values near the best b found so far.
     """
     share, most = start.cache_share or _SHARE, _most_b(workload, start.memory)
     low, high = max(1, low), min(high, most)

@@ -185,8 +185,8 @@ def stock_orders(
     The column ``price`` is in cents. The market price moves up or down by a cent with every tenth order on average, and
     turns back at ``start ± bound``.
     Buyers offer less than the market price, and sellers ask for more. The distance has an exponential distribution with
-    a mean of ``spread`` cents. Half of the orders are buy orders. The paper's IPIX data has 45 568 orders. Prices are
-    joined if they are equal, or if they differ by less than 5 cents.
+    a mean of ``spread`` cents. Half of the orders are buy orders. The paper's IPIX data contains 45 568 orders. Prices
+    are joined if they are equal, or if they differ by less than 5 cents.
     """
     half = whole_number("total", total, 2) // 2
     random = generator(_STOCK, seed)
@@ -231,7 +231,7 @@ def _check_inputs(inputs: int) -> None:
 
 
 def _first(inputs: int, columns: Mapping[str, Mapping[str, Values]], seed: int) -> dict[str, pa.Table]:
-    """Return R2 and R3, with 3 inputs R1 too, and with 4 inputs R4 too, as tables by name in the order of the chain."""
+    """Return tables by name for the first ``inputs`` of R2, R3, R1 and R4, in the order of the chain."""
     taken = ["R2", "R3", "R1", "R4"][:inputs]
     return {
         name: wide_tuples(each, seed=4 * seed + number)

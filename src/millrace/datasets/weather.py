@@ -78,7 +78,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def weather_schema(*, narrow: bool = False) -> pa.Schema:
-    """Return the schema of a report: 128 bytes as in most papers, or if ``narrow``, 32 bytes as in MESHJOIN's paper."""
+    """Return the schema of a report, which takes 128 bytes as in most papers or, if ``narrow``, 32 as in MESHJOIN's."""
     return pa.schema([(f.name, pa.int64() if f.name == KEY else pa.int32()) for f in _fields(narrow)])
 
 
@@ -89,10 +89,10 @@ def _fields(narrow: bool) -> list[Field]:
 def synthetic_weather(
     rows: int | None = None, *, seed: int = 0, skew: float = 0.5, narrow: bool = False, batch_rows: int = 65536
 ) -> Iterator[pa.RecordBatch]:
-    """Yield generated reports with Zipf-distributed longitudes and other fields uniform, endlessly if ``rows`` is None.
+    """Yield ``rows`` generated reports, or by default an endless stream of them, with Zipf-distributed longitudes.
 
-    The popular longitudes are the same for every seed, because stations do not move; the reports differ. The skew
-    of the archive is not known; the default is low.
+    The other fields are uniformly distributed. The popular longitudes are the same for every seed, because stations do
+    not move; the reports differ. The skew of the archive is not known; the default is low.
 
     >>> batch = next(synthetic_weather(1000)); batch.num_rows, batch.nbytes // 1000
     (1000, 128)
@@ -183,7 +183,7 @@ def _records(file: IO[bytes], path: Path, narrow: bool, batch_rows: int) -> Iter
 
 
 def _places(fields: Sequence[Field], year_digits: int) -> dict[str, tuple[int, int]]:
-    """Return, by field name, the position in a line where the field starts, and the one after its last character."""
+    """Return a mapping from each field's name to its start in a line and the position after its last character."""
     places, at = {}, 0
     for field in fields:
         width = year_digits if field.name == "yr" else field.width

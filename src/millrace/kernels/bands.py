@@ -96,7 +96,7 @@ def merge(
     - or when one of them was read from disk while the other was in memory. An entry (t, u) of a history says that the
       rows that had left memory by time t were read at time u.
 
-    ``cursor`` is (i, the first j for it, next j or -1): start with (0, 0, -1), and call again until its first number
+    ``cursor`` is (i, first j for this i, next j or -1): start with (0, 0, -1), and call again until its first number
     reaches ``len(lows)``. O(rows * log + pairs looked at).
     """
     limit = len(rows)
@@ -166,7 +166,10 @@ def set_bits(bits: npt.NDArray[np.uint8], places: npt.NDArray[np.int32], mask: n
 def set_fresh(
     bits: npt.NDArray[np.uint8], places: npt.NDArray[np.int32], mask: np.uint8, fresh: npt.NDArray[np.int64]
 ) -> int:
-    """Set the bit ``mask`` at some places; write the index of each place where it was not set; return how many."""
+    """Set the bit ``mask`` at some places, and write to ``fresh`` the indexes of places where it was not set before.
+
+    An index i stands for ``places[i]``. Returns how many indexes were written.
+    """
     found = 0
     for i in range(len(places)):
         if bits[places[i]] & mask == 0:

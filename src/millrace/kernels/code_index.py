@@ -27,7 +27,10 @@ _SHORT = 16
 
 @inlined
 def _search(entries: npt.NDArray[Any], first: Any, stop: Any, code: np.int64) -> Any:
-    """Return the place of a code's first entry in the bucket ``entries[first:stop]``; any place if it has none."""
+    """Return the place of a code's first entry in the bucket ``entries[first:stop]``.
+
+    If the bucket has no entry of this code, the returned place has no meaning.
+    """
     if stop - first > _SHORT:
         mixed = mix(code)
         while stop - first > 1:
@@ -126,7 +129,7 @@ def mixed(codes: npt.NDArray[np.int64], out: npt.NDArray[np.uint64]) -> None:
 
 @kernel
 def within(codes: npt.NDArray[np.int64], least: np.uint64, most: np.uint64, rows: npt.NDArray[np.uint32]) -> int:
-    """Write the rows with mixed codes from ``least`` to ``most``; return how many there are, even if not all fit."""
+    """Write the rows with mixed codes from ``least`` to ``most``; return how many match, even if not all fit."""
     found = 0
     for i in range(len(codes)):
         bits = mix(codes[i])

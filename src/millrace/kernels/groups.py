@@ -31,7 +31,9 @@ def look_up(
     whole: bool,
     found: npt.NDArray[np.int32],
 ) -> int:
-    """Write each code's newest slot, ``MISS`` or ``ABSENT``; count hits of groups; return how many are not ``MISS``.
+    """Write the newest slot of each code, or ``MISS``, or ``ABSENT``; return how many codes are not ``MISS``.
+
+    ``hits`` counts how often each group answered, at the place of its head.
 
     ``whole`` says that every key of the master is cached, so that a code that is not found is absent from the master.
     """

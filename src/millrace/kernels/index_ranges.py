@@ -1,4 +1,4 @@
-"""Kernels for ranges of an ordered array: one range per row, written out as pairs."""
+"""Kernels for joins in which each row matches a range of an ordered array: they narrow the ranges and write pairs."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ SLOT = np.dtype([("code", np.int64), ("next", np.int32), ("count", np.int32)])
 
 
 class Multimap(NamedTuple):
-    """Arrays of a multimap: ``directory`` of slots or -1, ``slots`` of :data:`SLOT` items, ``state`` of 4 numbers."""
+    """The arrays of a multimap: ``directory`` holds slots or -1, ``slots`` :data:`SLOT` items, ``state`` 4 numbers."""
 
     directory: npt.NDArray[np.int32]
     slots: npt.NDArray[Any]
@@ -162,7 +162,8 @@ def _look_ahead(m: Multimap, slots: npt.NDArray[np.int32], newest: npt.NDArray[n
 def remove(m: Multimap, slots: npt.NDArray[np.int32]) -> int:
     """Remove slots in the given order. O(1) for the oldest slot of a code.
 
-    Returns the sum, over the removals, of how many slots the code had: what a search through plain lists would cost.
+    Returns the sum, over all removals, of the number of slots that the code had just before. This is how many entries
+    would have to be searched if the slots of each code were in a plain list.
     """
     free = m.state[FREE]
     touched = 0

@@ -515,11 +515,11 @@ def sweep(
     keys: npt.NDArray[np.int64],
     slots: npt.NDArray[np.int32],
 ) -> int:
-    """Run the clock algorithm on the entries from ``low`` to ``high``: clear set use bits, remove the other entries.
+    """Run the clock algorithm on the entries with keys from ``low`` to ``high``; return how many were removed.
 
-    It begins after the hand (key, stamp), and ends when ``limit`` entries are removed or it has gone round once. The
-    hand is then at the last entry that was visited. Returns how many entries were removed. Call :func:`tidy`
-    afterwards. O(entries passed + directory).
+    An entry whose use bit is set stays, and the bit is cleared; any other entry is removed. The algorithm begins after
+    the hand (key, stamp), and ends when ``limit`` entries are removed or it has gone round once. The hand is then at
+    the last entry that was visited. Call :func:`tidy` afterwards. O(entries passed + directory).
     """
     used = int(o.state[USED])
     taken = 0

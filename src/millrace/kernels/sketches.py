@@ -169,7 +169,7 @@ def fill(entries: npt.NDArray[Any], given: npt.NDArray[Any]) -> None:
 
 @kernel
 def _raise(entries: npt.NDArray[Any], kept: int) -> tuple[int, np.int64]:
-    """Remove the less frequent half of the hot keys, or more; return how many are left, and the new floor."""
+    """Remove at least the less frequent half of the hot keys; return how many are left, and the new floor."""
     reach = np.empty(kept, np.int64)
     held = np.empty(kept, entries.dtype)
     found = 0

@@ -110,8 +110,8 @@ class Device:
     def sweep(self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> None:
         """Account for pieces that are read together, in the order in which they are on the disk.
 
-        The gap between two pieces is read too if that is quicker than a seek. Gaps do not depend on each other, so no
-        plan is quicker.
+        The gap between two pieces is read too if that is not slower than a seek. This is the quickest way to read them,
+        because the time for a gap does not depend on other gaps.
         """
         if not len(starts):
             return

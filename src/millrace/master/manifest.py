@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """Counts of one shard (rows, distinct keys, rows of the most frequent key, bytes as Arrow data), and its files."""
+    """The files of one shard, and its numbers of rows, distinct keys, rows of the most frequent key, and data bytes."""
 
     rows: int
     keys: int
@@ -134,7 +134,7 @@ class Manifest:
 
     @staticmethod
     def read(directory: Path) -> Manifest:
-        """Read the manifest of a store; raise an error that says why if that cannot be done."""
+        """Read and check the manifest of a store; if it cannot be read, raise an error with the reason."""
         path = directory / MANIFEST
         try:
             there = directory.is_dir()

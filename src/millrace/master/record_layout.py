@@ -25,7 +25,7 @@ _LONGEST_TEXT = 64  # every record has room for the longest text
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """The layout of a record: its width in bytes; for each column, its first byte and number of bytes (``fields``)."""
+    """The layout of a record: its width in bytes, and for each column in it the first byte and the number of bytes."""
 
     width: int
     fields: Mapping[str, tuple[int, int]]

@@ -267,7 +267,7 @@ class MasterStore:
     def verify(self, progress: Progress | None = None) -> None:
         """Read all files and check their contents; raise an error at the first fault.
 
-        Checked are checksums, pages, key codes, the index, records, and the shard of every row.
+        This checks checksums, pages, key codes, the index, the records, and the shard of every row.
         """
         if Manifest.read(self.path).snapshot != self.manifest.snapshot:
             raise StoreError(f"{self.path}: the store was replaced after it was opened; open it again")

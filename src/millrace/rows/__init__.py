@@ -1,1 +1,1 @@
-"""Arrow rows as arrays: key codes, columns by position, arenas, rows by key, output batches, stream statistics."""
+"""Code that stores Arrow rows in arrays, finds them by key, writes output batches, and counts the keys of streams."""

@@ -322,7 +322,7 @@ class _Bytes:
 
 
 class _Opaque:
-    """A column kept as the Arrow arrays that were stored ("segments"); each is freed when its last row is dropped."""
+    """A column kept as the Arrow arrays that were stored. An array is freed when its last row is dropped."""
 
     slot_bytes = 8
 

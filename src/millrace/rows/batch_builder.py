@@ -59,7 +59,7 @@ class BatchBuilder:
         return self.rows >= self._limit or self.bytes_left <= self._fixed
 
     def advance(self, rows: int, held: int) -> None:
-        """Count ``rows`` additional rows with at most ``held`` bytes of strings, before or after they are appended."""
+        """Count ``rows`` more rows with at most ``held`` bytes of strings; call it before or after appending them."""
         self.rows += rows
         self._held += held
 

@@ -1,4 +1,4 @@
-"""A search for the key codes of a load (master rows read together) among rows in memory, with a Bloom filter."""
+"""A search for rows in memory whose key codes are in a load of master rows; a Bloom filter makes it faster."""
 
 from __future__ import annotations
 

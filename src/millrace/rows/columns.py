@@ -224,7 +224,7 @@ class FixedColumn(OutputColumn):
         return wide if len(wide) > 1 and rows == list(range(rows[0], rows[0] + len(rows))) else []
 
     def block_of(self, columns: int, count: int) -> Values:
-        """Return a view of the next ``count`` rows of ``columns`` columns of the block, beginning with this one."""
+        """Return a view of the next ``count`` rows of ``columns`` columns of the block; the first is this column."""
         assert self._block is not None
         block: Values = self._block[self._row : self._row + columns, self.rows : self.rows + count]
         return block
@@ -234,7 +234,7 @@ class FixedColumn(OutputColumn):
         self._advance(count, None)
 
     def take(self, values: Values, positions: npt.NDArray[Any], valid: Bytes | None) -> None:
-        """Append ``values[positions]``; ``valid`` holds 1 for each value and 0 for each null; None if none is null."""
+        """Append ``values[positions]``. ``valid`` is 1 per value and 0 per null, or None if there are no nulls."""
         count = len(positions)
         if values.dtype.kind == "V":
             np.take(values, positions, out=self._values[self.rows : self.rows + count], mode="clip")

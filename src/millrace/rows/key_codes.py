@@ -80,7 +80,7 @@ class KeyCoder:
         """Whether equal codes mean equal keys. If not, matches must be verified with :meth:`equal`."""
 
     def codes(self, columns: Sequence[pa.Array]) -> tuple[Int64s, Bools | None]:
-        """Return the code of every row, and which rows have one (``None``: all).
+        """Return the code of every row, and flags that are True for rows with a code, or None if all rows have one.
 
         A row with a null in any key column has no code; the number in its place has no meaning. A plain int64
         column is not copied.

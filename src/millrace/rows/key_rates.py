@@ -99,7 +99,7 @@ def _expected(keys: Floats, rates: Floats) -> Floats:
 
 
 def _likelihood(keys_by_count: Floats, expected: Floats) -> float:
-    """Return the log-likelihood of ``keys_by_count``, given the expected numbers; up to a constant."""
+    """Return the log-likelihood of ``keys_by_count`` given the expected numbers, without its constant term."""
     return float(keys_by_count @ np.log(np.maximum(expected, 1e-30)) - expected.sum())
 
 

@@ -139,8 +139,9 @@ class KeyedRows:
     def make_room(self, rows: int, heap_bytes: int = 0, *, exact: bool = False, slack: int = 0) -> bool:
         """Reserve memory for ``rows`` more rows; return False if the budget has too little left. No rows are removed.
 
-        Unless ``exact``, memory for some later rows is reserved too. The heap is not compacted while removed rows have
-        fewer than ``slack`` bytes in it, unless the budget has too little left.
+        If not ``exact``, memory for some later rows is reserved too, if the budget has enough. If the heap has to grow,
+        it may be compacted instead, provided that removed rows take ``slack`` bytes or more in it. If the budget has
+        too little left, the heap is always compacted.
         """
         arena = self.arena
         slots = max(self._charged_slots, len(self) + rows)
@@ -259,7 +260,7 @@ class KeyedRows:
     def remove(self, slots: Slots) -> int:
         """Remove the rows at ``slots``. O(1) for the oldest row of a code.
 
-        Return a sum: for each removed row, how many rows had its code just before. It is not how many were removed.
+        Return the sum, over all removed rows, of the number of rows that had the same code just before the removal.
         """
         self.arena.drop(slots)
         return multimap.remove(self.map, slots)

@@ -1,4 +1,4 @@
-"""Grouping of rows by shard."""
+"""A function that groups rows by shard."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _CERTAIN = 2  # a hot key occurred at least this many times as often as a key wi
 
 
 class StreamStatistics:
-    """Skew, heavy hitters and distinct keys of a stream of key codes, in bounded memory.
+    """Estimates of the skew, the hot keys and the number of distinct keys of a stream, in bounded memory.
 
     Parameters
     ----------
@@ -199,7 +199,10 @@ class StreamStatistics:
 
     @property
     def misfit(self) -> float:
-        """Largest difference in :meth:`top_share` from the best Zipf distribution, 0 to 1; above 0.05, none fits."""
+        """Largest difference in :meth:`top_share` from the best Zipf distribution, from 0 to 1.
+
+        Above 0.05, no Zipf distribution fits the stream.
+        """
         curve = self.frequencies()
         return curve.misfit(curve.skew())
 
@@ -275,7 +278,10 @@ class StreamStatistics:
         return np.where(few, kept, counts // 2 + (counts & 1) * kept).astype(np.int32)
 
     def _take_sample(self, entries: npt.NDArray[Any], limit: np.uint64) -> None:
-        """Replace the sample by these entries, summed by code; lower its limit to ``limit``, or until they fit."""
+        """Replace the sample by these entries, summed by code.
+
+        The limit is lowered to ``limit``, and then further until the entries fit.
+        """
         entries = _summed(entries)
         words = np.empty(len(entries), np.uint64)
         scattered(np.ascontiguousarray(entries["code"]), sketches.SAMPLE_SEED, words)

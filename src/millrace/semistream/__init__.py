@@ -1,1 +1,1 @@
-"""Joins of a stream with a stored master: one loop, cache and access policies, and the table of algorithms."""
+"""Joins a stream with a stored master. All algorithms share one loop and differ in their cache and access policies."""

@@ -77,7 +77,7 @@ class Algorithm:
 
     @property
     def dead_share(self) -> float:
-        """Bytes of strings and binary values that removed rows may still take, per byte that cached rows take."""
+        """Bytes that strings and binary values of removed rows may still take, as a share of those of cached rows."""
         return float(getattr(self.cache, "dead_share", 0.0))
 
     @property
@@ -269,5 +269,5 @@ ALGORITHMS = {
 
 
 def find_algorithm(name: str | Algorithm) -> Algorithm:
-    """Return the algorithm with this name, or an ``Algorithm`` as it is; raise an error if the name is unknown."""
+    """Return the algorithm with this name, or raise an error if it is unknown; return an ``Algorithm`` unchanged."""
     return name if isinstance(name, Algorithm) else ALGORITHMS[one_of("algorithm", name, ALGORITHMS)]

@@ -1,4 +1,4 @@
-"""The binding of a join to a stream: everything that follows from its arguments and the stream's columns."""
+"""Binds a join to a stream: works out what follows from the join's arguments and the stream's columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ class Binding:
     cached_keys: range
     """Places of the key columns among the cached columns; empty where equal key codes mean equal keys."""
     rows_per_key: float | None
-    """Average number of matches that ordered output may have to keep for a tuple; None if it is one at most."""
+    """Average number of master rows per key, as an estimate of the matches that ordered output keeps for a tuple.
+
+    None if it never keeps more than one match for a tuple.
+    """
 
 
 def bind(arguments: JoinArguments, stream: pa.Schema) -> Binding:

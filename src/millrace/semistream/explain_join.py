@@ -1,4 +1,4 @@
-"""The text of ``explain()``: plan of a join, split of its budget, predicted rate and wait, and alternatives."""
+"""Writes the text of ``explain()``: the plan of a join, its budget, its predicted rate and wait, and alternatives."""
 
 from __future__ import annotations
 

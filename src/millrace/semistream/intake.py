@@ -22,7 +22,7 @@ class ArrivedTuples:
     batch: pa.RecordBatch
     codes: Codes
     valid: Flags | None
-    """Which tuples have a key that is not null; None: all."""
+    """Flags of the tuples whose key is not null; None if no key is null."""
 
     def nulls(self, part: slice) -> Flags:
         """Return which tuples of a slice of the batch have a null key."""
@@ -47,7 +47,7 @@ class Intake:
         return ArrivedTuples(batch, codes, valid)
 
     def spare(self, codes: Codes, misses: Indices) -> Indices:
-        """Shed some of the cache misses, if shedding spares cache hits (``spare_hits``); return the misses kept."""
+        """Shed some of the cache misses if ``spare_hits`` is set; return the misses that are kept."""
         shedding = self._shedding
         if shedding is None or not shedding.spare_hits:
             return misses
@@ -57,7 +57,7 @@ class Intake:
         return misses[kept]
 
     def _thinned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Shed some tuples of a batch, unless :meth:`spare` does so later (``spare_hits``); return the others."""
+        """Shed some tuples of a batch and return the others; with ``spare_hits``, leave shedding to :meth:`spare`."""
         shedding = self._shedding
         if shedding is None or shedding.spare_hits:
             return batch

@@ -283,7 +283,7 @@ class SemiStreamJoin(StreamOperator):
         shedding.count_done(m.matched + m.unmatched - before)
 
     def retune(self, *, b: int | Unchanged | None = UNCHANGED, w: int | Unchanged | None = UNCHANGED) -> None:
-        """Change ``b`` (rows per load) or ``w`` (tuples let in per step) between two calls; None: the join chooses.
+        """Change ``b`` (rows per load) or ``w`` (tuples let in per step) between two calls; with None the join chooses.
 
         No tuple misses a master row or meets one twice. With another ``b`` the load buffer grows or shrinks; if it does
         not fit beside the waiting tuples, an error is raised and nothing changes. A tuple that waits when ``b``
@@ -357,9 +357,10 @@ class SemiStreamJoin(StreamOperator):
             raise
 
     def rows_at(self, slots: Slots) -> tuple[pa.RecordBatch, snapshot_format.Tally]:
-        """Return the waiting tuples at these slots (if output is ordered, their sequence numbers) and their tallies.
+        """Return the waiting tuples at these slots and their tallies.
 
-        A tally is how many master rows the tuple has met, and whether one matched; see :meth:`tally_at`.
+        If output is ordered, the batch holds only the tuples' sequence numbers. A tally is how many master rows the
+        tuple has met, and whether one matched; see :meth:`tally_at`.
         """
         return saved_state.rows_at(self.loop, slots)
 

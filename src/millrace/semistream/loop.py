@@ -39,7 +39,7 @@ class JoinLoop:
     load
         The load buffer's reservation in the budget.
     pair_bytes
-        Bytes that index pairs (slot of a tuple, number of a master row) take in the load buffer.
+        Bytes that pairs of a tuple's slot and a master row's number take in the load buffer.
     """
 
     def __init__(self, parts: JoinParts, order: OutputOrder, load: Reservation, pair_bytes: int) -> None:

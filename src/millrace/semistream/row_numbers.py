@@ -32,7 +32,7 @@ class NumberedRows:
     def by_shard(self, numbers: Indices) -> Iterator[tuple[int, Indices, Indices]]:
         """Yield the rows with these numbers, shard by shard.
 
-        Each item is a shard, the places of its rows in ``numbers``, and the rows' numbers within the shard.
+        Each item is the number of a shard, the places of its rows in ``numbers``, and the rows' numbers in the shard.
         """
         shards = np.searchsorted(self._first, numbers, side="right") - 1
         for shard in np.unique(shards[numbers >= 0]).tolist():
@@ -61,7 +61,7 @@ class NumberedRows:
 
 
 class NumberedOutputRows:
-    """Master rows given by number (of any shard, or no row), as the master's side of the output."""
+    """The master's side of output rows, given by numbers of rows of any shard; :data:`NO_ROW` gives nulls."""
 
     def __init__(self, rows: NumberedRows, store: MasterStore, columns: Sequence[int], numbers: Indices) -> None:
         self._rows, self._store, self._columns, self._numbers = rows, store, columns, numbers

@@ -1,4 +1,4 @@
-"""State of a join that is saved and restored: its waiting tuples and the progress of each.
+"""Saves and restores the state of a join: its waiting tuples and the progress of each.
 
 Waiting tuples and their progress are hard state: a snapshot must hold all of them. The cache is soft state: it refills,
 and a saved cache is used only if it is still valid.
@@ -28,7 +28,7 @@ def progress(loop: JoinLoop, kind: str, metrics: JoinMetrics) -> Progress:
 
 
 def waiting_chunks(loop: JoinLoop) -> list[WaitingChunk]:
-    """Return the waiting tuples with their tallies (master rows met, and whether one matched), oldest chunk first."""
+    """Return the chunks of waiting tuples, oldest first, with a tally of the master rows that each tuple has met."""
     return [WaitingChunk(start, step, *rows_at(loop, slots)) for start, step, slots in loop.room.queue()]
 
 

@@ -19,13 +19,14 @@ from millrace.semistream.output.output_order import HeldTuples
 _MAGIC = b"MILLSNAP\x01"
 _ORDERED = b"MILLORDR\x01"
 Tally = npt.NDArray[np.uint8]
-"""A byte per tuple: how many master rows with its key code it has met (7 bits), whether one matched (top bit)."""
+"""A byte per tuple: 7 bits count the master rows with its key code met so far, the top bit is set if one matched."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a join had come when it was saved; ``store`` and ``join`` (its kind and keys) identify the join.
+    """How far a join had come when it was saved.
 
+    ``store`` identifies the master's data, ``join`` describes the join: its algorithm, kind, keys and condition.
     ``turned`` is the progress of the access policy, ``step`` the number of steps, ``counts`` are metrics.
     """
 
@@ -113,7 +114,10 @@ def from_bytes(state: bytes) -> tuple[pa.Schema, Progress, Iterator[WaitingChunk
 
 
 def ordered_to_bytes(waiting: bytes, held: pa.RecordBatch, head: int) -> bytes:
-    """Return the snapshot of a join with ordered output: its waiting room's snapshot, then its order buffer."""
+    """Return the snapshot of a join with ordered output: its waiting room's snapshot, then its order buffer.
+
+    ``held`` holds the tuples of the order buffer, ``head`` is the sequence number of the first.
+    """
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, held.schema.with_metadata({b"head": str(head).encode()})) as writer:
         writer.write_batch(held)

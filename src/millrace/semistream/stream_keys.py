@@ -1,4 +1,4 @@
-"""Keys of stream tuples: their codes, and their comparison with keys of master rows."""
+"""Computes the key codes of stream tuples, and compares their keys with the keys of master rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StreamKeys:
         self._numbered = 0
 
     def codes(self, columns: Sequence[pa.Array]) -> tuple[Codes, Flags | None]:
-        """Return the key code of every row, and which rows have a key that is not null (None: all)."""
+        """Return the key code of every row, and flags of the rows whose key is not null, or None if no key is null."""
         if self.columns:
             return self._coder.codes(self._widened([columns[i] for i in self.columns]))
         first = self._numbered

@@ -30,12 +30,12 @@ _SIMPLE = (
 
 
 def is_simple(type_: DataType) -> bool:
-    """Return whether the type is a boolean, a number, text, bytes, a date or a timestamp, not nested like an array."""
+    """Return whether the type is a boolean, a number, text, bytes, a date or a timestamp, and not nested."""
     return type(type_) in _SIMPLE
 
 
 def blank(type_: pa.DataType) -> pa.Array:
-    """Return an array with one filler value: zero or empty; null if the type is nested or is Arrow's null type."""
+    """Return an array with one filler value, which is zero or empty, or null for nested types and Arrow's null type."""
     if pa.types.is_nested(type_) or pa.types.is_null(type_):
         return pa.nulls(1, type_)
     zeros = pa.py_buffer(bytes(32))

@@ -45,7 +45,7 @@ def join_streams(
         ``("input.column", "input.column")`` that connect the inputs as a tree. Nulls match nothing.
     band
         ``(low, high)``: the last column of ``on`` need not be equal; instead, the right's value minus the left's must
-        be at least ``low`` and at most ``high``: numbers, or ``timedelta`` for dates and timestamps.
+        be at least ``low`` and at most ``high``. These limits are numbers, or ``timedelta`` for dates and timestamps.
     how
         Only ``"inner"``: while more rows may come, it is never certain that a row has no partner.
     shards

@@ -42,7 +42,7 @@ def watch(query: StreamingQuery, *, every: float = 1.0, console: Console | None 
 
 
 def observed(progress: Any) -> dict[str, dict[str, Any]]:
-    """Return the metrics of each join in a query's progress, by name; all are None for a join that did not run."""
+    """Return the metrics of each join in a query's progress, by name. All are None if the join did not run."""
     if progress is None:
         return {}
     found = progress["observedMetrics"] if isinstance(progress, dict) else progress.observedMetrics
@@ -77,7 +77,7 @@ class JoinStatus:
 
 
 class Board:
-    """The latest metrics of a query's joins, for each join from the last micro-batch in which it ran."""
+    """The latest metrics of every join of a query, from the last micro-batch in which that join ran."""
 
     def __init__(self) -> None:
         self._joins: dict[str, JoinStatus | None] = {}
@@ -132,4 +132,4 @@ FACTS: dict[str, Callable[[JoinStatus], str]] = {
         f"{format_size(status.metrics.memory_bytes)} of {format_size(status.metrics.budget_bytes)}"
     ),
 }
-"""The rows of the table: a mapping from a row's label to the function that returns its text for a join."""
+"""The rows of the table: a mapping from each row's label to the function that returns the row's text for a join."""

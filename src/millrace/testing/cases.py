@@ -1,4 +1,4 @@
-"""Random joins described by a few numbers: tables, batch boundaries, and parameters that make rare paths frequent.
+"""Makes random tables, batches and parameters for tests of joins, chosen so that rare code paths are taken often.
 
 A :class:`JoinCase` is made from a seed and a few sizes and types, so a failing case can be written down in one line and
 reproduced. ``strategies.py`` draws cases with hypothesis; negative tests list some by hand.
@@ -46,7 +46,7 @@ class JoinCase:
     stream_rows, master_rows, domain
         Numbers of rows of the two tables, and of different keys to draw from.
     spread
-        How stream keys are drawn; with ``equal``, all rows of both sides have the same key.
+        How stream keys are drawn. With ``equal``, all rows have the same key, except in a master with unique keys.
     unique
         Whether the master has every key at most once.
     nulls
@@ -56,7 +56,7 @@ class JoinCase:
     stream_payload, master_payload
         Types of the other columns.
     sizes, steps
-        Rows of the batches, and calls of ``step`` after each batch; both lists are repeated as needed.
+        Number of rows of each batch, and number of calls of ``step`` after it; both lists are repeated as needed.
     page_rows, shards, b, w
         As in ``MasterStore.build`` and ``SemiStreamJoin``.
     extra
@@ -129,7 +129,7 @@ class JoinCase:
         return pa.table(columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the stream in batches of ``sizes`` rows, repeated as needed; the batches are slices of one buffer."""
+        """Yield the stream in batches of ``sizes`` rows. Sizes are repeated as needed; the batches share one buffer."""
         table = self.stream()
         whole = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
         sizes = self.sizes if any(self.sizes) else (*self.sizes, max(1, len(whole)))

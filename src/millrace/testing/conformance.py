@@ -141,7 +141,7 @@ def built(case: JoinCase, **other: Any) -> Iterator[MasterStore]:
 
 
 def calls(join: SemiStreamJoin, case: JoinCase) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Yield the output of each call of a run: for each batch a push, steps and an idle; then finish."""
+    """Run a case and yield the output of each call: ``push``, ``step`` and ``idle`` for each batch, then ``finish``."""
     for number, batch in enumerate(case.batches()):
         yield join.push(batch)
         for _ in range(case.steps[number % len(case.steps)]):
@@ -209,7 +209,7 @@ def check_budget(subject: Subject, join: SemiStreamJoin) -> None:
 
 
 def check_accounting(subject: Subject, join: SemiStreamJoin, pushed: int) -> None:
-    """Check rule 4: ``tuples_in = matched + unmatched + waiting + shed``; and rule 5 by the join's own metrics."""
+    """Check rule 4, ``tuples_in = matched + unmatched + waiting + shed``, and rule 5 by the join's own metrics."""
     m = join.metrics
     there = m.matched + m.unmatched + m.waiting + m.shed
     assert m.tuples_in == there == pushed, f"{subject}: {pushed} tuples were pushed, but {there} are counted"
@@ -243,7 +243,7 @@ def check_drained(subject: Subject, case: JoinCase) -> None:
 
 
 def check_waits(subject: Subject, case: JoinCase) -> None:
-    """Check rule 5 on the output: a tuple's last row is output at most k steps after the end of its push."""
+    """Check rule 5 on the output: a tuple's last row is output at most ``join.k`` steps after its push."""
     case = subject.fit(case)
     case = replace(case, output_rows=1)
     with built(case) as store:

@@ -1,4 +1,4 @@
-"""Faults on demand: sources that fail midway, damaged files, full disks.
+"""Injects faults into tests: sources that fail midway, damaged files and full disks.
 
 For tests that need a fake clock, the module also exports :class:`millrace.core.clock.VirtualClock`, which a
 :class:`~millrace.master.device.Device` advances.
@@ -85,7 +85,7 @@ def files_of(store: Path) -> list[Path]:
 
 @contextmanager
 def full_disk(after: int) -> Iterator[None]:
-    """Raise "no space left" when batch ``after`` of a shard (from 1), or a later one, is appended in the block."""
+    """Raise "no space left" in this block from the batch number ``after`` on that is appended to a shard."""
     append = ShardWriter.append
 
     def full(self: ShardWriter, batch: pa.RecordBatch, codes: np.typing.NDArray[np.int64]) -> None:

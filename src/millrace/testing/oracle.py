@@ -51,7 +51,8 @@ def plain(table: pa.Table) -> pa.Table:
 def oracle_join(stream: pa.Table, master: pa.Table, spec: JoinSpec, where: Condition | None = None) -> pa.Table:
     """Join two tables in memory, and return a table with the columns of ``spec.output_schema``.
 
-    Rows match if their keys are equal (or there is no key) and the condition is satisfied (or there is none).
+    Rows match if their keys are equal and they satisfy ``where``. Without a key, all keys count as equal; without
+    ``where``, only the keys are compared.
 
     >>> stream = pa.table({"k": [1, None, 3], "total": [10, 20, 30]})
     >>> master = pa.table({"k": [3, 3, None], "name": ["Cy", "Di", "Ed"]})

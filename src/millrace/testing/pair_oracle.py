@@ -1,7 +1,7 @@
 """Joins of two and of several inputs, written to be obviously right: every combination of rows is tested.
 
-Columns are named ``"input.column"``; two inputs are called ``left`` and ``right``. A null satisfies no condition, nor
-does a NaN.
+Columns are named ``"input.column"``; two inputs are called ``left`` and ``right``. Null and NaN satisfy no
+condition.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAIR_HOWS: tuple[PairHow, ...] = get_args(PairHow)
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 Columns: TypeAlias = "Mapping[str, str | Sequence[str]]"
-"""A mapping from output columns to ``"input.column"``, or to several of these: the first that is not null is taken."""
+"""A mapping from each output column to ``"input.column"`` or to several of them; the first non-null value is output."""
 
 _CELLS = 4_000_000  # combinations tested at a time
 

@@ -36,7 +36,7 @@ class Idle:
     """An operation: no rows arrive for now, so the join joins blocks on disk until all are joined or rows arrive."""
 
     arriving: int | None = None
-    """Number of checks that find no new rows before one finds some and ends the phase; None if none finds any."""
+    """Number of checks without new rows before a check finds rows and ends the phase; None if no check finds rows."""
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def conditions(draw: st.DrawFn, key: KeyKind, most: int = 3) -> Condition:
 
 @st.composite
 def conditional_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
-    """Draw a small :class:`JoinCase` with a condition; small because the oracle compares every pair of rows."""
+    """Draw a :class:`JoinCase` with a condition and with few rows, since the oracle compares every pair of rows."""
     key = fixed.get("key") or draw(st.sampled_from(KEY_KINDS))
     usual: dict[str, Any] = {
         "where": draw(conditions(key)) if "where" not in fixed else None,

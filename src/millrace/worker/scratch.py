@@ -8,5 +8,5 @@ from pathlib import Path
 
 
 def local_directory(given: str | None = None) -> Path:
-    """Return ``given``, else Spark's local directory (removed with the executor), else the temporary directory."""
+    """Return ``given`` or, without it, Spark's local directory on the executor or else the temporary directory."""
     return Path(given or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())

@@ -34,7 +34,11 @@ def run(
     rounds: int = 5,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Measure joins with budgets of 3 and 0.1 times the inputs' bytes; for larger inputs, only with 0.1 times."""
+    """Measure joins of small inputs with ample and with little memory, and of large inputs with little memory.
+
+    Each small input has ``rows`` rows, and each large input ``large_rows``. Ample memory is 3 times the size of both
+    inputs together, and little memory 0.1 times.
+    """
     console = console or Console()
     directory.mkdir(parents=True, exist_ok=True)
     together: Any = {"duckdb": duckdb, "rounds": rounds, "console": console}
@@ -112,7 +116,7 @@ def _compared(
 
 
 def _in_turn(runs: dict[str, Callable[[], dict[str, Any]]], rounds: int) -> dict[str, dict[str, Any]]:
-    """Run engines in turn, ``rounds`` times; return the figures of each one's fastest run, and its median seconds."""
+    """Run engines in turn, ``rounds`` times; return the fastest run's figures and the median seconds of each engine."""
     taken: dict[str, list[dict[str, Any]]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run_once in runs.items():
@@ -158,7 +162,7 @@ def _measured(name: str, left: list[pa.RecordBatch], right: list[pa.RecordBatch]
 
 
 def _duckdb(directory: Path, left: list[pa.RecordBatch], right: list[pa.RecordBatch], memory: int) -> dict[str, Any]:
-    """Join with DuckDB on one thread, both inputs complete from the start; retry with more memory if it runs out."""
+    """Join two complete inputs with DuckDB on one thread; try again with more memory if DuckDB runs out of it."""
     import duckdb
 
     tables = {"a": pa.Table.from_batches(left), "b": pa.Table.from_batches(right)}

@@ -4,7 +4,7 @@ Time is measured on the device model's virtual clock, in the join's steady state
 are always available. :mod:`machine <millrace_bench.benchmarks.machine>` measures without a disk model.
 Joins run with their own defaults; MESHJOIN on the disk of its paper keeps tuples for a whole turn, as in the paper.
 To check the memory, the model predicts the memory for a rate that lies between two measured rates. A join runs with
-that memory, and the prediction is compared with the memory that the measured curve has at this rate.
+that memory, and the prediction is compared with the memory that is interpolated between the measurements.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def predicted_and_measured(model_input: Workload, setting: CostSetting, found: d
 
 
 def _demand(store: MasterStore, setting: CostSetting, points: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-    """Compare the memory predicted for a rate between two measured ones with the memory interpolated between them."""
+    """Compare the memory predicted for a rate between two measured rates with the memory found by interpolation."""
     rates = [p["measured"]["rate"] for p in points]
     memories = [p["measured"]["memory"] for p in points]
     middle = len(points) // 2

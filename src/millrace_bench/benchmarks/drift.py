@@ -78,8 +78,8 @@ def recovery(still: list[float], moving: list[float], windows: int, window: int)
     """Return the hit rate without moves, the lowest hit rate just before a move, and the number of tuples to recover.
 
     ``still`` and ``moving`` are hit rates in percent over windows of ``window`` tuples; hot keys move after every
-    ``windows`` windows. The number of tuples is that of the slowest recovery; None if a hit rate had not recovered
-    before the next move.
+    ``windows`` windows. The number of tuples is that of the slowest recovery. It is None if a hit rate had not
+    recovered before the next move.
     """
     stationary = sum(still[-4:]) / 4
     after = [moving[at : at + windows] for at in range(windows, len(moving), windows)]

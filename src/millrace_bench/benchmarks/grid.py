@@ -32,7 +32,7 @@ FIXED = (
 )  # fmt: skip
 """Names of the algorithms that ``auto`` is compared with; each is the best in some setting."""
 WANTED, LEAST = 0.8, 0.6
-"""Shares of the best algorithm's rate that ``auto`` should reach: in nearly all settings, and in all settings."""
+"""Shares of the best algorithm's rate: ``auto`` should reach ``WANTED`` in nearly all settings, ``LEAST`` in all."""
 
 _BATCH = 5_000
 _WARM, _LOOKED_AT, _MOST = 2, 1, 20  # tuples per master row: to warm up, to measure, and at most in all
@@ -120,7 +120,7 @@ def _point(directory: Path, place: GridSetting, algorithms: Sequence[str], secon
 
 
 def _modelled(join: SemiStreamJoin, place: GridSetting) -> float:
-    """Measure a join on a modelled disk; return tuples per second of device time, or infinity if it takes none."""
+    """Measure a join on a modelled disk; return tuples per second of device time, or infinity if the join uses none."""
     clock = join.device.clock
     mark: tuple[int, float] | None = None
     for batch in zipf_stream(place.rows, place.skew, batch_rows=_BATCH, batches=_MOST * place.rows // _BATCH, seed=5):

@@ -42,7 +42,7 @@ class JoinSetting:
 
 @dataclass
 class Measurement:
-    """The result of a setting. Rates are in stream tuples per second, memory and budgets in bytes."""
+    """The result of measuring a setting. Rates are in stream tuples per second, memory and budgets in bytes."""
 
     setting: JoinSetting
     seconds: float = 0.0

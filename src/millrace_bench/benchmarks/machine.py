@@ -1,6 +1,6 @@
 """Compare the cost model with the engine on this machine, without a disk model.
 
-The speed of a machine varies with its other work, the speed of a virtual machine by a factor of two within seconds. So
+The speed of a machine varies with its other work; on a virtual machine it varies by a factor of two within seconds. So
 no join is measured at one time only: the joins that give the unit costs and the joins that are predicted are all kept
 open in their steady state, and are sampled in turn, round after round. The slowest quarter of each join's samples is
 ignored. The errors then show how good the model is, not how the machine's speed changes from minute to minute.
@@ -51,7 +51,7 @@ def run(
     seed: int = 11,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Calibrate the cost model and sample joins in turn; print its predictions beside the measurements."""
+    """Calibrate the cost model and sample joins in turn; print the model's predictions beside the measurements."""
     console = console or Console()
     store = data.master(directory, rows)
     wanted = list(product(algorithms, skews, shares))

@@ -13,7 +13,7 @@ from millrace_bench.benchmarks.join_worker import JoinSetting
 from millrace_bench.benchmarks.rounds import checked, middle, side_by_side
 
 SLACK = 48_000_000
-"""Bytes that a process may take beyond its budget: input and output batches, and the interpreter."""
+"""Bytes beyond its budget that a process may take for input and output batches and for the interpreter."""
 
 
 def run(

@@ -1,10 +1,11 @@
 """Compare ``enrich`` with Spark's own stream-static join, and with the bare data transfer, on the same files.
 
-Every engine runs in a process and a session of its own (``local[2]``, no-op sink, the parallel collector) over the same
-Parquet files, a fixed number of rows per micro-batch. Engines are warmed up for a while, since Java compiles as it
-runs, and then take turns, a few micro-batches each, round after round, so that a slow minute of the machine hits all of
-them. If the master is too large for several engines at once, one engine runs at a time, and starts again every round.
-Figures are medians. Each result is written at once; after an interruption, run the same command again to continue.
+Every engine runs in a process and a session of its own, with ``local[2]``, a no-op sink and the parallel collector. All
+read the same Parquet files, with a fixed number of rows per micro-batch. Engines are warmed up for a while, since Java
+compiles as it runs, and then take turns, a few micro-batches each, round after round, so that a slow minute of the
+machine affects all of them. If the master is too large for several engines at once, one engine runs at a time, and
+starts again every round. Figures are medians. Each result is written at once; after an interruption, run the same
+command again to continue.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from millrace_bench.engines.spark_process import SparkProcess
 from millrace_bench.engines.spark_worker import SparkSetting
 
 OWN = ("spark", "spark-sort-merge")
-"""Spark's own join as Spark plans it, and forced to be a sort-merge join; the faster of the two is reported."""
+"""Engines that use Spark's own join, as Spark plans it or as a sort-merge join; the faster of the two is reported."""
 
 ENGINES = ("spark", "identity", "lookup", "carry")
 STEPS = ("source", "narrow", "shuffle", "identity", "drain", "lookup", "carry")
@@ -43,7 +44,7 @@ Figures = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """Rows of a master, rows of a micro-batch, the share ``hot`` of tuples with one key, and the engines to measure."""
+    """Engines to compare, with the rows of a master and of a micro-batch; a share ``hot`` of the tuples has one key."""
 
     engines: tuple[str, ...]
     rows: int

@@ -1,9 +1,9 @@
 """Compare ``join_streams`` with Spark's own stream-stream join without a watermark: memory and time by state size.
 
 Both sides contain every key once, in random order, so every row has one partner: as many rows come out as each side
-has, and the state grows for ever. Every engine runs in a process and a session of its own (``local[2]``, no-op sink)
-over the same Parquet files, one of each side per micro-batch. Spark's own join runs with its default state store, which
-holds state in Java's heap, and with RocksDB, which Millrace uses. All have the settings of
+has, and the state grows for ever. Every engine runs in a process and a session of its own, with ``local[2]`` and a
+no-op sink. All read the same Parquet files, one file of each side at a time. Spark's own join runs with its default
+state store, which holds state in Java's heap, and with RocksDB, which Millrace uses. All have the settings of
 :func:`millrace.spark.session`, so RocksDB's memory is bounded for all of them.
 
 Memory is Java's heap in use after a full collection, other memory of the Java process, and the peak of all Python

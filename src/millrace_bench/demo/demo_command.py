@@ -1,4 +1,4 @@
-"""Run an active warehouse on Spark, show its progress, check its rows, and compare it: ``millrace demo``."""
+"""Run an active warehouse on Spark, check its rows, and compare it with Spark's own join: ``millrace demo``."""
 
 from __future__ import annotations
 

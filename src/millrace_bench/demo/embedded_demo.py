@@ -48,7 +48,7 @@ class JoinOutcome:
     metrics: JoinMetrics
     service_rate: float
     grown: int | None
-    """Bytes by which the process's anonymous memory grew at most; None where the system does not report it."""
+    """Peak growth of the process's anonymous memory in bytes; None where the system does not report this memory."""
     result: Path
 
 

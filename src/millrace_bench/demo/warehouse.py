@@ -52,7 +52,7 @@ LEFT_OUT = "o_comment"
 FILES_PER_BATCH = 4
 TURNS = 4
 WARM, COUNTED = 3, 4
-"""Numbers of micro-batches in the comparison: to warm up, and to measure."""
+"""Numbers of micro-batches that warm up a join in the comparison, and that are measured afterwards."""
 
 _FOLDERS = ("tpch", "orders", "orders.making", "store", "warehouse", "checkpoint", "comparison", "spark")
 _FILES = ("setting.json", "progress.jsonl", "result.json", "report.html", "spark.log")
@@ -67,7 +67,7 @@ class WarehouseRowsError(MillraceError):
 
 @dataclass(frozen=True)
 class WarehouseSetting:
-    """The sizes and options of a demo. A directory holds a demo with one setting."""
+    """The sizes and options of a demo. A run that continues a demo must have the demo's setting."""
 
     scale: float = 6.0
     orders: int = 1_500_000
@@ -218,7 +218,7 @@ class Warehouse:
         self.result = Result.read(self.place / "result.json")
 
     def claim(self, fresh: bool = False) -> None:
-        """Reserve the directory for this demo; raise ConfigError if it has other files, or a demo with another setting.
+        """Reserve the directory for the demo; raise ConfigError if it holds other files or a demo with another setting.
 
         With ``fresh``, the files of an earlier demo are removed first, whatever its setting.
         """
@@ -339,7 +339,7 @@ class Warehouse:
     def follow(self, query: StreamingQuery) -> Iterator[Moment | None]:
         """Yield the figures of each micro-batch until all orders are answered, and None while there is nothing new.
 
-        The last micro-batch is one without new orders after which no order waits.
+        The last micro-batch takes in no new orders, and no order waits after it.
         """
         with (self.place / "progress.jsonl").open("a") as log:
             for progress in _micro_batches(query):

@@ -19,7 +19,7 @@ from millrace_bench.shared import data
 
 @dataclass(frozen=True)
 class MasterFiles:
-    """The size of a master, the folder of its files, and the memory budget for engines that have one."""
+    """The files of a master, with its number of rows and the memory budget of those engines that have a budget."""
 
     directory: Path
     rows: int

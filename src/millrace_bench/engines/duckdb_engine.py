@@ -1,4 +1,4 @@
-"""DuckDB: one join per batch with a native table of the master."""
+"""An engine that joins each batch with a table of the master in DuckDB's own format."""
 
 from __future__ import annotations
 

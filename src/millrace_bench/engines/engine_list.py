@@ -23,7 +23,7 @@ ENGINES: dict[str, Callable[[MasterFiles], BatchEngine]] = {
     "pandas-merge": lambda files: Pandas(files, merge=True),
 }
 MILLRACE = ("ssbj", "meshjoin", "lookup", "drain")
-"""Names of the engines that are Millrace itself, without Spark and on Spark."""
+"""Names of the engines that use Millrace, whether without Spark or on Spark."""
 USUAL = ("ssbj", "lookup", "duckdb", "polars", "sqlite", "pandas")
 BUDGETED = ("ssbj", "lookup", "sqlite")
-"""Names of the engines that are also measured with several memory budgets, each a share of the master."""
+"""Names of the engines that are also measured with several memory budgets, given in percent of the master."""

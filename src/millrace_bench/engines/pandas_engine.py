@@ -1,4 +1,4 @@
-"""pandas: the master is a frame, either looked up through an index that is built once, or merged with each batch.
+"""An engine that looks keys up in a pandas frame through an index that is built once, or merges the frame with batches.
 
 Merging is the most common way.
 """

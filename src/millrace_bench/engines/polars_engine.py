@@ -1,4 +1,4 @@
-"""Polars: one join per batch with a frame over the mapped master."""
+"""An engine that joins each batch, in Polars, with a frame over the memory-mapped file of the master."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class SparkEngine:
         return found
 
     def _pandas_checksum(self, folder: Path) -> str:
-        """Return, as text, the number of rows that pandas returns for the first micro-batch and the sum of hashes."""
+        """Return, as text, how many rows pandas returns for the first micro-batch, and the sum of their hashes."""
         from pyspark.sql import functions as F
 
         assert self._frames is not None
@@ -168,7 +168,7 @@ class SparkEngine:
 
 
 def _frames(setting: SparkSetting) -> Pandas:
-    """Return the pandas engine, which joins in Spark's driver, with the master open."""
+    """Return a pandas engine that has opened the master, to join in Spark's driver."""
     frames = Pandas(MasterFiles(Path(setting.directory), setting.master_rows), merge=setting.engine == "pandas-merge")
     frames.open()
     return frames
@@ -225,7 +225,7 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _widened(store: str) -> Any:
     """Return a function that adds the master's columns to batches without joining.
 
-    The values are those of unrelated rows. They take about as many bytes as those that a join would add.
+    The values come from unrelated rows. They take about as many bytes as the values that a join would add.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""SQLite: look-ups by key behind an LRU cache, as with any key-value store."""
+"""An engine that looks keys up in SQLite and keeps rows in an LRU cache, as is usual for key-value stores."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class SQLite(BatchEngine):
     -----
     The cache is read and written once per distinct key of a batch, by functions that loop in C. Keys that are not in
     the cache are sorted and go to SQLite in one statement. In one test on 4 M rows, on a busy machine, ``json_each``
-    took 2.9, 3.6 and 2.3 µs a key for 2,000, 50,000 and 400,000 keys (reading one column; the other ways read two).
-    ``IN`` with parameters took 5.0, 3.0 and 3.0 µs, and one statement for each key took 5 to 8. All strings of a column
-    must have the same length.
+    took 2.9, 3.6 and 2.3 µs per key for 2,000, 50,000 and 400,000 keys, but read only one column. The other ways read
+    two columns: ``IN`` with parameters took 5.0, 3.0 and 3.0 µs per key, and one statement for each key took 5 to 8 µs.
+    All strings of a column must have the same length.
     """
 
     def __init__(self, files: MasterFiles) -> None:
@@ -106,7 +106,7 @@ class SQLite(BatchEngine):
         yield pa.RecordBatch.from_arrays([*batch.columns, *columns], [*batch.schema.names, *self._types])
 
     def _values_of(self, keys: list[int]) -> list[bytes]:
-        """Return the stored values of distinct keys, from the cache or SQLite; empty for a key not in the master."""
+        """Return the stored values of distinct keys, from the cache or SQLite; keys without rows have empty values."""
         cache = self._cache
         found: list[bytes | None] = list(map(cache.get, keys))
         missing = [key for key, value in zip(keys, found, strict=True) if value is None]

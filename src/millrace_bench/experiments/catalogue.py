@@ -15,7 +15,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def chosen(names: Iterable[str]) -> list[Experiment]:
-    """Return the experiments with the given names, or of papers with those names; all experiments if none is given.
+    """Return the experiments that ``names`` lists by name or by paper; if ``names`` is empty, return all experiments.
 
     >>> [e.name for e in chosen(["ssbj-4a", "meshjoin"])][:2]
     ['ssbj-4a', 'meshjoin-5a']

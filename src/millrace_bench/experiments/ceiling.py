@@ -46,7 +46,7 @@ def _share(inputs: ExperimentInputs, order: Numbers, capacity: int, weight: floa
 
 
 def _worth(inputs: ExperimentInputs, weight: float) -> dict[str, Numbers]:
-    """Return each row's number of results, multiplied by ``weight`` for R1 and R4, which have every key once."""
+    """Return each row's number of results, multiplied by ``weight`` for R1 and R4, which contain every key once."""
     shared = {name: inputs.tables[name]["a2"].to_numpy() for name in ("R2", "R3")}
     keys = 1 + max(int(values.max()) for values in shared.values())
     counts = {name: np.bincount(values, minlength=keys) for name, values in shared.items()}
@@ -60,9 +60,9 @@ def _worth(inputs: ExperimentInputs, weight: float) -> dict[str, Numbers]:
 
 
 def _stays(worth: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
-    """Return when each row enters memory and when it leaves; above ``capacity`` rows, the one of least worth leaves.
+    """Return the times at which each row enters memory and leaves it.
 
-    Row ``i`` arrives at time ``2 * i``.
+    Row ``i`` arrives at time ``2 * i``. When more than ``capacity`` rows are in memory, the row of least worth leaves.
 
     >>> [each.tolist() for each in _stays(np.array([5, 1, 7, 6]), 2)]
     [[0, 2, 4, 6], [7, 5, 9, 9]]
@@ -93,9 +93,9 @@ def _count_results(inputs: ExperimentInputs, stays: dict[str, tuple[Numbers, Num
 
 
 def _pairs_from(keys: Numbers, moments: Numbers, others: Numbers, came: Numbers) -> int:
-    """Count pairs of equal keys, one from ``keys`` and one from ``others``, that meet a condition on their times.
+    """Count pairs of a key in ``keys`` and an equal key in ``others`` whose time is not earlier.
 
-    The time of the second in ``came`` has to be no earlier than the time of the first in ``moments``.
+    ``moments`` holds the times of ``keys``, and ``came`` the times of ``others``.
     """
     far = 1 + max(int(moments.max(initial=0)), int(came.max(initial=0)))
     ordered = np.sort(others * far + came)

@@ -25,7 +25,7 @@ class Change:
     before: float
     after: float
     change: Interval
-    """Logarithm of the ratio of the values, above 0 for an improvement: mean and interval over the shared seeds."""
+    """Mean and interval, over the shared seeds, of the logarithm of the values' ratio; above 0 for an improvement."""
     tolerance: float = TOLERANCE
     repeats: bool = True
     """Whether the same code gives the same value again, as on a modelled disk."""

@@ -151,7 +151,7 @@ class Ratio:
     under: str | None
     """Name of the other line; None if the claim is about the value of ``over`` itself, in the unit of the figure."""
     paper: tuple[float, float]
-    """Lowest and highest value in the paper: equal for a single value; for "at least", the highest is infinite."""
+    """Lowest and highest value that the paper gives. For "at least", the highest value is infinite."""
     at: float | str = "every"
     under_at: float | str | None = None
     tolerance: float = 0.0
@@ -297,7 +297,7 @@ class Experiment:
         return (self.scale or self.source.scale).of(size)
 
     def reading(self, x: float) -> str:
-        """Return the key, in an outcome, of the value that the figure shows at place ``x`` of its axis."""
+        """Return the key under which an outcome holds the value that the figure shows at place ``x`` of its axis."""
         metric = self.metric.removeprefix("log ").removeprefix("machine ")
         return f"{metric} at {x:g}" if self.varies in ALONG else metric
 
@@ -316,7 +316,10 @@ class Experiment:
 
 
 def without_disk_model(experiment: Experiment) -> Experiment | None:
-    """Return the experiment in wall time, without a disk model; None unless it measures joins' rates or cache hits."""
+    """Return the experiment in wall time, without a disk model.
+
+    Only rates and cache hits of joins can be measured in this way. For other experiments, return None.
+    """
     rates = experiment.metric in ("rate", "log rate")
     if not (rates or experiment.metric == "hits") or any(series.by != "join" for series in experiment.series):
         return None

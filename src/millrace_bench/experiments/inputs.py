@@ -89,7 +89,7 @@ def own_name(name: str, directory: Path) -> str:
 def own_orders(directory: Path, name: str) -> list[Path]:
     """Return a list with the user's file for ``csco-own`` or ``ipix-own``; empty if there is no such file.
 
-    The file is ``stock/csco.csv``, ``stock/csco.csv.gz`` or ``stock/csco.parquet`` in the directory.
+    For ``csco-own``, the file is ``stock/csco.csv``, ``stock/csco.csv.gz`` or ``stock/csco.parquet`` in the directory.
     """
     stock = name.removesuffix(_OWN)
     if name == stock or stock not in _STOCKS:

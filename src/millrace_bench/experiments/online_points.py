@@ -25,9 +25,9 @@ from millrace_bench.experiments.inputs import ExperimentInputs, open_inputs
 WAIT = 0.025
 """Seconds without arrivals after which a join reads from disk: the paper's WaitThresh."""
 LINGER = 0.02
-"""Tuples that arrive within this many seconds are pushed together; less than WAIT, so that no pause is missed."""
+"""Tuples that arrive within this many seconds are pushed together. This is less than WAIT, so no pause is missed."""
 BLOCK_SECONDS, BLOCK_BYTES = 1e-3, 10_000
-"""Seconds to read or write a block of the paper's size, and that size in bytes; time is proportional to the size."""
+"""Seconds to read or write a block of ``BLOCK_BYTES`` bytes, the paper's size; other sizes take time in proportion."""
 READ_AT = tuple(range(10, 101, 10))
 """Percentages of the online phase at which results are counted."""
 
@@ -162,7 +162,7 @@ def _join(inputs: ExperimentInputs, point: OnlinePoint, memory: int, seed: int) 
 
 
 def _rest(inputs: ExperimentInputs, point: OnlinePoint, join: StreamJoin, seed: int) -> int:
-    """Return the number of results after the online phase: finish a copy of the join that has plenty of memory."""
+    """Count the results that follow the online phase, by finishing a copy of the join with plenty of memory."""
     other = _join(inputs, point, _PLENTY, seed)
     other.restore(join.snapshot())
     rest = sum(len(batch) for batch in other.finish())

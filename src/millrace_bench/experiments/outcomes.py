@@ -105,7 +105,7 @@ def _measured(found: DataSet, point: Point, seed: int, memory: int) -> Outcome:
 
 
 def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
-    """Run a join with several budgets; return the last figures, and the memory whose rate is nearest to the point's."""
+    """Run a join with several budgets; return the last run's figures, and the memory that came nearest to the rate."""
     assert point.rate is not None
     found = _open(directory, point)
     wanted = math.log(point.rate)

@@ -36,7 +36,7 @@ def collect(
     seeds: Sequence[int] | None = None,
     also: Iterable[Experiment] = (),
 ) -> dict[str, Any]:
-    """Return the results of ``experiments``, complete or not, and those of the complete experiments in ``also``."""
+    """Return the results of all ``experiments``, and of those experiments in ``also`` whose results are complete."""
     used = list(SEEDS[size] if seeds is None else seeds)
     figures = {e.name: _figure(e, size, directory, journal, used) for e in experiments}
     others = {e.name: _figure(e, size, directory, journal, used) for e in also if e.name not in figures}

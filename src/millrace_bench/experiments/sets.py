@@ -43,7 +43,7 @@ DESCRIPTIONS = {
     "weather-archive": "weather: cloud reports of the archive's own files, 128 bytes",
     "weather-32-archive": "weather: cloud reports of the archive's own files, 32 bytes",
 }
-"""Descriptions of data for figures, by the name in experiments; names in ``-archive`` need the archive's files."""
+"""Descriptions of data for figures, by data set name. Data sets that end in ``-archive`` need the archive's files."""
 
 _TPCH_CUSTOMERS = 150_000  # at scale 1
 _ROW_BYTES = {"tpch": 1_000, "weather-32": 90}  # bytes on disk per master row, with its index and a customer's orders

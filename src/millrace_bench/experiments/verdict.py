@@ -29,7 +29,7 @@ _MOST_PLACES = 6
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and the ends of its 95 % confidence interval, None if there is only one value or the mean is infinite."""
+    """A mean and its 95 % confidence interval, whose ends are None for a single value or an infinite mean."""
 
     mean: float
     low: float | None

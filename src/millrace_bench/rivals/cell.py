@@ -1,4 +1,4 @@
-"""A cell of the matrix of engines and settings, its result, and the file of all results."""
+"""Describe one measurement, a cell in the matrix of engines and settings, and keep all results in a file."""
 
 from __future__ import annotations
 

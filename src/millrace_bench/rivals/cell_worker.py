@@ -33,7 +33,7 @@ class Limits:
     """Limits on the time of a measurement and on the length of its stream."""
 
     warm: float = 1.5
-    """Seconds of warm-up; up to four times as long for an engine that is still filling its cache, for example."""
+    """Seconds of warm-up. An engine that is still filling its cache, for example, gets up to four times as long."""
     seconds: float = 2.0
     batches: int = 1_000
     """A measurement ends after ``seconds``, or after this number of batches if that is earlier."""

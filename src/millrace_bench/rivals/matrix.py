@@ -50,7 +50,7 @@ def cells(
     rounds: int = 1,
     limits: Limits = _USUAL,
 ) -> list[Cell]:
-    """Return the cells of the matrix; for engines with a budget, also cells of one setting with each of ``memories``.
+    """Return the cells of the matrix, and, for engines with a budget, cells with each of ``memories`` in one setting.
 
     Engines take turns in each setting, so that changes of the machine's speed affect all engines alike. Where the page
     cache cannot hold the files of all engines, an engine's cells for one master follow each other.

@@ -26,7 +26,7 @@ class Matrix:
 
     @classmethod
     def of(cls, found: Iterable[tuple[Cell, CellResult]], mine: Iterable[str]) -> Matrix:
-        """Return the results with the most frequent budget, and all results of the setting that has several budgets."""
+        """Return the matrix of some results; ``rates`` holds only results with the most frequent memory budget."""
         every = list(found)
         if not every:
             raise ConfigError("rivals: expected results of at least one cell; there are none")
@@ -61,7 +61,7 @@ class Summary:
     least: float
     middle: float
     most: float
-    """Rate of Millrace's fastest engine divided by the peer's: ``least``, median (``middle``) and ``most``."""
+    """Greatest ratio of the rates of Millrace's fastest engine and the peer; ``middle`` is the median ratio."""
     failures: int
 
     def __str__(self) -> str:

@@ -87,7 +87,7 @@ def expected(wanted: Iterable[Cell]) -> float:
 
 
 def _counts(cell: Cell) -> tuple[int, int]:
-    """Return how many micro-batches to warm up with, and how many to measure: few where one takes many seconds."""
+    """Return how many micro-batches to warm up with and how many to measure; fewer if each takes many seconds."""
     if cell.engine.startswith("spark") and cell.rows > _LARGE:
         return 1, 1 if cell.rows > _HUGE else 2
     return 2, 3

@@ -63,7 +63,7 @@ def _command(pid: int) -> str:
 
 
 def _share_of_anonymous(pid: int) -> int:
-    """Return a process's anonymous bytes, shared pages divided by the number of users; 0 if the process has ended."""
+    """Return a process's anonymous bytes, with its part of each page that it shares; 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as rollup:
             return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss_Anon:")), 0)

@@ -7,8 +7,8 @@
                   Ended   ─► one input less
                      └─ all ended ─► the rest of the result
 
-On the real clock, rows arrive while the join works. They also do on a virtual clock, where :class:`Costs` say how long
-work takes, so that a run can be repeated exactly.
+On the real clock, rows arrive while the join works. On a virtual clock, :class:`Costs` says how long the join's work
+takes and thus which rows arrive meanwhile, so that a run can be repeated exactly.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FedJoin(Protocol):
 
     @property
     def work(self) -> bool:
-        """Whether :meth:`idle` has rows on disk to join."""
+        """Whether rows on disk are left for :meth:`idle` to join."""
         ...
 
     @property
@@ -160,7 +160,7 @@ def at_rest(given: Any) -> bool:
 
 
 def arrivals_of(join: FedJoin, inputs: dict[str, Any]) -> Arrivals:
-    """Return the events of the inputs; these are read in turns if all are fully available, else each in a thread."""
+    """Return the events of inputs, which are read in turns if all are fully available, else each in its own thread."""
     if all(at_rest(given) for given in inputs.values()):
         return InTurns(inputs, clock=join.clock)
     return LiveArrivals(

@@ -248,7 +248,7 @@ class _Buffer:
 
 
 class _SourceReader:
-    """The thread that reads one source. It has no reference to the arrivals, so that they can be garbage collected."""
+    """A thread that reads one source. It does not refer to the ``LiveArrivals``, so they can be garbage collected."""
 
     def __init__(self, name: str, source: LiveSource, buffer: _Buffer) -> None:
         self.name = name

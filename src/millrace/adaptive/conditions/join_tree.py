@@ -52,7 +52,7 @@ class TreeStep:
 
     edge: int
     side: int
-    """End of the edge whose rows are known: 0 or 1."""
+    """Which end of the edge is the input whose rows are known: 0 or 1."""
     origin: EdgeEnd
     target: EdgeEnd
 
@@ -123,7 +123,7 @@ class JoinTree:
         ]
 
     def order(self, start: int, costs: Sequence[float]) -> list[TreeStep]:
-        """Return the steps from one input to all others; each takes the cheapest edge to an input not reached before.
+        """Return the steps from one input to all others; each step takes the cheapest edge that leads to a new input.
 
         ``costs`` holds the cost of each edge.
 
@@ -170,7 +170,7 @@ class JoinTree:
         return [i for i, name in enumerate(schema.names) if name not in equal]
 
     def output_schema(self, schemas: Sequence[pa.Schema], suffix: str | None) -> pa.Schema:
-        """Return the output schema. Repeated names get the suffix, or if it is None, the input's name as prefix."""
+        """Return the output schema. A repeated name gets the suffix, or without one, the input's name as a prefix."""
         fields: list[pa.Field] = []
         taken: set[str] = set()
         for relation, schema in enumerate(schemas):
@@ -205,7 +205,10 @@ class _InputPair:
         return self.bands[0]
 
     def columns(self, known: Mapping[str, Sequence[Columns]]) -> tuple[Columns, Columns]:
-        """Return the columns of both inputs, ordered as in an attribute in ``known`` with the same columns, if any."""
+        """Return the columns of both inputs, in the order in which ``known`` lists them.
+
+        If no attribute in ``known`` consists of the same columns, the order is that of the conditions.
+        """
         pairs = self.pairs
         for side, name in enumerate(self.names):
             for group in known[name]:

@@ -98,7 +98,7 @@ class KeyMatching:
 
     @staticmethod
     def _coder_of(types: list[pa.DataType], names: Sequence[str]) -> KeyCoder | None:
-        """Return the coder of a key, or None for a single float column, whose bits are its codes."""
+        """Return the coder of a key, or None for a single float column, whose bits are used as codes."""
         return None if len(types) == 1 and pa.types.is_floating(types[0]) else KeyCoder(types, names)
 
     def key_columns(self, side: int) -> list[int]:
@@ -108,7 +108,7 @@ class KeyMatching:
         return [schema.get_field_index(name) for name in self._spec.keys[side]]
 
     def codes(self, columns: Sequence[pa.Array]) -> tuple[Codes, Mask | None]:
-        """Return the codes of rows, given their key columns, and a mask of the valid keys (None if all are valid)."""
+        """Return the codes of rows with these key columns, and a mask of the valid keys, or None if all are valid."""
         arrays = self._cast(columns)
         if self._coder is None:
             codes, valid = _float_codes(arrays[0])
@@ -136,7 +136,7 @@ class KeyMatching:
         return lows, highs
 
     def verified(self, left: Codes, right: Codes, left_values: Values, right_values: Values) -> Mask | None:
-        """Return a mask of the pairs whose keys match, given pairs whose codes match (None if all keys match)."""
+        """Return a mask of the pairs whose keys match, given pairs whose codes match. None means that all do."""
         if self._band is not None:
             low, high = self._band
             if self._float:

@@ -52,7 +52,7 @@ class BlockIds:
 
     @staticmethod
     def least_bytes(page: int) -> int:
-        """Return the bytes to reserve for a list, however long it becomes, with ``page`` numbers in a page."""
+        """Return the bytes to reserve for a list of any length that stores ``page`` block numbers in a page."""
         return BlockIds.LEVELS * 2 * page * 8
 
     def __len__(self) -> int:

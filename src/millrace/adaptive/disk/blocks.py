@@ -49,7 +49,7 @@ class BlockSlice:
 
 @dataclass(slots=True)
 class BlockRows:
-    """Rows read from one or more blocks, sorted by key code; ``order`` holds their row numbers in ``source``."""
+    """Rows read from one or more blocks, sorted by key code: row i in this order is row ``order[i]`` of ``source``."""
 
     codes: Codes
     stamps: Stamps
@@ -131,7 +131,7 @@ class DiskBlocks:
             yield pa.ipc.read_record_batch(pa.py_buffer(self._area.read(block)), self._schema)
 
     def write(self, home: BlockList, codes: Codes, stamps: Stamps, batch: pa.RecordBatch, bits: Bits) -> None:
-        """Write rows, sorted by code, as one block, and append its entry to a block list."""
+        """Write rows that are sorted by key code to disk as one block, and append its entry to a block list."""
         rows = batch.serialize()
         matched = np.packbits((bits & MATCHED) != 0) if self._tracks else _NO_BITS
         nbytes = len(codes) * STAMP_BYTES + rows.size

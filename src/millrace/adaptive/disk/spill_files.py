@@ -280,7 +280,7 @@ class SpillArea:
 
 
 class SpillFile:
-    """One file of a spill area, with a sorted list of its free intervals; none is at the end of the file."""
+    """One file of a spill area, and the sorted list of its free intervals. The file never ends with a free interval."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -45,7 +45,7 @@ class Buckets(FlushPolicy):
                 self.send(int(number), int(bucket))
 
     def send(self, number: int, bucket: int, rows: int | None = None, latest: int = int(LAST)) -> None:
-        """Write the rows of a bucket of one input to disk: all, or up to ``rows`` that arrived by ``latest``."""
+        """Write rows of an input's bucket that arrived by ``latest`` to disk, at most ``rows`` if that is given."""
         side = self._inputs.sides[number]
         low, high = self.ranges.bounds(bucket)
         limit = int(self.counts[number, bucket]) if rows is None else rows
@@ -101,7 +101,9 @@ class SymmetricBuckets(Buckets):
 
 
 class BiasedBuckets(Buckets):
-    """EHJ's flush policy: the probe side's largest bucket goes to disk; if none is left, the build side's smallest.
+    """EHJ's flush policy: the largest bucket of the probe side goes to disk.
+
+    If the probe side has no more buckets to write, the smallest bucket of the build side goes to disk.
 
     Parameters
     ----------

@@ -1,14 +1,14 @@
-"""MINER's flush policy: every attribute of every input has three regions, as in DINER, and results per region.
+"""MINER's flush policy: as in DINER, each attribute's values are divided into three regions, whose results are counted.
 
-The input with the most rows in memory writes a block to disk. Of the regions of all its attributes, the rows are taken
-from the one with the fewest results per row. They are removed from all indexes of the input.
+The input with the most rows in memory writes a block to disk. The rows are taken from the region with the fewest
+results per row, among the regions of all attributes of the input, and are removed from all indexes of the input.
 
 Notes
 -----
 If several regions have equally few results per row, the upper one is flushed first, as in the paper's listing. So
 before there are results, all inputs keep rows with the same range of values, which can match. Unlike in the paper, the
 counts of results are not set to zero at a flush, but reduced by a quarter. With several inputs, few combinations become
-complete between two flushes. A region without one of them would be flushed, even if it had many results before.
+complete between two flushes. A region without any new results would be flushed, even if it had many before.
 """
 
 from __future__ import annotations

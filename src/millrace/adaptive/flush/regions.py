@@ -36,7 +36,7 @@ LOWER, MIDDLE, UPPER = 0, 1, 2
 
 
 class RankedRows(Protocol):
-    """Rows in memory that are sorted by a key and have a rank in this order."""
+    """Rows in memory, sorted by a key. The rank of a row is its position in this order."""
 
     def __len__(self) -> int: ...
 
@@ -64,7 +64,7 @@ class RankedRows(Protocol):
 
 
 class Regions:
-    """A key's division into three regions: two thresholds, results per region, and the clock algorithm's hand."""
+    """The three regions of a key: the two thresholds between them, their results, and the clock algorithm's hand."""
 
     def __init__(self) -> None:
         self.lower, self.upper = int(FIRST), int(LAST)
@@ -138,7 +138,7 @@ class Regions:
         self.joins -= -(-self.joins // part)
 
     def state(self) -> list[Any]:
-        """Return the thresholds, the results and the clock hand as plain values, for JSON."""
+        """Return the thresholds, the result counts and the clock's hand as plain values, for JSON."""
         return [self.lower, self.upper, self.divided, self.joins.tolist(), self._hand.tolist()]
 
     def restore(self, state: list[Any]) -> None:
@@ -179,7 +179,7 @@ class ThreeRegions(FlushPolicy):
         return iter(())
 
     def _wanted(self, side: PairSide) -> int:
-        """Return how many rows to flush: one block, or enough blocks to free half of the memory that new rows need.
+        """Return how many rows to flush: whole blocks, to free about half of the memory that is missing for new rows.
 
         Only half is freed at a time, so that both sides flush in turn.
         """

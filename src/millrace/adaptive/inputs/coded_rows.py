@@ -1,4 +1,4 @@
-"""Rows of one input of a multiway join, with their key codes: just arrived, in memory, or read from disk."""
+"""Classes for the rows of one input of a multiway join and their key codes: just arrived, in memory, or from disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CodedRows(Protocol):
         ...
 
     def matches(self, attribute: int, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield batches of pairs (i, row) whose row has a code from ``lows[i]`` to ``highs[i]``; both arrays ascend."""
+        """Yield pairs (i, row) in batches: row has a code from ``lows[i]`` to ``highs[i]``. Both arrays are sorted."""
         ...
 
 

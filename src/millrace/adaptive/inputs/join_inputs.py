@@ -72,7 +72,7 @@ class JoinInputs(ABC, Generic[R]):
         self.sides[number] = side
 
     def pack(self) -> None:
-        """Release the memory of all inputs that is reserved but not used by any row."""
+        """Release memory that is reserved for the inputs but not used by any row."""
         for side in self.sides:
             side.memory.pack()
 
@@ -112,7 +112,7 @@ class JoinInputs(ABC, Generic[R]):
         return side.disk.load(partition, places)
 
     def borrow(self, blocks: int, flush: Callable[[], Batches]) -> Batches:
-        """Reserve memory for ``blocks`` blocks, at most half of the budget, by flushing rows if needed; yield output.
+        """Reserve memory for ``blocks`` blocks, up to half of the budget; flush rows if needed, and yield output.
 
         The caller must call :meth:`give_back` before new rows are processed.
         """
@@ -139,7 +139,7 @@ class JoinInputs(ABC, Generic[R]):
         return InputsState(self.clock.now, random, self.buffers.own_bytes, [side.state() for side in self.sides])
 
     def restore(self, state: InputsState) -> None:
-        """Restore all inputs from a snapshot, after their columns have been bound."""
+        """Restore all inputs from a snapshot; their columns must be known already."""
         self.clock.restore(state.clock)
         self.random.bit_generator.state = state.random
         self.buffers.resize(max(self.buffers.nbytes, state.transfer))

@@ -50,15 +50,21 @@ class JoinedHistory:
     corners: list[Corner] = field(default_factory=list)
     """Corners, each as (left, right, since)."""
     runs: tuple[list[Run], list[Run]] = field(default_factory=lambda: ([], []))
-    """Probe runs per side, each as (time at which the last of the rows read had left memory, time of the run)."""
+    """Probe runs per side, each as (latest time at which a row that it read left memory, time of the run)."""
 
     def add_corner(self, left: int, right: int, since: int = 0) -> None:
-        """Add a corner, and remove the corners that it includes."""
+        """Record that left rows flushed by time ``left`` and right rows flushed by time ``right`` have been joined.
+
+        This holds for rows flushed after ``since`` only. Earlier corners that the new one includes are removed.
+        """
         kept = [(a, b, c) for a, b, c in self.corners if not (a <= left and b <= right and c >= since)]
         self.corners = [*kept, (left, right, since)]
 
     def add_run(self, side: int, until: int, when: int) -> None:
-        """Record a probe run at time ``when``, which has read the rows of ``side`` that were flushed by ``until``."""
+        """Record that rows of one side, flushed by ``until``, have been joined with the other side's rows in memory.
+
+        ``when`` is the time of this probe run.
+        """
         self.runs[side].append((until, when))
 
     def seen_from(self, side: int) -> tuple[Codes, Codes, Codes]:

@@ -84,7 +84,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
     # rows of an input
 
     def codes_of(self, relation: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
-        """Return key codes by attribute and row, and a mask of the rows whose keys are all valid (None if all are)."""
+        """Return key codes by attribute and row, and a mask of rows with valid keys only, or None if all are valid."""
         found, valid = [], None
         for attribute in range(len(self.tree.attributes[relation])):
             codes, there = self._codes(relation, attribute, batch)
@@ -94,7 +94,10 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
         return np.stack(found), valid
 
     def _codes(self, relation: int, attribute: int, batch: pa.RecordBatch) -> tuple[Codes, Mask | None]:
-        """Return key codes of one attribute, which are the same for all its conditions, and a mask of valid keys."""
+        """Return the key codes of one attribute, and a mask of the valid keys, which is None if all are valid.
+
+        All conditions on the attribute use the same codes.
+        """
         edge = next(step.edge for step in self.tree.steps_from(relation) if step.origin.attribute == attribute)
         columns = self.tree.attributes[relation][attribute]
         return self.matchings[edge].codes([batch.column(column) for column in columns])
@@ -166,7 +169,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
     def _verified(
         self, step: TreeStep, parts: Sequence[CodedRows], rows: Rows, codes: Codes, others: Rows, other_codes: Codes
     ) -> Mask | None:
-        """Return a mask of the pairs whose keys match, given pairs whose codes match (None if all keys match)."""
+        """Return a mask of the pairs whose keys match, given pairs whose codes match. None means that all do."""
         ends = (step.origin, step.target)
         values = [
             lambda end=end, numbers=numbers: parts[end.relation].source.values(self._columns(end), numbers)
@@ -217,7 +220,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
 
     @staticmethod
     def together_in_memory(parts: Sequence[LoadedRows], rows: Combination) -> Mask:
-        """Return a mask of combinations whose rows were in memory together: all arrived before the first one left."""
+        """Return a mask of the combinations whose rows were all in memory at the same time."""
         came, left = np.full(len(rows[0]), FIRST), np.full(len(rows[0]), LAST)
         for part, each in zip(parts, rows, strict=True):
             came = np.maximum(came, part.stamps[0][each])

@@ -62,9 +62,9 @@ class PairInputs(JoinInputs[KeyOrderedRows]):
     def verified(
         self, side: int, own: RowSource, rows: Rows, codes: Codes, other: RowSource, others: Rows, other_codes: Codes
     ) -> MatchedPairs:
-        """Return the pairs of ``rows[i]`` and ``others[i]`` whose keys match, with their items of ``other_codes``.
+        """Return the pairs of ``rows[i]`` and ``others[i]`` whose keys match, each with its code from ``other_codes``.
 
-        The key codes of all given pairs match, but only some of the keys may.
+        The key codes of all given pairs match, but the keys themselves may differ.
         """
         columns = self.matching.key_columns
         ours = (codes, lambda: own.values(columns(side), rows))

@@ -199,7 +199,7 @@ class KeyOrderedRows:
         return slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield batches of pairs (i, row) whose row has a key from ``lows[i]`` to ``highs[i]``; both arrays ascend."""
+        """Yield pairs (i, row) in batches: row has a key from ``lows[i]`` to ``highs[i]``. Both arrays are sorted."""
         return self.index.matches(lows, highs, work)
 
     def forget(self, slots: Slots) -> None:

@@ -81,7 +81,7 @@ class RowIndex:
         return int(self._arrays.state[HIGH])
 
     def chunks_for(self, codes: Codes, charged: int) -> int:
-        """Return how many chunks must be reserved in total to add sorted codes; ``charged`` are reserved already."""
+        """Return how many chunks to reserve in total to add sorted codes; ``charged`` chunks are reserved already."""
         free = int(self._arrays.state[SPARE]) + charged - self.touched_chunks
         return charged + max(0, ordered.chunks_needed(self._arrays, codes) - free)
 
@@ -94,7 +94,7 @@ class RowIndex:
         return keys, slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield batches of pairs (i, row) whose row has a code from ``lows[i]`` to ``highs[i]``; both arrays ascend."""
+        """Yield pairs (i, row) in batches: row has a code from ``lows[i]`` to ``highs[i]``. Both arrays are sorted."""
         cursor = np.array([0, 0, 0, -1], np.int64)
         while cursor[0] < len(lows):
             made = ordered.matches(self._arrays, lows, highs, cursor, work.rows, work.slots, work.keys)

@@ -1,4 +1,4 @@
-"""Numbered rows of an input, in a batch or in memory: the sources that output batches are filled from."""
+"""Sources that output batches are filled from: numbered rows of an input, either in a batch or in memory."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ MULTIWAY = {
 
 
 def is_multiway(on: Any, algorithm: str | AdaptiveAlgorithm | None) -> bool:
-    """Return whether the arguments of a join call for the engine for several inputs, which can also join two."""
+    """Return whether ``on`` is a list of conditions, or the algorithm is one for several inputs."""
     return is_tree(on) or getattr(algorithm, "name", algorithm) in MULTIWAY
 
 

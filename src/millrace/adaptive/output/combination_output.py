@@ -29,7 +29,7 @@ class CombinationOutput(ResultBatches):
         self._columns = [tree.columns_out(relation, schema) for relation, schema in enumerate(schemas)]
 
     def combinations(self, sources: Sequence[RowSource], rows: Sequence[Rows]) -> Batches:
-        """Add combinations to the output, and yield full batches: combination i is ``rows[0][i]``, ``rows[1][i]``..."""
+        """Add combinations to the output; yield full batches. Combination i is row ``rows[n][i]`` of each input n."""
         parts = list(zip(sources, rows, self._columns, strict=True))
         longest = sum(source.longest(columns) for source, _, columns in parts)
         done = 0

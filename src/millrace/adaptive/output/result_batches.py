@@ -1,4 +1,4 @@
-"""Output batches: result rows are given as row numbers, and values are copied only for rows that are output."""
+"""Output batches, which are built from row numbers, so that values are copied only for rows that are output."""
 
 from __future__ import annotations
 

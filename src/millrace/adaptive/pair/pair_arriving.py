@@ -58,7 +58,7 @@ class PairArrivingPhase(ArrivingPhase[KeyOrderedRows]):
         self._flushing.stored()
 
     def _null_keys(self, side: PairSide, rows: pa.RecordBatch) -> Batches:
-        """Emit rows with a null key as unmatched rows, if the join outputs these.
+        """Emit rows with a null key if the join outputs unmatched rows of their side.
 
         While the output columns are not known, the rows are stored on disk.
         """

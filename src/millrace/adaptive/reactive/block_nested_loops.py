@@ -45,7 +45,7 @@ class ReactiveNL(ReactivePolicy):
         self._most = max_outer_blocks
         self._outer: int | None = None
         self.joined = [0, 0]
-        """Per side, how many of its first blocks have been joined with the first blocks of the other side."""
+        """The first ``joined[0]`` left blocks have been joined with the first ``joined[1]`` right blocks."""
         self._inner_at = 0
         self._outer_mem = 0
         self._chunk: BlockRows | None = None
@@ -122,7 +122,7 @@ class ReactiveNL(ReactivePolicy):
         self._chunk = None
 
     def _near(self, outer: int, chunk: BlockRows, block: BlockEntry) -> bool:
-        """Return whether rows of a block can match rows of the chunk, judged by their lowest and highest codes."""
+        """Return whether the key ranges of a block and of the chunk are close enough for rows to match."""
         low, high = self._inputs.partner_range(1 - outer, block.low, block.high)
         return bool(low <= chunk.codes[-1] and high >= chunk.codes[0])
 

@@ -35,14 +35,14 @@ class GrowingBox(ReactivePolicy):
     Parameters
     ----------
     max_outer_blocks
-        Maximum number of blocks in a chunk.
+        Maximum number of blocks of the outer input that are joined together, as one chunk.
     """
 
     def __init__(self, inputs: MultiwayInputs, *, max_outer_blocks: int) -> None:
         self._inputs = inputs
         self._most = max_outer_blocks
         self.joined = [0] * len(inputs.sides)
-        """Per input, how many of its first blocks have been joined with those of the other inputs (the *box*)."""
+        """The first ``joined[i]`` blocks of every input i have been joined with each other."""
         self._outer: int | None = None
         self._chunk = 0
         self._steps: list[TreeStep] = []
@@ -94,7 +94,10 @@ class GrowingBox(ReactivePolicy):
         self._chunk = max(1, self._chunk)
 
     def _load(self) -> list[LoadedRows] | None:
-        """Read the chunk and the current blocks, and drop rows that cannot match; return None if no rows are left."""
+        """Read the outer input's chunk and the current block of each other input, without rows that cannot match.
+
+        If no row of a block can match, move on to the next block, and return None.
+        """
         assert self._outer is not None
         inputs, outer = self._inputs, self._outer
         if outer not in self._loaded:
@@ -130,7 +133,7 @@ class GrowingBox(ReactivePolicy):
         self._loaded.clear()
 
     def in_box(self, parts: Sequence[LoadedRows], rows: Combination) -> Mask:
-        """Return a mask of the combinations joined already, either in the box or with the current chunk."""
+        """Return a mask of the combinations that the nested loops have joined so far, the current chunk included."""
         blocks = [part.blocks[each] for part, each in zip(parts, rows, strict=True)]
         inside: list[Mask] = [each < joined for each, joined in zip(blocks, self.joined, strict=True)]
         result: Mask = np.logical_and.reduce(inside)

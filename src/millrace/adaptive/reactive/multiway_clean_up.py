@@ -22,7 +22,7 @@ Joined = Callable[[Sequence[LoadedRows], Combination], Mask]
 
 
 class PartnerRanges:
-    """The ranges of key codes in which a row of the next input can match given rows."""
+    """Ranges of key codes: a row of the next input can match one of the given rows if its code is in a range."""
 
     def __init__(self, inputs: MultiwayInputs, step: TreeStep, rows: LoadedRows) -> None:
         codes = np.unique(rows.codes(step.origin.attribute))
@@ -30,7 +30,7 @@ class PartnerRanges:
         self._attribute = step.target.attribute
 
     def touches(self, block: BlockEntry) -> bool:
-        """Return whether a block may contain matching rows; only the codes of its first attribute can exclude that."""
+        """Return whether a block may contain rows in the ranges; always True for attributes other than the first."""
         if self._attribute:
             return True
         lows, highs = self._ranges
@@ -94,7 +94,7 @@ def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | N
 def _fillings(
     inputs: MultiwayInputs, relation: int, partition: int, room: int, reach: PartnerRanges | None
 ) -> Iterator[LoadedRows]:
-    """Yield the rows of an input that are in ``reach`` (None for all), as many at a time as ``room`` bytes can hold."""
+    """Yield the rows of an input, only those in ``reach`` if given, as many at a time as fit into ``room`` bytes."""
     side = inputs.sides[relation]
     parts: list[LoadedRows] = []
     held = 0

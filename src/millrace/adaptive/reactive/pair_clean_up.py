@@ -75,7 +75,7 @@ def clean_up(
 
 
 class BlockWindow:
-    """Holds blocks of one side in memory during a clean-up; blocks that reach into later ranges are kept for these.
+    """Holds blocks of one side in memory during a clean-up. Blocks with keys of later ranges are kept if possible.
 
     Parameters
     ----------

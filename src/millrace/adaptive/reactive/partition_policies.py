@@ -24,7 +24,7 @@ FAN_IN = 10
 
 
 class PartitionHistories:
-    """Records for each partition which rows on disk have been joined; the clean-up joins the others."""
+    """Records for each partition which pairs of rows have been joined from disk, so that the clean-up skips them."""
 
     def __init__(self, inputs: PairInputs) -> None:
         self._inputs = inputs
@@ -40,7 +40,7 @@ class PartitionHistories:
             yield from clean_up(self._inputs, partition, history)
 
     def state(self) -> list[Any]:
-        """Return the corners and runs of all partitions, for JSON."""
+        """Return the records of all partitions as plain values, for JSON."""
         return [[history.corners, *history.runs] for history in self._histories]
 
     def restore(self, state: list[Any]) -> None:
@@ -53,7 +53,7 @@ class PartitionHistories:
 
 @dataclass(frozen=True)
 class PartitionTask:
-    """A possible unit of work with a partition on disk, and the number of results to expect from it."""
+    """A possible unit of work with a partition on disk; ``results`` is the number of row pairs that may be results."""
 
     partition: int
     side: int
@@ -110,7 +110,7 @@ class DiskProbing(ReactivePolicy):
         return bool(self.tasks())
 
     def tasks(self) -> list[PartitionTask]:
-        """Return a task for each partition that can have results; none if there is no memory to record another run."""
+        """Return a task for each partition that can have results, or none if there is no memory to record a probe."""
         tasks: list[PartitionTask] = []
         if not self._charge.try_resize((self._runs + 1) * _RUN_BYTES):
             return tasks

@@ -35,12 +35,12 @@ class Segment(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """A possible merge of consecutive segments, and the number of results to expect from it."""
+    """A possible merge of consecutive segments, and an estimate of the new results that it finds."""
 
     first: int
     segments: int
     results: float
-    """Number of pairs of a left and a right row of different segments, which may not have been joined yet."""
+    """Number of pairs of a left and a right row from different segments, as an estimate of the new results."""
     blocks: int
 
 
@@ -53,7 +53,7 @@ class Segments:
         """Per side, how many blocks from the start of its list belong to segments."""
 
     def update(self, lists: list[BlockList], most: int) -> None:
-        """Add blocks that have been written since the last call, until ``most`` segments are kept."""
+        """Add blocks that belong to no segment yet, as long as no more than ``most`` segments are needed."""
         while True:
             heads = [self._head(blocks, seen) for blocks, seen in zip(lists, self._seen, strict=True)]
             side = min((0, 1), key=lambda each: (heads[each] is None, getattr(heads[each], "left", 0)))
@@ -79,7 +79,7 @@ class Segments:
         return True
 
     def best(self, fan_in: int) -> Merge | None:
-        """Return the merge of ``fan_in`` segments with the most expected results per block read.
+        """Return the merge of ``fan_in`` consecutive segments that promises the most results per block read.
 
         If there are fewer segments, return the merge of all; if there are fewer than two, return None.
         """

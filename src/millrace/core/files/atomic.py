@@ -102,13 +102,16 @@ def take_new_name(temporary: Path, path: Path) -> None:
 
 
 def swap_names(one: Path, other: Path) -> None:
-    """Swap the names of two directories in one step."""
+    """Swap the names of two directories, on Linux in one step."""
     _rename(one, other, _EXCHANGE)
     flush(other.parent)
 
 
 def _rename(source: Path, target: Path, flag: int) -> None:
-    """Swap two names, or rename without replacing anything, as ``flag`` says; on Linux in one system call."""
+    """Swap two names, or rename without replacing anything, depending on ``flag``.
+
+    On Linux this is one system call. On other systems it takes several calls.
+    """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:  # not Linux: several calls, not atomic
         if flag == _EXCHANGE:

@@ -1,4 +1,4 @@
-"""How many master rows a key has, and how many of a stream's keys have any."""
+"""Functions that tell how many master rows a key has, and how much of a stream has matching master rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_CODES = 65_536
 
 @dataclass(frozen=True)
 class FanOut:
-    """Numbers of rows and distinct keys of a master; the mean and the largest number of rows that a key has."""
+    """Numbers of rows and distinct keys of a master, and the mean and the largest number of rows per key."""
 
     rows: int
     keys: int
@@ -52,7 +52,7 @@ class Matches:
     rows
         Master rows that a tuple matches on average; a tuple without a match counts as 0.
     exact
-        Whether every row that could match was considered. If not, both are estimates.
+        Whether every row that could match was considered. If not, ``share`` and ``rows`` are estimates.
     """
 
     share: float
@@ -70,8 +70,8 @@ def matches(store: ReadableStore, codes: Codes, shares: Floats | None = None, *,
     shares
         Share of the stream that each key represents; by default, all keys represent the same share.
     sample
-        For a master without an index, about how many of its rows are looked at, in pages drawn at random (always the
-        same ones); all rows if the master has no more. With an index every key is looked up.
+        For a master without an index, about how many of its rows are read, in pages drawn at random with a fixed seed.
+        If the master has no more rows than that, all are read. With an index every key is looked up.
 
     Notes
     -----
@@ -112,7 +112,7 @@ def matches(store: ReadableStore, codes: Codes, shares: Floats | None = None, *,
 
 
 def _looked_up(store: ReadableStore, codes: Codes) -> tuple[npt.NDArray[np.int64], float]:
-    """Return how many rows each code has, from the indexes of all shards, and 1.0: the share of rows looked at."""
+    """Return how many rows each code has in the indexes of all shards, and the share of rows considered, always 1.0."""
     counts = np.zeros(len(codes), np.int64)
     for shard in range(len(store.manifest.shards)):
         counts += store.index(shard).ranges_of(np.ascontiguousarray(codes))[1]
@@ -141,7 +141,7 @@ def _scanned(store: ReadableStore, codes: Codes, sample: int) -> tuple[npt.NDArr
 
 
 def _pages(store: ReadableStore, sample: int) -> list[tuple[int, int, int]]:
-    """Return pages as (shard, first row, end): all of them, or random ones with about ``sample`` rows in all."""
+    """Return all pages, or random pages with about ``sample`` rows together, each as (shard, first row, end row)."""
     size = store.manifest.page_rows
     pages = [
         (number, first, min(shard.rows, first + size))

@@ -198,10 +198,12 @@ class MappedRows:
 
 
 class _MappedColumn:
-    """The places of one column's values in the file: for each page, the place of the first value, counted in values.
+    """The places of one column's values in the file, in arrays with one item per page.
 
-    Places of booleans are counted in bits. So are those in ``validity``, where pages without nulls have -1;
-    ``validity`` is None if no page has nulls.
+    ``values`` contains the place of each page's first value, or of its first offset for strings and binary values. It
+    is counted in items, in bits for booleans, and in bytes for items that are not of an integer type. ``data`` is the
+    byte where the page's strings begin. ``validity`` is the bit where the page's validity flags begin, or -1 if the
+    page has no nulls; it is None if no page has nulls.
     """
 
     def __init__(self, raw: npt.NDArray[np.uint8], type_: pa.DataType, found: npt.NDArray[np.int64]) -> None:

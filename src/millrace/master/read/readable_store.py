@@ -1,4 +1,4 @@
-"""The protocol of an open store: what a scan and statistics need of it."""
+"""A protocol for open stores, with the methods that scans and statistics use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.master.read.shard_index import ShardIndex
 
 
 class ReadableStore(Protocol):
-    """What a scan and statistics need of an open store, such as :class:`~millrace.master.store.MasterStore`."""
+    """An open store that can be scanned, such as :class:`~millrace.master.store.MasterStore`."""
 
     @property
     def manifest(self) -> Manifest:

@@ -84,7 +84,10 @@ def _log2(parts: int) -> int:
 def _share(
     codes: npt.NDArray[np.int64], part: int, parts: int
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
-    """Return the rows with mixed codes in range ``part`` of ``parts`` equal ranges, in row order, and these codes."""
+    """Return the rows whose mixed codes are in range ``part`` of ``parts`` equal ranges, and their mixed codes.
+
+    Rows are in ascending order.
+    """
     if parts == 1:
         numbers = np.arange(len(codes), dtype=np.uint32)
     else:

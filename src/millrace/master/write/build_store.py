@@ -165,7 +165,7 @@ def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class ShardWriter:
-    """Writes one shard: key codes to a file, rows to another in pages of ``page_rows`` rows (fewer in the last)."""
+    """Writes the key codes of one shard to a file, and its rows to another file in pages of ``page_rows`` rows."""
 
     def __init__(self, building: Path, name: str, schema: pa.Schema, page_rows: int) -> None:
         self._building, self._name = building, name

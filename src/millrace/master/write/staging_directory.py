@@ -79,7 +79,7 @@ class StagingDirectory:
         return StoreError(f"{self.target}: could not be built: {reason}; nothing was written there")
 
     def _check_target(self) -> None:
-        """Refuse to build where something is already, unless it is a store that may be replaced."""
+        """Raise an error if there is already something at the target that must not be replaced."""
         try:
             if os.path.lexists(self.target) and not self._overwrite:
                 raise StoreExistsError(f"{self.target}: already exists; pass overwrite=True to replace it")

@@ -70,9 +70,10 @@ class Access(ABC):
     @property
     @abstractmethod
     def cycles(self) -> float:
-        """Number of periods so far, with a fraction. A period is a full scan of the master, or what the policy defines.
+        """Number of periods so far, of which the current one counts in part.
 
-        Caches reduce old counts in every period.
+        A period is a full scan of the master, or another span that the policy defines. Caches reduce old counts in
+        every period.
         """
 
     @property
@@ -93,7 +94,7 @@ class Access(ABC):
         """Adapt to the tuples restored after a restart; the oldest has waited ``waited`` steps."""
 
     def retune(self, b: int) -> None:
-        """Load ``b`` master rows at a time from now on; only policies that scan the whole master can."""
+        """Load ``b`` master rows at a time from now on; raise an error unless the policy scans the whole master."""
         raise StateError("b: pages that are found through the index have a fixed size; it cannot be changed")
 
     def limit_admission(self, w: int | None) -> None:
@@ -103,8 +104,9 @@ class Access(ABC):
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
         """Yield the master rows with these key codes, in pieces of one shard each.
 
-        A piece is a shard, the place of each row's code in ``codes``, and the row numbers. If keys repeat, it holds at
-        most ``most`` rows. Rows are looked up while the result is read. Only for policies with :attr:`at_once`.
+        A piece is the number of a shard, the places of the rows' key codes in ``codes``, and the rows' numbers in the
+        shard. If keys repeat, it holds at most ``most`` rows. Rows are looked up while the result is read. Only for
+        policies with :attr:`at_once`.
         """
         raise StateError(f"{type(self).__name__}.rows_of: expected a policy with at_once; got one whose tuples wait")
 

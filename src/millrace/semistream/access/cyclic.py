@@ -29,9 +29,11 @@ from millrace.semistream.context import JoinContext
 class Cyclic(Access):
     """Scans the master without end, one load per step.
 
-    A load ends at a multiple of b rows in its shard (these places are the *grid*), or earlier, where the oldest chunk
-    of tuples has met every row. After b has changed, chunks that entered off the new grid still wait, and each of them
-    may cut a load in two; new tuples enter on the new grid only, so that after one turn every load has the new length.
+    The multiples of b rows in every shard are the *grid*. A load ends at the next place of the grid or at the end of
+    its shard, or earlier where the oldest chunk of tuples has met every row.
+
+    After b has changed, chunks that entered off the new grid still wait, and each of them may cut a load in two; new
+    tuples enter on the new grid only, so that after one turn every load has the new length.
     """
 
     loads_per_step = 1
@@ -71,7 +73,7 @@ class Cyclic(Access):
         return shard, position - int(self._starts[shard])
 
     def _on_grid(self, turned: int) -> bool:
-        """Return whether the row after ``turned`` rows is on the grid, so that a step begins there in every turn."""
+        """Return whether the row after ``turned`` rows of the wheel is one at which a step begins in every turn."""
         if not self.wheel.rows:
             return True
         row = self._in_shard(turned)[1]

@@ -34,8 +34,8 @@ class Direct(Access):
     def rows_of(self, codes: Codes, most: int) -> Iterator[tuple[int, Indices, Indices]]:
         """Yield the master rows with these key codes, in pieces of one shard each.
 
-        A piece is a shard, the place of each row's code in ``codes``, and the row numbers. If keys repeat, it holds at
-        most ``most`` rows. Rows are looked up while the result is read.
+        A piece is the number of a shard, the places of the rows' key codes in ``codes``, and the rows' numbers in the
+        shard. If keys repeat, it holds at most ``most`` rows. Rows are looked up while the result is read.
         """
         store = self.context.store
         self._looked_up += len(codes)

@@ -1,4 +1,4 @@
-"""Frequent pages, whose loads let many tuples leave, and when each of them is due to be loaded again."""
+"""Keeps frequent pages, with whose loads many tuples leave, and computes when to load each of them again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENTRY_BYTES = 20  # page, due, frequency
 
 
 class PagePeriod(NamedTuple):
-    """Computes when a page is due again, from its frequency: the number of tuples that leave when it is loaded."""
+    """Computes when to load a page again from its frequency, the number of tuples that leave when it is loaded."""
 
     threshold: float
     """Number of tuples that should wait for a page when it is loaded."""
@@ -26,13 +26,13 @@ class PagePeriod(NamedTuple):
     """Number of tuples that have come so far."""
 
     def next_due(self, frequency: Frequencies) -> Counts:
-        """Return for each page, given its frequency, the number of tuples that will have come when the page is due."""
+        """Return how many tuples must have come before each page is loaded again, given the pages' frequencies."""
         period = np.maximum(1, self.threshold * self.room / np.maximum(frequency, 1e-3)).astype(np.int64)
         return self.arrived + period
 
 
 class FrequentPages:
-    """A queue of frequent pages, each with its frequency and the number of arrivals at which it is due."""
+    """A queue of frequent pages that holds for each its frequency and how many tuples must come before it is loaded."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._reservation = budget.reserve("page queue")
@@ -49,7 +49,7 @@ class FrequentPages:
         return self._page[due[np.argsort(self._due[due], kind="stable")][:most]]
 
     def note_loads(self, pages: PageNumbers, left: Counts, decay: float, period: PagePeriod) -> npt.NDArray[np.bool_]:
-        """Update frequency and due time of those loaded ``pages`` that are queued; return which ones are.
+        """Update frequency and due time of every loaded page that is queued; return for each page whether it is queued.
 
         ``left`` is how many tuples left with each page, ``decay`` the weight of its old frequency.
         """

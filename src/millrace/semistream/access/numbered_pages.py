@@ -79,7 +79,10 @@ class Pages:
         return found
 
     def all_pages(self, codes: Codes) -> tuple[PageNumbers, PageNumbers]:
-        """Return pairs as two arrays: places in ``codes``, and pages with a row of the code there. Pairs may repeat."""
+        """Return which pages hold rows with which key codes, as pairs in two arrays; pairs may repeat.
+
+        The first array holds places in ``codes``, the second numbers of pages with a row of the code at that place.
+        """
         self._count_index(codes)
         pairs = [
             (places, self.page_numbers(shard, rows))
@@ -126,7 +129,7 @@ class Pages:
     def groups(self, codes: Codes, most: int) -> Iterator[Load]:
         """Yield the rows with these key codes in loads of at most ``most`` rows, each from one shard.
 
-        The rows of a code in a shard are in one load unless there are more than ``most``.
+        If a code has at most ``most`` rows in a shard, they are all in the same load.
         """
         for shard in range(self._store.shards):
             index = self._store.index(shard)

@@ -119,11 +119,15 @@ class Oldest(Access):
         return int(max(1, min(self._most_loads, enough)))
 
     def choose(self, most: int) -> PageNumbers:
-        """Return the pages to load next, most urgent first: at most ``most``, unless a single key needs more."""
+        """Return the pages to load next, most urgent first: at most ``most``, or more if a single key needs more."""
         return self.pages_of(self.context.room.oldest(most), most)
 
     def pages_of(self, slots: Slots, most: int) -> PageNumbers:
-        """Return the pages that these tuples wait for; tuples without a master row are noted as finished."""
+        """Return the pages that these tuples wait for, and note tuples without a master row as finished.
+
+        Where a tuple may need several pages, at most ``most`` are returned, or all pages of the first tuple's key if
+        these are more.
+        """
         codes = self.context.room.rows.map.code[slots]
         codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
         if self.context.single:
@@ -146,7 +150,7 @@ class Oldest(Access):
             self.note_loads(load.pages, self._left)
 
     def _groups(self, pages: PageNumbers) -> Iterator[Load]:
-        """Read pages, and yield the rows of waiting keys without rows on any other page; used where keys repeat."""
+        """Read pages, and yield all rows of waiting keys that have no rows on other pages; used where keys repeat."""
         room = self.context.room
         waiting: list[Codes] = []
         for load in self.pages.read(pages):
@@ -185,7 +189,7 @@ class Oldest(Access):
 
     @property
     def matches_per_load(self) -> float:
-        """Recent average of the tuples that leave per loaded page, over about as many tuples as the room holds."""
+        """Average number of tuples that leave with a loaded page, over as many recent tuples as the room holds."""
         return self._recent_left / self._recent_loads
 
     # the rest

@@ -42,17 +42,20 @@ class Cache(ABC):
     marks: ClassVar[Mapping[str, npt.DTypeLike] | None] = None
     """Names and types of the fields (marks) kept beside every cached row; None if the policy caches no rows."""
     dead_share = 0.0
-    """Bytes of strings and binary values that removed rows may still take, per byte that cached rows take."""
+    """Bytes that strings and binary values of removed rows may still take, as a share of those of cached rows."""
 
     @abstractmethod
     def look_up(self, codes: Codes) -> Slots:
-        """Return for each key code the newest slot of its cached rows, ``ABSENT`` (not in the master), or ``MISS``."""
+        """Return for each key code the newest slot of its cached rows, or ``ABSENT``, or ``MISS``.
+
+        ``ABSENT`` means that the master is known to have no row with the code, ``MISS`` that the cache has no answer.
+        """
 
     def on_admit(self, codes: Codes, counts: npt.NDArray[np.int32]) -> None:
         """Take note of the key codes of tuples that wait now; ``counts`` is how many tuples wait for each code."""
 
     def begin_cycle(self, cycle: int) -> None:
-        """Begin period number ``cycle`` of :attr:`Access.cycles`, such as a full scan of the master; counted from 1."""
+        """Begin a period, such as a full scan of the master; ``cycle`` is the number of the period, counted from 1."""
 
     def begin_step(self) -> None:
         """Prepare for a step, before any master rows are loaded."""

@@ -1,4 +1,6 @@
-"""Groups of cached master rows, each complete or being collected: a key is answered with all of its rows or not at all.
+"""Groups of cached master rows, one group per key.
+
+A group answers tuples only when it is complete, which means that all master rows of its key have been collected.
 
 ::
 
@@ -68,7 +70,7 @@ class CollectedGroups:
         return codes
 
     def collect(self, load: Load, collecting: Callable[[], Codes]) -> Iterator[Slots]:
-        """Copy the rows of a load whose keys are being collected; yield the first slots (heads) of groups that grew.
+        """Copy the rows of a load whose keys are being collected; yield the first slots of the groups that grew.
 
         ``collecting`` returns the keys whose rows are being collected.
         """
@@ -84,9 +86,9 @@ class CollectedGroups:
                 yield self._copy_rows(load, met.positions[wanted], heads[wanted])
 
     def _copy_rows(self, load: Load, positions: npt.NDArray[np.int32], heads: Slots) -> Slots:
-        """Copy rows into groups; return the groups' heads, or none if memory runs out and the groups are discarded.
+        """Copy rows into groups and return their first slots; if memory runs out, discard the groups and return none.
 
-        ``heads`` are, for each row, the head of the group that it belongs to.
+        ``heads`` holds for each row the first slot of the group that the row belongs to.
         """
         state = self.rows.marks["state"]
         touched, first = np.unique(heads, return_index=True)
@@ -127,7 +129,7 @@ class CollectedGroups:
             self.copy_noted()
 
     def copy_noted(self) -> None:
-        """Copy the rows noted by :meth:`admit_rows` into the cache, as far as memory allows."""
+        """Copy the rows noted by :meth:`admit_rows` into the cache; drop the rows that do not fit into memory."""
         for shard, noted in self._noted.items():
             codes, first = np.unique(np.concatenate([codes for _, codes in noted]), return_index=True)
             rows = np.concatenate([rows for rows, _ in noted])[first]

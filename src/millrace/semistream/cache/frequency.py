@@ -182,7 +182,7 @@ class FrequencyCache(Cache):
         return complete
 
     def _admit(self, load: Load, positions: npt.NDArray[np.int32], tuples: Counts) -> None:
-        """Copy all rows of as many keys as fit into the cache, keys with the most waiting tuples first.
+        """Cache keys with all of their rows, the keys with the most waiting tuples first, until no more fit.
 
         ``positions`` are the places of the rows in the load; ``tuples`` is how many tuples wait for each row's key.
         """
@@ -227,7 +227,7 @@ class FrequencyCache(Cache):
 
     @property
     def _taken(self) -> int:
-        """Bytes that the cache takes, including all of :attr:`_slack`, even if removed rows do not take it yet."""
+        """Bytes that the cache takes, plus the part of :attr:`_slack` that removed rows do not take yet."""
         return self.nbytes + max(0, self._slack - self.rows.arena.heap.dead)
 
     @property
@@ -303,7 +303,7 @@ class TurnCache(FrequencyCache):
 
 
 class LeastFrequentCache(FrequencyCache):
-    """SSCJ's cache: the least used key is evicted if a new key has more waiting tuples than this one has uses."""
+    """SSCJ's cache: a new key replaces the least used key if its waiting tuples outnumber the uses of the old key."""
 
     def victims(self, wanted: Counts) -> Slots:
         heads: Slots = self._random.permutation(self.heads())  # among equals, not always the same ones
@@ -318,8 +318,11 @@ class OccupancyCache(LeastFrequentCache):
 
     If c tuples wait for a key when its page is loaded, they have waited, on average, half of the time since the page
     was last loaded. So the key is worth caching iff ``rows · v_R < c / 2 · v_S``, with v_R bytes per cached row and v_S
-    bytes per waiting tuple. Each time the tuples of the waiting room have been replaced once, keys whose hits, in place
-    of c, no longer satisfy the inequality are evicted, and the hits of the others are halved.
+    bytes per waiting tuple. A key enters if this holds for one row.
+
+    Each time as many tuples have come as the waiting room holds, the inequality is checked for all rows of every cached
+    key, with the key's hits as c: keys that fail are evicted, and the hits of the others are halved. Where a tuple
+    needs all rows of a repeated key, the inequality has c in place of c / 2.
     """
 
     def __init__(self, context: JoinContext, access: Access, *, cache_share: float = 0.8) -> None:

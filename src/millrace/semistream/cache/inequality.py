@@ -1,4 +1,4 @@
-"""The cache inequality: whether a key's master rows take less memory in the cache than its waiting tuples."""
+"""Evaluates the cache inequality, which holds if a key's master rows take less memory than its waiting tuples."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CacheInequality:
 
     @property
     def row_bytes(self) -> float:
-        """v_R: bytes of a cached master row."""
+        """Average bytes that a cached master row takes (v_R in the inequality)."""
         return self.empty_bytes + self._heap_per_row
 
     @property
@@ -60,7 +60,7 @@ class CacheInequality:
 
     @property
     def tuple_bytes(self) -> float:
-        """v_S: bytes of a waiting stream tuple."""
+        """Average bytes that a waiting stream tuple takes (v_S in the inequality)."""
         return self._context.room.tuple_bytes
 
     def waiting_cost(self, tuples: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -80,7 +80,7 @@ class PageCache(Cache):
         self._matches = self._matches[:0]
 
     def _keep_best(self, load: PageLoad, fresh: PageNumbers, scores: Scores) -> None:
-        """Keep the pages with the highest scores among those cached and those just loaded.
+        """Keep the pages with the highest scores, out of the cached pages and the pages just loaded.
 
         ``fresh`` are the places of the new pages in ``load.pages``, ``scores`` are the scores of these pages.
         """

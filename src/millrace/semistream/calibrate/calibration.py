@@ -142,7 +142,7 @@ class _Run:
         self.measurements: list[_Measurement] = []
 
     def hits(self) -> _Run:
-        """Return a run of the same join, fed only with tuples that its cache answers (with all if it answers none)."""
+        """Return a run of the same join with only the tuples that its cache answers, or with all if it answers none."""
         stream = [batch for batch in (_part(self.join, b, hits=True) for b in self._stream) if len(batch)]
         run = _Run(self.join, stream or self._stream, 0.0)
         run._seconds, run._least_steps = self._seconds, 0
@@ -168,7 +168,7 @@ class _Run:
 
     @property
     def quicker(self) -> _Measurement:
-        """Sum of the quickest measurements: a share :data:`QUICKER` of all."""
+        """Sum of all measurements except the slowest, which are ignored; :data:`QUICKER` is the share that is used."""
         measurements = sorted(self.measurements, key=lambda measurement: measurement.pace)
         return _Measurement.all_of(measurements[: max(1, round(QUICKER * len(measurements)))])
 
@@ -215,7 +215,7 @@ class CalibrationBench:
         self._every += [self._lookup] if self._lookup else []
 
     def _runs_with(self, memory: int, place: int) -> list[_Run]:
-        """Return runs of joins with budget number ``place``, of kinds whose times depend on different unit costs."""
+        """Return runs of joins with ``memory`` bytes, budget number ``place``; they depend on different unit costs."""
         own = self._run("meshjoin", memory)
         short, few = max(1, own.join.b // 4), max(1, own.join.access.quota(own.join.capacity) // 4)
         runs = [
@@ -265,13 +265,13 @@ class CalibrationBench:
         return Calibration(MeasuredCosts(tuple(self._budgets), tuple(costs)), Disk(page, float("inf")), spread)
 
     def _solved(self, measurements: list[list[_Measurement]]) -> _Solved:
-        """Return the unit costs that best fit ``measurements``: one list per budget, one item per join."""
+        """Return the unit costs that best fit ``measurements``, which holds a list per budget with an item per join."""
         alike = _fit([(0, measurement) for runs in measurements for measurement in runs], 1, None)
         by_budget = [(place, measurement) for place, runs in enumerate(measurements) for measurement in runs]
         return _fit(by_budget, len(measurements), alike)
 
     def _by_symbol(self, solved: _Solved, shares: Mapping[str, float], lookup: float) -> _Solved:
-        """Return the unit costs by symbol, from those in ``solved``, where a waiting tuple has a single cost.
+        """Return the unit costs by symbol; the single cost of a waiting tuple in ``solved`` is split into several.
 
         ``shares`` split the cost of a waiting tuple; ``lookup`` is the time of the algorithm ``lookup`` in seconds per
         tuple, from which c_L is computed.
@@ -283,7 +283,7 @@ class CalibrationBench:
         return found
 
     def _split(self, out: float, waiting: float) -> dict[str, float]:
-        """Return which shares of ``waiting``, the seconds per waiting tuple, are c_S, c_A, c_O and c_E.
+        """Return the shares of c_S, c_A, c_O and c_E in ``waiting``, the seconds that a waiting tuple costs.
 
         ``out`` is the seconds per tuple that are spent on output.
         """
@@ -310,7 +310,10 @@ class CalibrationBench:
         ]
 
     def _batch(self, rows: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Return a batch with the keys of master rows, numbered across all shards; the shards end at ``ends``."""
+        """Return a batch with the keys of the master rows numbered ``rows``.
+
+        Rows are numbered across all shards; shard i ends before row number ``ends[i]``.
+        """
         store = self._master
         columns = [store.schema.get_field_index(name) for name in store.key]
         shards = np.searchsorted(ends, rows, side="right")
@@ -354,7 +357,10 @@ class CalibrationBench:
 
 
 def _fit(measurements: list[tuple[int, _Measurement]], budgets: int, near: _Solved | None) -> _Solved:
-    """Return the unit costs that best fit measurements (with the number of their budget) and are close to ``near``."""
+    """Return the unit costs that best fit the measurements and, if ``near`` is given, are close to it.
+
+    Each measurement is paired with the number of its budget.
+    """
     names = [(name, 0) for name in _FOR_ALL] + [(name, place) for name in _BY_BUDGET for place in range(budgets)]
     places = {name: at for at, name in enumerate(names)}
     rows, wanted = [], []
@@ -383,7 +389,7 @@ def _codes(join: SemiStreamJoin, batch: pa.RecordBatch) -> Codes:
 
 
 def _part(join: SemiStreamJoin, batch: pa.RecordBatch, *, hits: bool) -> pa.RecordBatch:
-    """Return only the tuples of a batch that the cache answers, or if not ``hits``, only the other tuples."""
+    """Return the tuples of a batch that the cache answers, or the other tuples if ``hits`` is false."""
     return batch.filter(pa.array((join.cache.look_up(_codes(join, batch)) != MISS) == hits))
 
 

@@ -1,4 +1,4 @@
-"""Choice of an algorithm and its options: predicts all algorithms that can join the master and picks the best.
+"""Chooses an algorithm and its options: predicts how fast each algorithm can join the master, and picks the best.
 
 The best has the highest service rate with a given memory, or takes the least memory for a given rate. Algorithms
 without a cost model are not considered. For algorithms that cannot join this master the reason is given.
@@ -193,7 +193,10 @@ def choose(
 def _nearest(
     impossible: list[OutOfReachError | BudgetTooSmallError], refused: dict[str, str]
 ) -> OutOfReachError | BudgetTooSmallError | ConfigError:
-    """Return the error if no algorithm reaches the goal: the nearest algorithm's, else one that lists ``refused``."""
+    """Return the error to raise if no algorithm reaches the goal.
+
+    It is the error of the algorithm that comes nearest. If there is none, it lists the reasons in ``refused``.
+    """
     fast = [error for error in impossible if isinstance(error, OutOfReachError)]
     small = [error for error in impossible if isinstance(error, BudgetTooSmallError)]
     if fast:

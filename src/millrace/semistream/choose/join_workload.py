@@ -22,9 +22,10 @@ def workload_of(
     batch: int = 10_000,
     tuple_bytes: float | None = None,
 ) -> Workload:
-    """Return the cost model's input for a join: its row sizes, and its modelled disk unless ``disk`` is given.
+    """Return the cost model's input for a join.
 
-    ``tuple_bytes`` is the size of a waiting tuple, if it was measured; by default its size without strings.
+    ``disk`` is by default the one that the join's device models. ``tuple_bytes`` is the size of a waiting tuple, if it
+    was measured; by default its size without strings.
     """
     store, device = arguments.store, arguments.device
     if disk is None:

@@ -40,13 +40,16 @@ class RangeEdge:
     width: Any = 0
 
     def moved(self, numbers: Numbers, measure: Measure) -> Numbers:
-        """Return stream values plus (lower edge) or minus (upper edge) the width, to compare with master values."""
+        """Return the stream values shifted by the width, to compare with master values.
+
+        The result is ``x + width`` for a lower edge and ``x - width`` for an upper edge.
+        """
         width = measure.width(self.width)
         return measure.moved(numbers, width if self.lower else -width)
 
     @property
     def arrows(self) -> Callable[[pa.Array, pa.Array], pa.Array]:
-        """Arrow's function that compares master values (first argument) with stream values (second)."""
+        """Arrow's comparison function for this edge; its arguments are master values, then stream values."""
         if self.lower:
             return pc.less if self.strict else pc.less_equal  # type: ignore[no-any-return]
         return pc.greater if self.strict else pc.greater_equal  # type: ignore[no-any-return]
@@ -72,7 +75,7 @@ class Condition(ABC):
 
     @property
     def parts(self) -> tuple[Condition, ...]:
-        """The conditions that all have to hold: the condition itself, unless it combines several."""
+        """The conditions that all have to hold: those combined by ``&``, or only this condition."""
         return (self,)
 
     @property

@@ -1,4 +1,4 @@
-"""Residual conditions: tested on pairs found by key or search, with values gathered in pieces of bounded size."""
+"""Tests conditions on pairs of rows that were found by key or by search, some pairs at a time to bound the memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Residual:
     def least_bytes(condition: Condition, stream: pa.Schema, master: pa.Schema) -> int:
         """Return the bytes needed to test a few pairs at a time.
 
-        They are for the values of the condition's columns, the same values converted to numbers, and flags.
+        The bytes hold the values of the condition's columns, the same values converted to numbers, and flags.
         """
         types = [stream.field(name).type for name in condition.stream]
         types += [master.field(name).type for name in condition.master]

@@ -49,7 +49,7 @@ class CacheHits:
         return found
 
     def answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
-        """Yield the output of pushed tuples that the cache answers, with master rows or with none; skip misses."""
+        """Yield the output of pushed tuples that the cache answers, whether they have a match or not; skip misses."""
         parts, output = self._parts, self._parts.output
         how, matched = parts.spec.how, found >= 0
         if not self._slot_is_match:

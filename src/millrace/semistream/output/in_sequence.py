@@ -21,7 +21,7 @@ def emit_in_sequence(
 ) -> Batches:
     """Yield the output of tuples that leave, in the order in which they came.
 
-    ``matched`` flags the tuples that have a match already; the function also flags those with a match in ``pieces``.
+    ``matched`` flags the tuples that have a match already; the flags of tuples with a match in ``pieces`` are set too.
     ``stream`` returns the stream's side of the output for tuples at given places.
     """
     output, how = parts.output, parts.spec.how

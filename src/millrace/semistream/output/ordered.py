@@ -12,7 +12,7 @@
 
 Every tuple that does not leave at once gets a sequence number. A cache hit behind a tuple that waits is held back in
 the order buffer, with the numbers of its master rows, which are cached. When the tuple is released, the columns of
-these rows are gathered from the mapped master.
+these rows are gathered from the mapped master. A tuple is settled when all of its matches are known.
 """
 
 from __future__ import annotations
@@ -211,7 +211,11 @@ class OrderedOutput:
         return keys.same(stream_keys, self.parts.numbered.take(keys.master_columns, numbers))
 
     def _keep(self, sequences: Sequences, numbers: Indices) -> Batches:
-        """Keep the master rows found for tuples; emit those of the head (first tuple) at once, unless it is overrun."""
+        """Keep the numbers of the master rows found for tuples.
+
+        Where tuples may have several matches, the rows of the first tuple in the buffer are emitted at once instead. If
+        a tuple has lost rows found earlier, for lack of memory, its rows are dropped: it has to find them all again.
+        """
         parts, buffer, output = self.parts, self.buffer, self.parts.output
         head = np.array([buffer.head])
         at_head = sequences == buffer.head
@@ -258,7 +262,7 @@ class OrderedOutput:
             buffer.release(run)
 
     def _held_rows(self, slots: Slots, places: Indices) -> OutputRows:
-        """Return the tuples at ``places`` among these slots of the order buffer, as rows of the output."""
+        """Return the tuples at ``slots[places]`` of the order buffer, as rows of the output."""
         return self.parts.output.waiting(self.buffer.tuples, slots[places])
 
     @property

@@ -31,7 +31,7 @@ class Need:
     name: str
     least: int
     weight: float = 0.0
-    """Weight of the arm: √(joins · master rows · bytes per tuple); 0 if more than the least memory is of no use."""
+    """Weight when memory is divided: √(joins · master rows · bytes per tuple); 0 if the least memory is enough."""
     enough: float = math.inf
     """Bytes that hold the whole master; more would be of no use."""
     fixed: int | None = None
@@ -39,7 +39,7 @@ class Need:
 
 
 class BoundJoin(Protocol):
-    """Attributes of an arm's join on which the arm's share depends; the join has the least budget and is bound."""
+    """Attributes of an arm's join that determine the arm's share; the join has the least budget and a known stream."""
 
     @property
     def budget(self) -> MemoryBudget: ...
@@ -85,7 +85,7 @@ def split(total: int, needs: Sequence[Need]) -> list[int]:
 
 
 def _at(level: float, need: Need) -> int:
-    """Return an arm's bytes if every unit of weight gets ``level`` bytes."""
+    """Return an arm's bytes: ``level`` times its weight, but at least what it needs and at most what it can use."""
     return max(need.least, int(min(need.enough, level * need.weight)))
 
 

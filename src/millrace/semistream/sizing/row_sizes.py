@@ -1,4 +1,4 @@
-"""Estimated bytes of rows before a join has any: of waiting stream tuples, and of cached master rows."""
+"""Estimates how many bytes a waiting tuple and a cached master row take, before a join has any."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAMPLE = 1024
 
 
 def waiting_tuple_bytes(arguments: JoinArguments, binding: Binding) -> float:
-    """Return the bytes of a waiting tuple, without its strings and binary values."""
+    """Return the bytes that a tuple takes in the waiting room, without its strings and binary values."""
     if arguments.ordered:
         return WaitingRoom.empty_tuple_bytes(WAITING, None)
     return WaitingRoom.empty_tuple_bytes(binding.stream, binding.code_column)

@@ -224,9 +224,9 @@ def run_order(arms: Sequence[Arm], stream: Sequence[str]) -> list[int]:
     """Return the places of the arms in the cheapest order.
 
     Arms that join by columns of the stream can be run in any order. Those that only filter (semi, anti) are first, then
-    inner arms with at most one match per tuple, then left arms with at most one, and last arms with several; among
-    equals the given order is kept. An arm that joins by another arm's column comes after that arm. If names repeat, so
-    that suffixes depend on the order, the given order is kept.
+    inner arms with at most one match per tuple, then left arms with at most one match, and last arms with several
+    matches; arms of the same kind keep the given order. An arm that joins by another arm's column comes after that arm.
+    If names repeat, so that suffixes depend on the order, the given order is kept.
     """
     names = [*stream, *(name for arm in arms for name in arm.added_columns)]
     if len(set(names)) < len(names):

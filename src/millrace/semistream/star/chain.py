@@ -29,7 +29,7 @@ _MAGIC = b"MILLSTAR\x01"
 
 @dataclass
 class StarMetrics(JoinMetrics):
-    """Metrics of a star join: tuples into its first arm, rows out of its last, and sums over the arms for the rest.
+    """Metrics of a star join: tuples that enter its first arm, rows that leave its last, otherwise sums over all arms.
 
     As in a single join, ``arms[name].tuples_in = matched + unmatched + waiting + shed`` for every arm, and the output
     of one is the input of the next. ``most_waiting`` and ``peak_bytes`` are sums of the arms' maxima: upper bounds for

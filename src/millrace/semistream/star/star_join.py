@@ -38,9 +38,10 @@ class StarJoin(StreamOperator):
 
     Notes
     -----
-    An arm's part of the memory is fixed when the stream's schema is known: in proportion to √(master rows · bytes of a
-    waiting tuple), which minimizes the work of all arms together; at most enough for its whole master; at least what it
-    needs to start; or the arm's ``share``.
+    The memory is divided among the arms when the stream's schema is known. An arm with a ``share`` gets just that. The
+    part of any other arm is proportional to √(master rows · bytes of a waiting tuple), which minimizes the work of all
+    arms together, but it is at least what the arm needs to start. What an arm cannot use goes to other arms, for
+    example where its whole master fits into less.
 
     Examples
     --------

@@ -77,7 +77,7 @@ class ConditionSearch:
 
     @property
     def tuple_bytes(self) -> int:
-        """Bytes per waiting tuple: its slot and value in sorted arrays (twice, for merging), and a bound per edge."""
+        """Bytes of a waiting tuple in the sorted arrays: slot and value, twice for merging, and a bound per edge."""
         if self.measure is None:
             return 2 * 4
         return 2 * (4 + 8) + 8 * len(self.edges)

@@ -11,8 +11,8 @@ kept as numbers of master rows; columns are gathered when the tuple is released.
 matches are known.
 
 Tuples with many matches may find more rows than memory can keep. Then the youngest are *overrun*: they lose the rows
-found so far and have to find them again. Rows of the tuple at the head come out as they are found and need no memory,
-so the head always makes progress.
+found so far and have to find them again. Rows of the first tuple, the *head*, are output as they are found and need no
+memory, so the head always makes progress.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class OrderBuffer:
     stream
         The stream's columns.
     rows_per_key
-        Estimate of the average number of matches of a tuple; None: one at most.
+        Estimate of how many master rows are kept for a tuple on average; None if never more than one.
     """
 
     def __init__(self, stream: pa.Schema, budget: MemoryBudget, space: Space, rows_per_key: float | None) -> None:
@@ -60,7 +60,7 @@ class OrderBuffer:
         self.schema = stream
         self.tuples = KeyedRows("order", stream, budget, space, _MARKS | (_ROW if single else {}))
         self.found = None if single else KeyedRows("found rows", _NOTHING, budget, space, _ROW)
-        """Numbers of the master rows found, by sequence number of the tuple; None if a tuple has one match at most."""
+        """Numbers of the master rows found, by sequence number of the tuple; None if at most one is kept per tuple."""
         self.head = 0
         """Sequence number of the tuple that leaves next."""
         self.next = 0
@@ -117,7 +117,10 @@ class OrderBuffer:
         return self.tuples.oldest(sequences)
 
     def add(self, sequences: Sequences, rows: Indices) -> None:
-        """Keep master rows found for tuples; if memory runs out, the youngest tuples lose their rows (are overrun)."""
+        """Keep the numbers of master rows found for tuples, except for overrun tuples.
+
+        If memory runs out, the youngest of these tuples are overrun: they lose their rows and have to find them again.
+        """
         state = self.tuples.marks["state"]
         slots = self.slots(sequences)
         if self.found is None:
@@ -147,7 +150,7 @@ class OrderBuffer:
         self.tuples.marks["state"][self.slots(sequences)] |= MATCHED
 
     def is_overrun(self, sequences: Sequences) -> Flags:
-        """Return which tuples are overrun: those that have lost the rows found for them."""
+        """Return which tuples are overrun, which means that they lost the rows found for them when memory ran out."""
         lost: Flags = self.tuples.marks["state"][self.slots(sequences)] & OVERRUN > 0
         return lost
 
@@ -162,7 +165,7 @@ class OrderBuffer:
     # leaving
 
     def settled_run(self, most: int) -> Sequences:
-        """Return the sequence numbers of the settled tuples at the head, which may leave now; at most ``most``."""
+        """Return the sequence numbers of the first tuples, up to ``most``, which are settled and may leave now."""
         state, run, size = self.tuples.marks["state"], 0, 1
         while True:
             stop = min(self.next, self.head + most, self.head + run + size)

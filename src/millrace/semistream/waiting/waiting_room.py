@@ -47,7 +47,7 @@ class QueuedChunk:
 
     step: int
     start: int
-    """Place of the access policy when the tuples entered: master rows scanned by then, or steps."""
+    """Value of :attr:`Access.place` when the tuples entered: how many master rows had been scanned, or steps run."""
     pieces: list[Slots] = field(default_factory=list)
     size: int = 0
 
@@ -281,7 +281,7 @@ class WaitingRoom:
     # the rest
 
     def queue(self) -> list[tuple[int, int, Slots]]:
-        """Return the chunks, oldest first: place and step at which each entered, and its tuples that still wait."""
+        """Return for each chunk, oldest first, the place and step at which it entered and the tuples still waiting."""
         return [(chunk.start, chunk.step, self._present(chunk)) for chunk in self.chunks]
 
     def groups(self) -> tuple[Codes, Positions]:

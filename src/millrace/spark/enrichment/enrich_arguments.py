@@ -118,12 +118,12 @@ def enrich_plan(
 
 
 def tasks_sharing_memory(df: DataFrame, store: MasterStore) -> int:
-    """Return the number of tasks that share an executor's budget: its slots, or the store's shards if they are more."""
+    """Return the number of tasks that share an executor's budget: the larger of its slots and the store's shards."""
     return max(store.shards, slots_per_executor(df.sparkSession))
 
 
 def key_mapping(spec: JoinSpec) -> dict[str, str]:
-    """Return a mapping from the stream's key columns to the master's, in their order."""
+    """Return a mapping from the stream's key columns to the master's, in the order of the key."""
     return dict(zip(spec.stream_key, spec.master_key, strict=True))
 
 

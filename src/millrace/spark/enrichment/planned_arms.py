@@ -1,4 +1,4 @@
-"""Plans the arms of ``enrich_star`` on the driver: the plan and memory of each, and which arms share a task."""
+"""Plans the arms of ``enrich_star`` on the driver, splits memory between them, and groups those that share a task."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from millrace.spark.tasks.task_join import least_task_memory, task_join
 
 @dataclass(frozen=True)
 class PlannedArm:
-    """An arm of a star (the join with one master), with its plan and its memory."""
+    """One arm of a star, with its plan and memory. An arm is the join with one of the masters."""
 
     arm: Arm
     plan: EnrichPlan
@@ -54,7 +54,7 @@ class PlannedArm:
 
 
 def read_arms(arms: Any, pending: str) -> list[Arm]:
-    """Return the arms, with Spark's names for kinds of join replaced by Millrace's, and the algorithms chosen."""
+    """Return the arms of a star, with Millrace's names for kinds of join, and with an algorithm chosen for each arm."""
     if isinstance(arms, list | tuple):
         every = [Arm.of(arm) for arm in arms]
         arms = [arm.with_how(SPARK_JOIN_KINDS.get(arm.how, arm.how)) for arm in every]
@@ -87,7 +87,7 @@ def plan_arms(
 
 
 def task_groups(planned: Sequence[PlannedArm]) -> list[list[PlannedArm]]:
-    """Group the arms that share a task: consecutive arms whose rows can be joined without a shuffle."""
+    """Group consecutive arms that can share a task, because rows need neither a shuffle nor a cast between them."""
     groups: list[list[PlannedArm]] = []
     for each in planned:
         before = groups[-1][-1] if groups else None

@@ -63,7 +63,7 @@ class EnrichMetrics:
 ENRICH_METRICS = MetricSet("join", metric_fields(EnrichMetrics))
 
 HIT_RATE, ALGORITHM = "hit_rate", "algorithm"
-"""The names of two more metrics of a micro-batch: the share of tuples that the cache answered, and the algorithm."""
+"""Names of two metrics besides ``ENRICH_METRICS``: the share of tuples that the cache answered, and the algorithm."""
 
 OBSERVED_NAMES = (*(each.name for each in ENRICH_METRICS.fields), HIT_RATE, ALGORITHM)
 """The names of all metrics of a micro-batch."""

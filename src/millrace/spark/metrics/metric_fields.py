@@ -94,7 +94,10 @@ class MetricSet:
 
 
 def with_metrics(batch: pa.RecordBatch, line: str | None = None) -> pa.RecordBatch:
-    """Return the batch with the metrics column added; it contains ``line``, for a batch of one row, or only nulls."""
+    """Return the batch with the metrics column added.
+
+    The column contains ``line``, which requires a batch of one row, or nulls if ``line`` is None.
+    """
     column = pa.array([line], METRICS_TYPE) if line is not None else pa.nulls(len(batch), METRICS_TYPE)
     return batch.append_column(pa.field(METRICS_COLUMN, METRICS_TYPE), column)
 

@@ -11,7 +11,7 @@ from millrace.spark.metrics.stream_join_metrics import stream_join_metrics
 
 
 def observe_enrich(df: DataFrame, name: str, algorithm: str, place: int = 0) -> DataFrame:
-    """Return the DataFrame with its ``enrich`` metrics observed, over all tasks, as ``observedMetrics[name]``.
+    """Return the DataFrame, with its ``enrich`` metrics combined over all tasks in ``observedMetrics[name]``.
 
     If each task runs several joins, it sends their metrics in one line, and ``place`` is the position of this join. If
     no task ran in a micro-batch, its metrics are null.
@@ -27,7 +27,7 @@ def observe_enrich(df: DataFrame, name: str, algorithm: str, place: int = 0) -> 
 
 
 def observe_stream_join(df: DataFrame, name: str, inputs: list[str]) -> DataFrame:
-    """Return the DataFrame with its ``join_streams`` metrics observed, over all tasks, as ``observedMetrics[name]``.
+    """Return the DataFrame, with its ``join_streams`` metrics combined over all tasks in ``observedMetrics[name]``.
 
     If no task ran in a micro-batch, its metrics are zeros.
     """

@@ -1,4 +1,4 @@
-"""The check of a pipeline's file, before Spark starts: all problems are reported at once, each with its line."""
+"""Checks a pipeline's file before Spark starts, and reports all problems at once, each with its line number."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ class _Check:
         return table
 
     def _missing(self, name: Name, key: str, what: str) -> None:
-        """Report a missing key, described by ``what``, unless it is misspelled or its value has a wrong type."""
+        """Report a missing key, described by ``what``. A misspelled key or a wrong value is reported already."""
         if (*name, key) not in self._lines.of and (*name, key) not in self._meant:
             self.report(name, f"expected the key {key}, {what}; it is missing")
 
@@ -283,7 +283,7 @@ def _close(name: Any, known: Iterable[str]) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as it is written in TOML, on one line; for a table, the text "a table"."""
+    """Return a value as one line of TOML, or the words "a table" if the value is a table."""
     if isinstance(value, bool | str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):

@@ -80,8 +80,8 @@ class BucketedBand:
     def without_partner(self, values: Values, reaching: bool) -> npt.NDArray[np.bool_]:
         """Return a mask of the values that match nothing.
 
-        These are NaN and, if the values are of left rows (``reaching``), those whose whole interval is beyond the range
-        of 64-bit integers.
+        A floating-point value matches nothing if it is NaN. If ``reaching`` is set, the values are of left rows, and an
+        integer matches nothing if its whole interval is beyond the range of 64-bit integers.
         """
         if self.floating:
             return np.asarray(np.isnan(values))
@@ -103,7 +103,7 @@ class BucketedBand:
         return np.asarray(np.floor_divide(values, np.int64(self.width)))
 
     def copies(self, values: Values) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return all pairs of a left row and a bucket that its interval touches: the row and bucket numbers."""
+        """Return the row and bucket numbers of all pairs of a left row and a bucket that its interval touches."""
         low, high = self.reach(values)
         first, last = self.buckets(low), self.buckets(high)
         counts = last - first + 1

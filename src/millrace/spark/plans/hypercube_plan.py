@@ -17,14 +17,14 @@ from millrace.spark.plans.stream_join_plan import StreamJoinPlan
 
 
 class Attribute(NamedTuple):
-    """Columns of an input that are joined on together: their dimension of the grid and their positions (``places``)."""
+    """The columns of an input that are compared in one dimension of the grid; ``places`` holds their positions."""
 
     dimension: int
     places: tuple[int, ...]
 
 
 class JoinStep(NamedTuple):
-    """A step of a join: the rows found in one input (``origin``) are matched with the rows of another (``target``)."""
+    """A step of a join, which matches the rows found in the input ``origin`` with the rows of the input ``target``."""
 
     origin: int
     origin_attribute: Attribute
@@ -37,9 +37,9 @@ class HypercubePlan(StreamJoinPlan):
     """The plan of a join of several streams in the cells of a grid."""
 
     attributes: tuple[tuple[Attribute, ...], ...]
-    """The attributes of each input; its rows are kept sorted by the first attribute's codes."""
+    """The attributes of each input. The rows of an input are kept sorted by the key code of its first attribute."""
     key_types: tuple[bytes, ...]
-    """For each dimension, the Arrow schema in which its attributes are compared, serialized."""
+    """For each dimension, the types in which its attributes are compared, as a serialized Arrow schema."""
     parts: tuple[int, ...]
     """For each dimension of the grid, the number of parts that its values are divided into."""
     steps: tuple[tuple[JoinStep, ...], ...]

@@ -24,7 +24,7 @@ class PairPlan(StreamJoinPlan):
     keys: tuple[tuple[int, ...], tuple[int, ...]]
     """For each side, the positions of the columns that must be equal."""
     key_types: bytes
-    """The Arrow schema in which the columns that must be equal are compared, serialized."""
+    """The types in which the columns that must be equal are compared, as a serialized Arrow schema."""
     banded: tuple[int, int] | None
     """For each side, the position of the column that the band compares; None without a band."""
     band: BucketedBand | None
@@ -41,7 +41,7 @@ class PairPlan(StreamJoinPlan):
 
     @cached_property
     def coder(self) -> KeyCoder:
-        """The :class:`KeyCoder` for the key: the columns that must be equal and, with a band, the bucket."""
+        """The :class:`KeyCoder` for the key, which is the columns that must be equal and, with a band, the bucket."""
         fields = list(pa.ipc.read_schema(pa.py_buffer(self.key_types)))
         if self.band is not None:
             fields.append(pa.field(BUCKET, pa.int64()))

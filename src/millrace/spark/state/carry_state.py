@@ -105,7 +105,7 @@ class _StoredChunk:
     def __init__(self, length: int, digest: str, present: Slots, slots: Slots) -> None:
         self.length, self.digest = length, digest
         self.present = present
-        """The positions of the chunk's rows that waited when the join was restored or the chunk was written."""
+        """The positions in the chunk of the rows that waited when the join was restored or the chunk was written."""
         self.slots = slots
         """The slots of the rows at ``present`` in the join's memory."""
 
@@ -118,7 +118,7 @@ class CarryState:
     values
         Spark's map state of the shard.
     copies
-        Copies of its large values on a local disk.
+        Copies of the map state's large values on a local disk.
     """
 
     def __init__(self, plan: EnrichPlan, values: Any, copies: LocalCopies) -> None:
@@ -199,7 +199,7 @@ class CarryState:
         return ChunkEntry(start, step, chunk.length, len(marks), chunk.digest), marks
 
     def _recall(self, key: str, digest: str) -> bytes:
-        """Return the value of ``key``, which has this digest: a local copy or, without one, the state's value."""
+        """Return the value of ``key`` from the local copy with this digest or, if there is no copy, from the state."""
         blob = self._copies.get(digest)
         if blob is None:
             blob = _value(self._values, key)
@@ -231,14 +231,17 @@ def _rows_key(start: int) -> str:
 
 
 def _is_among(slots: Slots, others: Slots) -> npt.NDArray[np.bool_]:
-    """Return for every slot whether it is among the others."""
+    """Return a mask of the slots that are among ``others``."""
     present = np.zeros(1 + max(int(slots.max(initial=0)), int(others.max(initial=0))), np.bool_)
     present[others] = True
     return np.asarray(present[slots])
 
 
 def _write_marks(length: int, present: Slots, tally: npt.NDArray[np.uint8]) -> bytes:
-    """Return the marks of a chunk: a bit per tuple, set if it still waits, then the tally of each waiting tuple."""
+    """Return the marks of a chunk: a bit per tuple, set if it still waits, then the tally of each waiting tuple.
+
+    A tally is a byte that says how many master rows with its key code the tuple has met, and whether one matched.
+    """
     waits = np.zeros(length, np.bool_)
     waits[present] = True
     return np.packbits(waits).tobytes() + tally.tobytes()

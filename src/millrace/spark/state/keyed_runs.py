@@ -1,4 +1,4 @@
-"""Rows sorted by key code."""
+"""The form in which rows of streams are stored and matched: sorted by key code."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 class RunRows(NamedTuple):
     """Rows sorted by key code and, within a code, by the value that the band compares.
 
-    The first column of ``rows`` is the code. With a band, two rows match if their codes are equal and their intervals
-    overlap; ``spans`` holds the first and the last value of each row's interval. A right row's interval is its value
-    alone. Without a band, ``spans`` is None.
+    The first column of ``rows`` is the code. With a band, two rows can match only if their codes are equal and their
+    intervals overlap. The interval of a left row contains the right values that match it, and the interval of a right
+    row is its value alone. ``spans`` holds the first and the last value of each interval; it is None without a band.
     """
 
     rows: pa.RecordBatch

@@ -87,7 +87,7 @@ class SortedRuns:
 
     @property
     def chunks_skipped(self) -> int:
-        """Number of chunk reads avoided so far, because the chunk cannot contain the codes looked for."""
+        """Number of chunk reads avoided so far in this micro-batch, as the chunk cannot contain the wanted codes."""
         return self._skipped_count
 
     @property
@@ -96,7 +96,7 @@ class SortedRuns:
         return self._written_count
 
     def overlapping(self, codes: npt.NDArray[np.int64]) -> Iterator[RunRows]:
-        """Yield the chunks that may contain one of these sorted codes; one is in memory at a time."""
+        """Yield the chunks that may contain any of these sorted codes. Only one chunk is in memory at a time."""
         for run in self._runs:
             for chunk in run:
                 place = int(np.searchsorted(codes, chunk.least, "left"))
@@ -106,7 +106,7 @@ class SortedRuns:
                     self._skipped_count += 1
 
     def all(self) -> Iterator[RunRows]:
-        """Yield every chunk; one is in memory at a time."""
+        """Yield every chunk. Only one chunk is in memory at a time."""
         return (self._read(chunk) for run in self._runs for chunk in run)
 
     def add(self, rows: RunRows) -> None:

@@ -29,8 +29,8 @@ def grid_parts(
 ) -> tuple[int, ...]:
     """Return the number of parts of each dimension with which a cell has the fewest rows.
 
-    If several grids have equally few, the one with the fewest copies of rows is chosen. The grid has at most ``cells``
-    cells.
+    If a cell has equally few rows in several grids, the grid with the fewest copies of rows is chosen. The grid has at
+    most ``cells`` cells.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def grid_parts(
 
 
 def _grids(dimensions: int, cells: int) -> Iterator[tuple[int, ...]]:
-    """Yield the grids of at most ``cells`` cells in which the last dimension has no room for another part.
+    """Yield the grids of at most ``cells`` cells, each with as many parts in the last dimension as fit.
 
     Grids with more parts in the first dimension come first.
     """

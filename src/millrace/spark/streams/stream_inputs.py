@@ -82,8 +82,8 @@ def task_memory(spark: SparkSession, memory: str | int) -> int:
 def common_type(one: pa.DataType, other: pa.DataType, *, banded: bool = False) -> pa.DataType | None:
     """Return the type in which two columns are compared: their common type, or the wider of two integer types.
 
-    With ``banded`` (for the columns of a band), also the wider of two floating-point types. For other types, return
-    None.
+    If ``banded`` is set, the columns are those that a band compares, and two floating-point types are compared in the
+    wider one. If there is no type in which the columns are compared, return None.
     """
     if one == other:
         return one

@@ -89,7 +89,11 @@ class CarryOperator(StatefulProcessor):
         yield metrics_frame(meter.metrics().line())
 
     def _joined(self, join: SemiStreamJoin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Push the input, then scan this micro-batch's share of the master; a push also scans if there is no room."""
+        """Push the input, then scan the master for the tuples that wait, and yield the output.
+
+        A micro-batch scans about one of ``turns`` equal parts of the master, or less if no more tuples wait. The rows
+        that a push scans to make room are counted too.
+        """
         goal = join.progress().turned + -(-join.store.rows // self._turns)
         for batch in batches:
             yield from join.push(batch)

@@ -1,4 +1,4 @@
-"""The rows of a join of several streams: the cells that they are routed to, their attributes and key codes.
+"""Prepares the rows of a join of several streams: routes them to cells, computes their key codes, and sorts them.
 
 Cells, dimensions and attributes are explained in :mod:`millrace.spark.plans.hypercube_plan`.
 """
@@ -19,13 +19,13 @@ from millrace.spark.tasks.row_layout import RoutedRows, RowLayout, all_present, 
 
 
 class HypercubeRows(RowLayout):
-    """Routes the rows of all inputs to cells, each to every cell where it may match, and computes their key codes."""
+    """Routes each row to every cell in which it may match, and computes the key codes of its attributes."""
 
     def __init__(self, plan: HypercubePlan) -> None:
         self.plan: HypercubePlan = plan
 
     def packed_schema(self, side: int) -> pa.Schema:
-        """Return the schema in which an input's rows are packed: the input's own."""
+        """Return the schema in which an input's rows are packed, which is the input's own schema."""
         return self.plan.input_schemas[side]
 
     def route(self, batch: pa.RecordBatch, side: int) -> RoutedRows:
@@ -72,7 +72,7 @@ class HypercubeRows(RowLayout):
         return self.plan.coders[attribute.dimension].codes(self.key(rows, attribute, ahead))[0]
 
     def code(self, rows: pa.RecordBatch, side: int) -> RunRows:
-        """Return packed rows with the key codes of their first attribute, sorted by code."""
+        """Return packed rows with the key codes of the input's first attribute, sorted by code."""
         codes = self.codes(rows, self.plan.attributes[side][0], 0)
         return self.restore(rows.add_column(0, CODE, pa.array(codes, pa.int64())), side)
 

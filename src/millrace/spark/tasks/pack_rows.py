@@ -22,7 +22,7 @@ from millrace.spark.transport.combine_batches import combined
 from millrace.spark.transport.routing import SHARD
 
 PACKED_STREAM = f"{SHARD} int, blob binary"
-"""The columns of a packed stream: the number by which Spark groups a shard's rows, and a blob with such rows."""
+"""The columns of a packed stream: the number by which Spark groups a shard's rows, and a blob of the shard's rows."""
 PACKED_INPUT = f"{SHARD} int, side byte, blob binary"
 """The columns of a packed input of a join of streams; ``side`` is the number of the input."""
 

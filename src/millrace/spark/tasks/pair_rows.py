@@ -1,4 +1,7 @@
-"""The rows of a join of two streams: their keys, key codes and intervals."""
+"""Prepares the rows of a join of two streams: routes them to shards, computes their key codes, and sorts them.
+
+For a band join, it also computes the bucket of each row and the interval of right values that each left row matches.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from millrace.spark.tasks.row_layout import RoutedRows, RowLayout, all_present, 
 
 
 class PairRows(RowLayout):
-    """Routes the rows of two inputs, and computes their key codes. With a band, copies left rows to buckets."""
+    """Routes and sorts the rows of two inputs. With a band, copies each left row to every bucket where it may match."""
 
     def __init__(self, plan: PairPlan) -> None:
         self.plan: PairPlan = plan
@@ -75,6 +78,6 @@ class PairRows(RowLayout):
         return RunRows(rows, codes, (read_only(firsts), read_only(lasts)))
 
     def joined(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
-        """Return output rows: row i of ``left`` joined to row i of ``right``, both with a key code as first column."""
+        """Return output rows that join row i of ``left`` to row i of ``right``. Both begin with a key-code column."""
         count = len(self.plan.input_schemas[LEFT])
         return self.output(left.columns[1 : 1 + count] + [right.column(1 + place) for place in self.plan.right_columns])

@@ -15,7 +15,7 @@ from millrace.spark.state.keyed_runs import RunRows
 
 
 class RoutedRows(NamedTuple):
-    """Rows and the shards that they go to: row i to the shard ``shards[i] + offset`` for each of ``offsets``."""
+    """Rows and the shards that they go to. Row i goes to the shard ``shards[i] + offset`` for every offset."""
 
     rows: pa.RecordBatch
     shards: npt.NDArray[np.integer[Any]]

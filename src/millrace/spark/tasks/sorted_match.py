@@ -42,15 +42,16 @@ def matches(layout: PairRows, left: RunRows, right: RunRows) -> Iterator[pa.Reco
 
 
 def code_ranges(few: Codes, many: Codes) -> tuple[Codes, Codes]:
-    """Return two arrays: where the codes equal to each code in ``few`` start and end in ``many``, which is sorted."""
+    """Return, for each code in ``few``, where the equal codes in the sorted array ``many`` start and where they end."""
     starts, stops = (np.searchsorted(many, few, side).astype(np.int64) for side in ("left", "right"))
     return starts, stops
 
 
 def pairs(starts: Codes, stops: Codes, ordered: Places, most: int) -> Iterator[tuple[Places, Places]]:
-    """Yield the pairs of a row and a place in its range, as two arrays of at most ``most`` elements.
+    """Yield pairs of rows of two inputs as two arrays of row numbers, with at most ``most`` pairs at a time.
 
-    The places in the range of row i are ``ordered[starts[i]:stops[i]]``. The next pairs overwrite the arrays.
+    Row i of the first input is paired with the rows ``ordered[starts[i]:stops[i]]`` of the second. The next pairs
+    overwrite the arrays.
     """
     cursor = np.array([0, -1], np.int64)
     ours, theirs = np.empty(most, np.int32), np.empty(most, np.int32)
@@ -61,7 +62,7 @@ def pairs(starts: Codes, stops: Codes, ordered: Places, most: int) -> Iterator[t
 
 
 def pairs_in(nbytes: int, *rows: pa.RecordBatch) -> int:
-    """Return how many rows fit into ``nbytes`` bytes if each combines one row of every batch: from 1 to 65,536."""
+    """Return how many combinations of one row per batch fit into ``nbytes`` bytes, at least 1 and at most 65,536."""
     width: int = sum(each.nbytes // len(each) + 1 for each in rows)
     return max(1, min(_MOST_PAIRS, nbytes // width))
 

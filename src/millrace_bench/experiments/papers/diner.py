@@ -88,7 +88,7 @@ _MOST: dict[str, tuple[float, ...]] = {
     "rpj": (40, 6.548, 6.016, 3.422, 2.719),
     "hmj": (1.443, 0.423, 2.939, 8.269, 7.144),
 }
-"""Most waiting tuples, divided by MaxNewArr, in the paper's table 3, at delays of 10, 20, 30, 40 and 50 %."""
+"""Maximum of waiting tuples divided by MaxNewArr, from the paper's table 3, at delays of 10, 20, 30, 40 and 50 %."""
 
 
 def _over_time(figure: str, data: str) -> Experiment:
