@@ -37,8 +37,10 @@ _PATIENCE_SECONDS = 5.0
 """Seconds after Ctrl-C in which pressing it again has no effect. Later, it interrupts even a clean-up that hangs."""
 
 _WHOLE_FUNCTIONS = frozenset({"__enter__", "__exit__", "__del__", "rmtree", "_execute_child"})
+"""Names of functions during which Ctrl-C is held back, because they acquire or release resources."""
+
 _WHOLE_MODULES = frozenset({"importlib._bootstrap", "tempfile", "weakref"})
-"""Functions and modules that are not interrupted, because they acquire, release or import something."""
+"""Modules during whose code Ctrl-C is held back, because they import modules, or create or remove temporary files."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -22,7 +22,7 @@ RowsPerKey = Sequence[tuple[int, float]]
 """Pairs (m, share): the share of the keys that have m master rows."""
 
 ONE_ROW: RowsPerKey = ((1, 1.0),)
-"""The pairs of a master in which every key has one row."""
+"""The :data:`RowsPerKey` of a master with unique keys: all keys (share 1.0) have one row."""
 
 _SINGLE = 32
 _RATIO = 1.18

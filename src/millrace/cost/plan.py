@@ -32,9 +32,9 @@ class Plan:
     step_rows: int
     """Master rows that are in memory at the same time in a step."""
     pairs: int
-    """The most pairs of a tuple's slot and a matching master row's number that are handled at a time."""
+    """Maximum number of pairs (slot of a tuple, number of a matching master row) that are handled at a time."""
     matches: int
-    """The most matching master rows that each thread handles at a time."""
+    """Maximum number of matching master rows that each thread handles at a time."""
 
     @property
     def load_bytes(self) -> int:

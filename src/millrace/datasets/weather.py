@@ -177,7 +177,7 @@ def _records(file: IO[bytes], path: Path, narrow: bool, batch_rows: int) -> Iter
         wrong = np.flatnonzero(cut[:, -1] != ord("\n"))
         if len(wrong) or left_over:
             at = line + (int(wrong[0]) if len(wrong) else lines)
-            raise SchemaError(f"{path}, line {at}: expected {width} characters as in the first line; got more or fewer")
+            raise SchemaError(f"{path}, line {at}: expected {width} characters, the length of the file's first line")
         yield pa.record_batch([_column(cut, f, places, path, line) for f in wanted], schema=schema)
         line += lines
 

@@ -46,12 +46,12 @@ class BatchBuilder:
 
     @property
     def room(self) -> int:
-        """The most rows that may be appended next."""
+        """Maximum number of rows that may be appended next."""
         return min(self._limit - self.rows, self._piece)
 
     @property
     def bytes_left(self) -> int:
-        """The most bytes that the strings and nested values of the next rows may take."""
+        """Maximum number of bytes that the strings and nested values of the next rows may take."""
         return BATCH_BYTES - self.rows * self._fixed - self._held
 
     @property

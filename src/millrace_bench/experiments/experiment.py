@@ -110,7 +110,7 @@ class Paper:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Options of algorithms, by the algorithm's name."""
     layout: Layout | None = None
-    """Function that turns the numbers of an experiment into a run; if None, :func:`semi_stream`."""
+    """Function that makes a run from an experiment's parameters, scaled to a size; if None, :func:`semi_stream`."""
 
 
 @dataclass(frozen=True)

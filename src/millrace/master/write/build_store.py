@@ -232,7 +232,11 @@ class ShardWriter:
 def with_records(
     shard: ShardEntry, directory: Path, schema: pa.Schema, longest: Mapping[str, int], nulls: Mapping[str, int]
 ) -> ShardEntry:
-    """Write a shard's rows as records too, if any column can be in one; return the entry with the new file."""
+    """Write a shard's rows again, to a file of records, and return the shard's entry with that file added.
+
+    In a record, the values of a row lie side by side. A shard without rows, or with no column that fits into a record,
+    gets no file, and its entry is returned as it is.
+    """
     layout = RecordLayout.of(schema, longest, nulls)
     if layout is None or not shard.rows:
         return shard

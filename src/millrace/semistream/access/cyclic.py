@@ -147,8 +147,8 @@ class Cyclic(Access):
 class Repeated(Cyclic):
     """R-MESHJOIN's access: several loads per step, so that the size of a load can suit the disk.
 
-    Tuples enter only between steps and wait as in MESHJOIN with loads ``l`` times as long, but the load buffer holds
-    only one load.
+    Tuples enter only between steps. They enter and wait as in MESHJOIN with loads of ``l`` × ``b`` rows, but the load
+    buffer needs room for only ``b`` rows.
 
     Parameters
     ----------

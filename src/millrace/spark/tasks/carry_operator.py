@@ -91,8 +91,8 @@ class CarryOperator(StatefulProcessor):
     def _joined(self, join: SemiStreamJoin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Push the input, then scan the master for the tuples that wait, and yield the output.
 
-        A micro-batch scans about one of ``turns`` equal parts of the master, or less if no more tuples wait. The rows
-        that a push scans to make room are counted too.
+        A micro-batch scans about 1 / ``turns`` of the master, and stops earlier once no tuple waits. Rows that a push
+        scans to make room count towards this.
         """
         goal = join.progress().turned + -(-join.store.rows // self._turns)
         for batch in batches:
