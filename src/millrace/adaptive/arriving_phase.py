@@ -35,7 +35,7 @@ class ArrivingPhase(ABC, Generic[R]):
         self._shared, self._split = inputs, split
 
     def take(self, number: int, batch: pa.RecordBatch) -> Batches:
-        """Process a batch of one input piece by piece, and yield output batches."""
+        """Process a batch of input ``number`` piece by piece, and yield output batches."""
         at = 0
         while at < len(batch):
             rows = self._split.piece_rows(batch, at, self._shared.sides[number].memory.slot_bytes)

@@ -38,7 +38,7 @@ Schemas = Sequence[pa.Schema | None]
 
 
 class JoinEngine(Protocol):
-    """Joins the inputs: rows in memory on arrival, rows on disk while all inputs are silent, the rest at the end."""
+    """Part of a join that joins rows: in memory on arrival, on disk while no rows arrive, and the rest at the end."""
 
     @property
     def inputs(self) -> JoinInputs[Any]:

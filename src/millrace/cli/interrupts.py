@@ -48,7 +48,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Raises :class:`Interrupted` in the main thread after Ctrl-C, again and again until the command ends."""
+    """Raises :class:`Interrupted` in the main thread after Ctrl-C, and again whenever it was discarded."""
 
     def __init__(self) -> None:
         self.came = False
@@ -69,7 +69,7 @@ class Interrupts:
 
     @contextmanager
     def command(self) -> Iterator[None]:
-        """Allow interrupts to be raised in this block; if Ctrl-C was pressed before, one is raised soon."""
+        """Allow interrupts in this block; if Ctrl-C was pressed before the block, an interrupt is raised soon."""
         self._at_work = True
         try:
             yield

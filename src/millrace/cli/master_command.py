@@ -97,7 +97,7 @@ def info(
 
 @app.command()
 def index(store: Store) -> None:
-    """Add an index, and rows stored contiguously, to a store that was built without them."""
+    """Add an index to a store that was built without one, and also store each row contiguously, for faster look-ups."""
     from millrace.master.store import MasterStore
 
     began = time.perf_counter()

@@ -282,7 +282,10 @@ def _join(join: dict[str, Any], store: str) -> str:
 
 
 def _by(path: str, pending: str) -> str:
-    """Return the algorithm chosen for a store and the reason, if the store exists already."""
+    """Return the algorithm that ``auto`` chooses for a store and the reason, as text.
+
+    Before the store exists, the text only says that the algorithm will suit the master.
+    """
     from millrace.master.manifest import is_store
     from millrace.master.store import MasterStore
     from millrace.semistream.arguments import AUTO

@@ -75,7 +75,7 @@ class Reservation:
         self.nbytes = 0
 
     def try_resize(self, nbytes: int) -> bool:
-        """Change the reservation to ``nbytes``; return False and change nothing if the budget has too few left."""
+        """Change the reservation to ``nbytes``; return False and change nothing if the budget has not enough left."""
         if nbytes < 0:
             raise ConfigError(f"{self.part}: expected a reservation of at least 0 bytes; got {nbytes}")
         if not self._budget.take(nbytes - self.nbytes):

@@ -147,7 +147,10 @@ class JoinMetrics:
                 setattr(self, each.name, sum(getattr(one, each.name) for one in every))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return values for JSON: all fields and both rates, but of ``waits`` only the p50, the p99 and the maximum."""
+        """Return values for JSON: all fields, :attr:`hit_rate` and :attr:`sampling_rate`.
+
+        Of ``waits``, only the median, the 99th percentile and the maximum are included.
+        """
         plain = {name: value for name, value in vars(self).items() if name != "waits"}
         plain |= {
             "hit_rate": round(self.hit_rate, 4),

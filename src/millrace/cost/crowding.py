@@ -8,7 +8,8 @@ a turn is shorter than the others, and all tuples of a very frequent key leave t
 effect depends on the size of the room.
 
 Both effects are simulated: a turn has k loads, and a chunk of tuples enters before each. When a part p of a turn has
-passed since, a part 1 - p of the chunk still waits; but all tuples of a frequent key wait until the key's row passes.
+passed since a chunk entered, a part 1 - p of it still waits; but all tuples of a frequent key wait until the key's row
+passes.
 It is not known where the rows of frequent keys are, so several random places are tried.
 """
 

@@ -1,10 +1,13 @@
 """A model of Millrace's joins that load the page of the oldest tuple: HYBRIDJOIN, CACHEJOIN and SSCJ.
 
-A step loads the pages of the n oldest tuples. If S tuples enter between two steps, the oldest tuple of a page waits
-while T tuples arrive, plus or minus S/2, and h_S - S/2 tuples wait on average; see
-:mod:`page_loads <millrace.cost.page_loads>` for T and G. After the oldest tuple, one arrival in T/G was the first one
-of its page, and a page that is loaded has a share q = (T - G) / (T · G) of the stream on average. So the n oldest
-tuples are among the first D arrivals, counted from the oldest tuple, with a = G/T and
+T is the number of tuples that arrive while a tuple goes from the end of the queue to its head, and G the number of
+pages that tuples wait for; :mod:`page_loads <millrace.cost.page_loads>` computes both. If the waiting room holds h_S
+tuples and S tuples enter between two steps, h_S - S/2 tuples wait on average, and the oldest tuple of a page waits
+while T tuples arrive, plus or minus S/2.
+
+A step loads the pages of the n oldest tuples. Of the tuples that arrived after the oldest one, one in T/G was the first
+of its page. A page that is loaded has a share q = (T - G) / (T · G) of the stream on average. So the n oldest tuples
+are among the first D arrivals, counted from the oldest tuple, with a = G/T and
 
     n  =  1  +  a · D  +  q · D  +  a · q · D² / 2
 
@@ -93,13 +96,17 @@ def predict(workload: Workload, algorithm: str, memory: int, b: int | None, cach
 def _looked_up(enough: float, most: int) -> float:
     """Return for how many tuples a step looks up the page, on average.
 
-    The join rounds ``enough`` down, which takes 0.5 off on average. The result is at least 1 and at most ``most``.
+    ``enough`` is how many page loads free the part of the waiting room that a step should free. The join rounds this
+    number down, which takes 0.5 off on average. The result is at least 1 and at most ``most``.
     """
     return max(1.0, min(float(most), enough - 0.5))
 
 
 def _loads(looked_up: float, span: float, wanted: float) -> float:
-    """Return how many pages a step loads for its ``looked_up`` oldest tuples: 1 + a · D in the module's docstring."""
+    """Return how many pages a step loads if it looks up the pages of the ``looked_up`` oldest tuples.
+
+    This is 1 + a · D in the module's docstring; ``looked_up`` is n, ``span`` is T and ``wanted`` is G.
+    """
     a, q = wanted / span, (span - wanted) / (span * wanted)
     more = looked_up - 1
     back = more / a if q * more < 1e-9 * a else (math.sqrt((a + q) ** 2 + 2 * a * q * more) - (a + q)) / (a * q)

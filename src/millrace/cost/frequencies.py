@@ -151,7 +151,7 @@ class Frequencies:
     # which keys
 
     def hottest(self, keys: float) -> Floats:
-        """Return the part of each bucket's keys that is among the ``keys`` most frequent keys."""
+        """Return, for each bucket, the share of its keys that are among the ``keys`` most frequent of all keys."""
         before = np.concatenate(([0.0], np.cumsum(self.counts)[:-1]))
         part: Floats = np.clip((keys - before) / self.counts, 0.0, 1.0)
         return part
@@ -191,7 +191,10 @@ class Frequencies:
         return Split(keys, cached_rows, min(1.0, share))
 
     def without(self, kept: Floats) -> Frequencies:
-        """Return the frequencies of the stream that is left if the part ``kept`` of each bucket's keys is removed."""
+        """Return the frequencies of the stream that is left after removing a share of the keys of each bucket.
+
+        ``kept`` holds the share to remove from each bucket, such as the keys that a cache keeps.
+        """
         left = 1 - self.share(kept)
         if left <= 1e-12:
             raise ConfigError("kept: expected less than all keys, so that part of the stream is left; got all keys")
@@ -244,7 +247,7 @@ def _bucket_starts(keys: int) -> Floats:
 def _area(low: Floats, high: Floats, skew: float) -> Floats:
     """Return the area under t**-skew from ``low`` to ``high``.
 
-    The sum of rank**-skew over some ranks is about the area from the first rank - 1/2 to the last rank + 1/2.
+    The sum of rank**-skew over consecutive ranks is about the area from the first rank - 1/2 to the last rank + 1/2.
     """
     logarithm = np.log(high / low)
     if skew == 1:

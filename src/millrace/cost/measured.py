@@ -65,7 +65,7 @@ class Calibration:
 
     costs: MeasuredCosts
     disk: Disk
-    """Time to load a page that is found through the index; ``seek`` is the time in addition to that for its rows."""
+    """Cost of loading a page that is found through the index: ``seek`` seconds, without the costs of its rows."""
     spread: dict[str, float] = field(default_factory=dict)
     """For each unit cost, half the distance between the quartiles of its measurements, relative to the median."""
 

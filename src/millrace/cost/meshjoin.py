@@ -7,7 +7,8 @@ warehouse. ICDE 2007, section 3.2. The closed forms for b are ours; the paper le
 M. A. Naeem, G. Dobbie, G. Weber, S. Alam: R-MESHJOIN for near-real-time data warehousing. DOLAP 2010; its formulas are
 reconstructed.
 
-Erratum: the paper's text and its table swap the names of I/Os per tuple and per second.
+Erratum: the text and the table of the MESHJOIN paper use the names of I/Os per tuple and I/Os per second the other way
+round.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Plan:
 
 
 def rows_by_share(total: int) -> int:
-    """Return the master rows per load if the user sets no b: as many as fit into an eighth of the budget."""
+    """Return the default of b, the master rows per load: as many as fit into an eighth of ``total`` bytes."""
     return max(1, int(total * _LOAD_SHARE) // LOAD_ROW_BYTES)
 
 

@@ -28,7 +28,7 @@ def memory(sizes: Sizes, d: float, h_R: float, h_S: float, recorder: float = REC
 
 
 def h_S(sizes: Sizes, M: float, d: float, h_R: float, recorder: float = RECORDER) -> float:
-    """Return how many tuples can wait in M bytes (equation 1, solved for h_S)."""
+    """Return how many tuples can wait in M bytes, with d rows in the disk buffer and h_R in the cache (equation 1)."""
     return (M - d * sizes.v_R - h_R * (sizes.v_R + recorder)) / sizes.q
 
 

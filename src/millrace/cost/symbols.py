@@ -72,7 +72,7 @@ class UnitCosts:
     c_F: float = 0.0
     """Seconds to compare the frequency of a disk tuple with the threshold for entering the cache."""
     c_B: float = 0.0
-    """Seconds to move a disk tuple into the cache; in Millrace's own models, all rows of a key."""
+    """Seconds to move a disk tuple into the cache; in Millrace's own models, seconds to move all rows of a key."""
     c_R: float = 0.0
     """Seconds to read a disk tuple that has one or more matches. This cost and those below are not in the papers."""
     c_C: float = 0.0
@@ -86,7 +86,7 @@ class UnitCosts:
     c_Q: float = 0.0
     """Seconds to take a tuple out of the middle of the queue, in addition to c_E."""
     c_L: float = 0.0
-    """Seconds, in addition to a hit, to find a master row through the index if index and row are in the page cache."""
+    """Seconds to find a master row through the index, if both are in the page cache; a hit's cost is not included."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -19,7 +19,7 @@ from millrace.cost.prediction import Prediction
 from millrace.cost.workload import Workload
 
 WITHIN = 0.05
-"""A flat region consists of the values of b whose rate is at most this fraction below the best rate."""
+"""Fraction of the best rate by which the rate may be lower for a value of b to belong to the flat region."""
 
 _CACHED = ("cachejoin", "sscj")
 _SHARES = (0.1, 0.2, 0.45, 0.6, 0.8)

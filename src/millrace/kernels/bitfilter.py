@@ -50,7 +50,7 @@ def second(bits: npt.NDArray[np.uint64], shift: np.uint64, code: np.int64) -> np
 
 @kernel
 def fill(bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64]) -> None:
-    """Set both bits of all ``codes``."""
+    """Set both bits of each code in the filter."""
     shift = shift_of(bits)
     for i in range(len(codes)):
         mixed = mix(codes[i])
@@ -62,7 +62,10 @@ def fill(bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64]) -> None:
 
 @kernel
 def candidates(bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.int64], out: npt.NDArray[np.int32]) -> int:
-    """Write to ``out`` the positions of codes whose first bit is set; return how many. O(codes), without branches."""
+    """Write to ``out`` the positions of the codes whose first bit in the filter is set; return how many there are.
+
+    It takes O(codes) time and has no branches.
+    """
     shift = shift_of(bits)
     found = 0
     for i in range(len(codes)):

@@ -90,7 +90,7 @@ def ranges_of(
     firsts: npt.NDArray[np.int64],
     counts: npt.NDArray[np.int64],
 ) -> None:
-    """Write the place of the first entry of each code, and how many entries it has."""
+    """Write to ``firsts`` the place of each code's first entry, and to ``counts`` how many entries the code has."""
     for i in range(len(codes)):
         code = codes[i]
         bucket = mix(code) >> shift

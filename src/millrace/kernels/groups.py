@@ -65,8 +65,8 @@ def add_one(counts: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None
 def all_groups(m: Multimap, heads: npt.NDArray[np.int32], sizes: npt.NDArray[np.int32]) -> int:
     """Write the oldest slot and the size of every group, ordered by newest slot; return how many groups there are.
 
-    They are not in the order of the directory: if a cache always removed the first of several equally good groups, one
-    end of the directory would become empty and the rest crowded.
+    The order is not that of the directory. Otherwise a cache that always removes the first of several equally good
+    groups would leave one end of the directory empty and the rest crowded.
     """
     found = 0
     for slot in range(m.state[HIGH]):

@@ -54,7 +54,7 @@ def narrow(
     starts: npt.NDArray[np.int64],
     stops: npt.NDArray[np.int64],
 ) -> None:
-    """Narrow every row's range to the places whose interval overlaps the row's interval.
+    """Narrow every row's range, ``starts`` to ``stops``, to the places whose interval overlaps the row's interval.
 
     The intervals of places go from ``firsts`` to ``lasts``, those of rows from ``lows`` to ``highs``, including
     both ends. Within a range, ``firsts`` and ``lasts`` must ascend. O(rows log places).

@@ -37,7 +37,12 @@ SLOT = np.dtype([("code", np.int64), ("next", np.int32), ("count", np.int32)])
 
 
 class Multimap(NamedTuple):
-    """The arrays of a multimap: ``directory`` holds slots or -1, ``slots`` :data:`SLOT` items, ``state`` 4 numbers."""
+    """The arrays of a multimap.
+
+    ``directory`` holds slot numbers, and -1 at empty places. ``slots`` holds an item of type :data:`SLOT`
+    for each slot. ``state`` holds four numbers, at the places :data:`FREE`, :data:`LIVE`, :data:`HIGH` and
+    :data:`RINGS`.
+    """
 
     directory: npt.NDArray[np.int32]
     slots: npt.NDArray[Any]
@@ -93,7 +98,10 @@ def insert(
     slots: npt.NDArray[np.int32],
     counts: npt.NDArray[np.int32],
 ) -> None:
-    """Append a slot for each code to the ring of the code; write the slot and the size of the ring. O(1) each."""
+    """Append a slot for each code to the code's ring, which links all slots of the code in order of insertion.
+
+    ``slots`` receives the new slots, and ``counts`` the number of slots that are then in the ring. O(1) each.
+    """
     free = m.state[FREE]
     high = m.state[HIGH]
     ahead = np.empty(_AHEAD, np.int64)
@@ -242,11 +250,11 @@ def expand(
     index: npt.NDArray[np.int32],
     slots: npt.NDArray[np.int32],
 ) -> int:
-    """Write pairs (place in ``newest``, slot) for all slots of some rings, each given by its newest slot.
+    """Write pairs (place in ``newest``, slot) for all slots of some rings. A ring links all slots of one code.
 
-    Negative slots are skipped, and so are rings that have been removed since they were found.
-    ``cursor`` is (place in ``newest``, slot to continue with or -1): start with (0, -1), and call again until the
-    place reaches ``len(newest)``. A ring's slots come oldest first. O(pairs).
+    ``newest`` holds the newest slot of each ring. Negative slots are skipped, and so are rings that have been removed
+    since they were found. ``cursor`` is (place in ``newest``, slot to continue with or -1): start with (0, -1), and
+    call again until the place reaches ``len(newest)``. A ring's slots come oldest first. O(pairs).
     """
     limit = len(index)
     made = 0

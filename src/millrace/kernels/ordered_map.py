@@ -75,7 +75,7 @@ def _last_from(o: Ordered, key: np.int64, at: int) -> int:
 
 @inlined
 def _first_from(o: Ordered, key: np.int64, at: int) -> int:
-    """Return the last directory place from ``at`` on with a lowest key below ``key``; ``at`` if there is none."""
+    """Return the last place of the directory, from ``at`` on, whose lowest key is below ``key``; else ``at``."""
     low = at
     step = 1
     used = o.state[USED]
@@ -113,7 +113,7 @@ def _inside(o: Ordered, chunk: int, key: np.int64) -> np.int64:
 
 @inlined
 def _fetch(o: Ordered, at: int) -> None:
-    """Prefetch the keys of the chunk at a directory place that :func:`_inside` compares first."""
+    """Prefetch the keys that :func:`_inside` compares first in the chunk at a directory place."""
     row = np.uint64(o.order[at])
     width = np.uint64(o.keys.shape[1])
     for k in range(_STRETCH - _ONE, np.uint64(o.counts[row]), _STRETCH):
@@ -206,7 +206,7 @@ def _merge_out(
     both_keys: npt.NDArray[np.int64],
     both_slots: npt.NDArray[np.int32],
 ) -> None:
-    """Merge a chunk and keys ``i`` to ``j`` into ``both_keys`` and ``both_slots``."""
+    """Merge a chunk with the new entries ``[i:j]``; write the result to ``both_keys`` and ``both_slots``."""
     held = int(o.counts[chunk])
     a = 0
     b = i
@@ -324,11 +324,11 @@ def matches(
     slots: npt.NDArray[np.int32],
     keys: npt.NDArray[np.int64],
 ) -> int:
-    """Write the entries with a key from ``lows[i]`` to ``highs[i]``, for each i: pairs (i, slot) and the key.
+    """For each i, write the entries with a key from ``lows[i]`` to ``highs[i]``: i, slot and key of each entry.
 
     Both ``lows`` and ``highs`` ascend. ``cursor`` is (i, directory place where the entries for i begin, directory
     place to continue at, offset in the chunk there or -1): start with (0, 0, 0, -1), and call again until i reaches
-    ``len(lows)``. Returns how many pairs were written. O(rows * log + pairs).
+    ``len(lows)``. Returns how many entries were written. O(len(lows) * log(directory) + entries written).
     """
     limit = len(rows)
     made = 0
@@ -424,8 +424,8 @@ def take(
 ) -> int:
     """Remove entries with keys from ``low`` to ``high`` and stamps up to ``latest``, except the first ``skip`` of them.
 
-    At most ``limit`` entries are removed. Writes them in order and returns how many. Call :func:`tidy` afterwards.
-    O(directory + range).
+    At most ``limit`` entries are removed. The function writes their keys and slots, in key order, to ``keys`` and
+    ``slots``, and returns their number. Call :func:`tidy` afterwards. O(directory + range).
     """
     taken = 0
     for at in range(o.state[USED]):
@@ -489,7 +489,10 @@ def drop(o: Ordered, keys: npt.NDArray[np.int64], bits: npt.NDArray[np.uint8], m
 
 @inlined
 def _hand_place(o: Ordered, stamps: npt.NDArray[np.int64], key: np.int64, stamp: np.int64) -> int:
-    """Return the directory place of the chunk that may hold the first entry after (key, stamp)."""
+    """Return the directory place of the chunk that may hold the first entry after ``key`` and ``stamp``.
+
+    Entries are in the order of their keys, and entries with equal keys in the order of their stamps.
+    """
     low = 0
     high = int(o.state[USED])
     while high - low > 1:

@@ -11,7 +11,11 @@ from millrace.core.jit import kernel
 
 
 class Pool(NamedTuple):
-    """The arrays of a pool: ``frame`` of each page or -1, ``page`` of each frame or -1, use bits, and clock hand."""
+    """The arrays of a buffer pool, whose frames hold one page each.
+
+    ``frame`` is the frame that holds each page, ``page`` the page in each frame, both -1 for none. ``used`` is 1 for
+    frames used since the clock's ``hand`` passed them.
+    """
 
     frame: npt.NDArray[np.int32]
     page: npt.NDArray[np.int32]

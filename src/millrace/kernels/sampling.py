@@ -37,7 +37,7 @@ def scattered(numbers: npt.NDArray[np.int64], seed: int, out: npt.NDArray[np.uin
 
 @kernel
 def sampled(numbers: npt.NDArray[np.int64], seed: int, threshold: np.uint64, out: npt.NDArray[np.bool_]) -> None:
-    """Write whether the random bits of each number, with the salt of ``seed``, are below a threshold."""
+    """Write for each number whether it is sampled: whether its random bits for ``seed`` are below ``threshold``."""
     salt = salt_of(seed)
     for i in range(len(numbers)):
         out[i] = scatter(numbers[i], salt) < threshold

@@ -54,10 +54,10 @@ _LESS = np.uint64(3)  # the limit goes down by 2**-3 of itself
 
 
 class KeySample(NamedTuple):
-    """The arrays of a key sample: a table of :data:`SAMPLED` (``entries``), and two arrays of one item each.
+    """The arrays of a key sample: ``entries`` is a hash table of :data:`SAMPLED` items; the others have one item.
 
-    ``limit`` is the highest value that the random bits of a key in the sample may have, ``kept`` the number of keys in
-    the sample.
+    ``limit`` holds the highest value that the random bits of a key in the sample may have, ``kept`` the number of keys
+    in the sample.
     """
 
     entries: npt.NDArray[Any]
@@ -116,7 +116,7 @@ def _close_gap(entries: npt.NDArray[Any], gap: int) -> None:
 
 @kernel
 def _drop_above(entries: npt.NDArray[Any], limit: np.uint64) -> int:
-    """Remove the keys of a sample whose random bits are above a limit; return how many."""
+    """Remove the keys of a sample whose random bits are above a limit; return how many were removed."""
     salt = salt_of(SAMPLE_SEED)
     dropped = 0
     at = 0
@@ -131,7 +131,7 @@ def _drop_above(entries: npt.NDArray[Any], limit: np.uint64) -> int:
 
 @inlined
 def lower(limit: np.uint64) -> np.uint64:
-    """Return the next lower limit of a sample: seven eighths of this one."""
+    """Return the next lower limit of a key sample, which is seven eighths of ``limit``."""
     return limit - (limit >> _LESS)
 
 

@@ -1,1 +1,1 @@
-"""Master data on disk: its layout, how it is built and opened, read in cycles, and what reading costs."""
+"""Master data on disk: how it is laid out, built, opened and read, and what reading costs."""

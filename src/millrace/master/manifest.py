@@ -86,7 +86,7 @@ class Manifest:
 
     @property
     def keys(self) -> int:
-        """Distinct keys; every row of a key is in the same shard."""
+        """Number of distinct keys. No key is counted twice, because all rows of a key are in the same shard."""
         return sum(shard.keys for shard in self.shards)
 
     @property

@@ -90,7 +90,7 @@ class Arena:
 
     @staticmethod
     def bytes_per_slot(schema: pa.Schema) -> int:
-        """Return the bytes that a row of this schema takes in its slot, not counting those in the heap."""
+        """Return the bytes that a row of this schema takes in its slot, without strings, binary and nested values."""
         cost = max(1, -(-len(schema) // 8))
         for field in schema:
             shape = shape_of(field.type)
@@ -116,7 +116,7 @@ class Arena:
 
     @property
     def heap_bytes(self) -> int:
-        """Bytes held outside of the slots: in the heap up to its end, and in the Arrow arrays of nested columns."""
+        """Bytes held outside of the slots: in the heap, gaps included, and in the Arrow arrays of nested columns."""
         return self.heap.end + sum(c.segment_bytes for c in self._columns if isinstance(c, _Opaque))
 
     def store(self, slots: Slots, columns: Sequence[pa.Array]) -> None:

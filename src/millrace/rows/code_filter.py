@@ -101,7 +101,10 @@ class _Finder:
         return self._at >= self._stop
 
     def find(self, m: multimap.Multimap, bits: npt.NDArray[np.uint64], codes: Codes) -> None:
-        """Find the next matches and put them into ``found``."""
+        """Find the next of ``codes`` that are in the multimap ``m``, and put them into ``found``.
+
+        ``bits`` is the Bloom filter, which is tested first.
+        """
         part = codes[: self._stop]
         multimap.find_all(m, bits, part, self._at, self._positions, self._newest, self._result)
         made, self._at = int(self._result[0]), int(self._result[1])

@@ -224,7 +224,10 @@ class FixedColumn(OutputColumn):
         return wide if len(wide) > 1 and rows == list(range(rows[0], rows[0] + len(rows))) else []
 
     def block_of(self, columns: int, count: int) -> Values:
-        """Return a view of the next ``count`` rows of ``columns`` columns of the block; the first is this column."""
+        """Return a view of the next ``count`` rows of this column and of those after it, ``columns`` in all.
+
+        The columns must lie side by side in one block of memory, see :meth:`side_by_side`.
+        """
         assert self._block is not None
         block: Values = self._block[self._row : self._row + columns, self.rows : self.rows + count]
         return block
@@ -376,7 +379,7 @@ def output_columns(schema: pa.Schema, capacity: int) -> list[OutputColumn]:
 
 @lru_cache(maxsize=1024)
 def is_wide(type_: pa.DataType) -> bool:
-    """Return whether columns of a type are fixed, with values of 8 bytes."""
+    """Return whether each value of a type takes exactly 8 bytes."""
     return shape_of(type_) == "fixed" and item_of(type_).itemsize == 8
 
 

@@ -138,7 +138,7 @@ class KeyCoder:
         return rows
 
     def _read(self, columns: Sequence[pa.Array]) -> list[_Column]:
-        """Check the columns against the declared types and decode them (dictionaries, views)."""
+        """Check the columns against the declared types, and decode dictionaries and views."""
         if len(columns) != len(self.types):
             raise SchemaError(f"key: expected {len(self.types)} columns {self.names}; got {len(columns)}")
         declared = zip(self.names, self.types, self._plain_types, strict=True)
@@ -209,9 +209,9 @@ class _Longs:
 
 
 class _Timestamps:
-    """Timestamps. Codes are in microseconds, or in nanoseconds if the type is.
+    """Encoding of timestamps as key codes in microseconds; timestamps in nanoseconds get codes in nanoseconds.
 
-    Hashes are always of microseconds, the only unit that Spark has.
+    Hashes are always computed from microseconds, the only unit that Spark has.
     """
 
     exact = True
@@ -323,7 +323,10 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _plain_array(array: pa.Array) -> pa.Array:
-    """Return the column as an array whose buffers can be read; strings and binaries may be large."""
+    """Return the column as an array without a dictionary or a view type, so that its buffers can be read.
+
+    String views become ``large_string``, and binary views ``large_binary``.
+    """
     if pa.types.is_dictionary(array.type):
         # Arrow cannot decode a dictionary of views, so the values are made plain first.
         values = _plain_array(array.dictionary)

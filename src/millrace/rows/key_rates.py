@@ -88,7 +88,7 @@ def _keys_by_count(counts: Counts) -> Floats:
 
 
 def _expected(keys: Floats, rates: Floats) -> Floats:
-    """Return the expected ``keys_by_count``, given the number and the rate of the keys in each bucket."""
+    """Return the expected result of :func:`_keys_by_count`, given the number and rate of the keys in each bucket."""
     chances = np.exp(np.outer(_COUNTS, np.log(rates)) - rates - _LOG_FACTORIALS[:, None])
     beyond = np.maximum(1 - chances.sum(axis=0), 0)
     away = (rates - _EDGES[:, None] + 0.5) / np.sqrt(rates)
@@ -145,9 +145,11 @@ class _ZipfTail:
 
 
 def _free(counts: Counts, keys_by_count: Floats, share: float) -> tuple[Floats, Floats]:
-    """Return the number of keys in each bucket, and the rate of each of these keys, for the most likely free mixture.
+    """Return the number of keys in each bucket, and the rate of each of these keys.
 
-    The mixture is fitted to the counts below :data:`EXACT`. Counts from there on are taken as rates.
+    Counts below :data:`EXACT` are explained by the most likely free mixture, which has some number of keys at each of
+    41 fixed rates. Any other count is taken as the rate of its key. ``share`` is the share of all keys that is in the
+    sample.
     """
     values, numbers = np.unique(counts[counts >= EXACT], return_counts=True)
     low = keys_by_count[: EXACT - 1]

@@ -90,7 +90,10 @@ class KeyedRows:
     def bytes_per_slot(
         schema: pa.Schema, marks: Mapping[str, npt.DTypeLike], code_column: int | None = None, beside: int = 0
     ) -> int:
-        """Return the bytes that a row of this schema takes, without its heap bytes and its share of the directory."""
+        """Return the bytes of a slot, which holds one row of this schema.
+
+        Bytes of strings in the heap, and places in the multimap's directory, are not included.
+        """
         kept = pa.schema([field for i, field in enumerate(schema) if i != code_column])
         extra = sum(np.dtype(dtype).itemsize for dtype in marks.values())
         return SLOT.itemsize + beside + extra + Arena.bytes_per_slot(kept)
@@ -133,7 +136,7 @@ class KeyedRows:
 
     @property
     def fixed_row_bytes(self) -> float:
-        """Bytes that a row takes, not counting those in the heap."""
+        """Bytes that a row takes, without the contents of its strings, binary values and nested values."""
         return self.slot_bytes + _LOAD * _DIRECTORY_BYTES
 
     def make_room(self, rows: int, heap_bytes: int = 0, *, exact: bool = False, slack: int = 0) -> bool:
@@ -242,7 +245,7 @@ class KeyedRows:
         return slots, counts
 
     def insert_codes(self, codes: Codes) -> tuple[Slots, npt.NDArray[np.int32]]:
-        """Take a slot for each code; return the same as :meth:`insert`. :meth:`fill` may write the rows later."""
+        """Take a slot for each code, to :meth:`fill` later; return the slots, and how many rows each code has now."""
         slots, counts = self._take_slots(codes)
         self.arena.blank(slots)
         return slots, counts
@@ -361,5 +364,8 @@ class KeyedRows:
 
 
 def holds_its_code(type_: pa.DataType, exact: bool) -> bool:
-    """Return whether the key codes of a column of this type have the same bits as its values."""
+    """Return whether the key codes of a column of this type have the same bits as its values.
+
+    ``exact`` says that the codes are the keys' own values, not hashes.
+    """
     return exact and (pa.types.is_int64(type_) or type_ == pa.timestamp("us", getattr(type_, "tz", None)))

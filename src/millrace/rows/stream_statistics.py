@@ -136,8 +136,8 @@ class StreamStatistics:
     def hot_keys(self) -> tuple[Codes, Floats]:
         """Return the keys that are certainly frequent, and their shares of the stream, most frequent first.
 
-        A key is hot if it occurred at least 64 times, and at least twice as often as a key without a count can have
-        occurred.
+        A key is hot if it occurred at least 64 times, and at least twice as often as any key that has no count of its
+        own can have occurred.
         """
         codes, counts = self._counted()
         hot = np.flatnonzero(counts >= self._least)
@@ -278,9 +278,10 @@ class StreamStatistics:
         return np.where(few, kept, counts // 2 + (counts & 1) * kept).astype(np.int32)
 
     def _take_sample(self, entries: npt.NDArray[Any], limit: np.uint64) -> None:
-        """Replace the sample by these entries, summed by code.
+        """Replace the key sample by these entries, summed by code.
 
-        The limit is lowered to ``limit``, and then further until the entries fit.
+        The sample keeps only keys whose random bits are at most its limit. This is lowered to ``limit`` (but never
+        raised), and then further until the entries fit.
         """
         entries = _summed(entries)
         words = np.empty(len(entries), np.uint64)
@@ -293,7 +294,10 @@ class StreamStatistics:
         self._sample.limit[0], self._sample.kept[0] = limit, len(kept)
 
     def _take_hot(self, entries: npt.NDArray[Any]) -> None:
-        """Replace the hot keys by these entries, summed by code; raise the floor until they fit."""
+        """Replace the hot keys by these entries, in which entries with the same code are added up.
+
+        If they do not fit, the rarest keys are left out and the floor of the table is raised accordingly.
+        """
         entries = _summed(entries)
         reach = entries["count"].astype(np.int64) + entries["missed"]
         most = len(self._hot.entries) // 2

@@ -77,7 +77,7 @@ class Algorithm:
 
     @property
     def dead_share(self) -> float:
-        """Bytes that strings and binary values of removed rows may still take, as a share of those of cached rows."""
+        """Largest ratio of string and binary bytes of removed rows, not yet freed, to those of cached rows."""
         return float(getattr(self.cache, "dead_share", 0.0))
 
     @property
@@ -110,7 +110,7 @@ class Algorithm:
         check_known(self.name, options, [*self.sizes, *self.options])
 
     def check_store(self, store: MasterStore) -> None:
-        """Raise an error that lists the algorithms that can join this master, if this algorithm cannot."""
+        """Check that this algorithm can join the master, or raise an error that lists the algorithms that can."""
         if self.needs_index and not store.indexed:
             able = [other.name for other in ALGORITHMS.values() if not other.needs_index]
             raise ConfigError(

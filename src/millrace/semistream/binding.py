@@ -36,7 +36,7 @@ class Binding:
     rows_per_key: float | None
     """Average number of master rows per key, as an estimate of the matches that ordered output keeps for a tuple.
 
-    None if it never keeps more than one match for a tuple.
+    None if ordered output never keeps more than one match for a tuple.
     """
 
 

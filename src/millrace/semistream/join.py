@@ -404,7 +404,7 @@ class SemiStreamJoin(StreamOperator):
         return self.loop.cache.save_to(path if isinstance(path, io.BytesIO) else Path(path), self._cache_identity)
 
     def recall_cache(self, path: str | os.PathLike[str] | io.BytesIO) -> bool:
-        """Fill the cache with one that an earlier join of the same kind saved; return False if that is not valid."""
+        """Load the cache that an earlier join saved; return False if this join cannot use the saved cache."""
         where = path if isinstance(path, io.BytesIO) else Path(path)
         if self.loop.cache.load_from(where, self._cache_identity):
             return True

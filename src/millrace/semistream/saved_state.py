@@ -66,7 +66,7 @@ def resume(loop: JoinLoop, metrics: JoinMetrics, progress: Progress, chunks: Ite
 
 
 def cache_identity(loop: JoinLoop, algorithm: str, ordered: bool) -> str:
-    """Return text that identifies master, algorithm and cached columns; only a cache saved with it can be loaded."""
+    """Return text that identifies master, algorithm and cached columns; a cache saved with other text is not loaded."""
     manifest, binding = loop.parts.store.manifest, loop.parts.binding
     shards = ",".join(shard.data.path for shard in manifest.shards)
     rows = " numbered" if ordered else ""

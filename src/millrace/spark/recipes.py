@@ -105,7 +105,7 @@ def merge_keys(
 
 
 def _arrow(keys: DataFrame, spec: JoinSpec, schema: pa.Schema) -> pa.Table:
-    """Collect the keys on the driver, with the names, order and types of the map's key columns."""
+    """Return the keys, collected on the driver, with the names, order and types of the key columns of the key map."""
     key_schema = pa.schema(list(schema)[:-1])
     return keys.toArrow().rename_columns(list(spec.master_key)).select(key_schema.names).cast(key_schema)
 
@@ -134,7 +134,7 @@ def _checked(store: MasterStore, spec: JoinSpec, surrogate: str) -> MasterStore:
 
 @contextmanager
 def _write_lock(path: Path) -> Iterator[None]:
-    """Keep other processes from writing to the map between reading its last number and writing the next ones."""
+    """Lock the key map at ``path``, so that no other process writes to it until the new keys have been written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f".{path.name}.writing")):
         yield

@@ -32,8 +32,8 @@ LOCAL_FILES = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 """Settings for checkpoints on a disk of this machine. A micro-batch writes several small files, and for each of them
-Hadoop starts processes that set file modes and check for links, which takes a tenth of a second. This file manager
-starts fewer processes, and Spark's checksums are not needed where Hadoop has its own."""
+Hadoop starts processes that set file modes and check for links, which takes a tenth of a second. The file manager that
+is set here starts fewer processes. Spark's checksums are turned off, as Hadoop has its own."""
 
 DAEMON = {"spark.python.daemon.module": "millrace.worker.daemon"}
 """The setting that starts workers with the joins already loaded. It is used only where workers certainly run the

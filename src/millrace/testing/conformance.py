@@ -209,7 +209,7 @@ def check_budget(subject: Subject, join: SemiStreamJoin) -> None:
 
 
 def check_accounting(subject: Subject, join: SemiStreamJoin, pushed: int) -> None:
-    """Check rule 4, ``tuples_in = matched + unmatched + waiting + shed``, and rule 5 by the join's own metrics."""
+    """Check by the join's metrics that every tuple is counted (rule 4) and that none has waited too long (rule 5)."""
     m = join.metrics
     there = m.matched + m.unmatched + m.waiting + m.shed
     assert m.tuples_in == there == pushed, f"{subject}: {pushed} tuples were pushed, but {there} are counted"
@@ -217,7 +217,7 @@ def check_accounting(subject: Subject, join: SemiStreamJoin, pushed: int) -> Non
 
 
 def check_counts(subject: Subject, case: JoinCase, join: SemiStreamJoin) -> None:
-    """Check rule 4 against the oracle: the numbers of matched tuples, unmatched tuples and output rows."""
+    """Check that the join counts as many matched tuples, unmatched tuples and output rows as the oracle."""
     expected, m = expected_of(case), join.metrics
     matched = expected_of(replace(case, how="semi")).num_rows
     assert m.rows_out == expected.num_rows, f"{subject}: {m.rows_out} rows counted, {expected.num_rows} expected"

@@ -85,7 +85,7 @@ def files_of(store: Path) -> list[Path]:
 
 @contextmanager
 def full_disk(after: int) -> Iterator[None]:
-    """Raise "no space left" in this block from the batch number ``after`` on that is appended to a shard."""
+    """Raise "no space left" in the ``with`` block when a shard gets its ``after``-th batch, and for later batches."""
     append = ShardWriter.append
 
     def full(self: ShardWriter, batch: pa.RecordBatch, codes: np.typing.NDArray[np.int64]) -> None:

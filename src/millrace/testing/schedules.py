@@ -36,7 +36,7 @@ class Idle:
     """An operation: no rows arrive for now, so the join joins blocks on disk until all are joined or rows arrive."""
 
     arriving: int | None = None
-    """Number of checks without new rows before a check finds rows and ends the phase; None if no check finds rows."""
+    """Number of times that the join looks for new rows in vain before some arrive; None if no rows arrive."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def join_cases(draw: st.DrawFn, /, **fixed: Any) -> JoinCase:
 
 
 COMPARED: tuple[Payload, ...] = ("int", "float", "bool", "string", "decimal")
-"""Types of the columns that :func:`conditions` compare, besides the key and the row numbers."""
+"""Types of the columns that the conditions from :func:`conditions` compare, besides the key and the row numbers."""
 
 _NUMBERS = [("s_int", "m_int"), ("s_int", "m_float"), ("s_float", "m_float"), ("s_float", "m_int"), ("seq", "row")]
 _OTHERS = [("s_string", "m_string"), ("s_bool", "m_bool"), ("s_decimal", "m_decimal"), ("seq", "m_decimal")]

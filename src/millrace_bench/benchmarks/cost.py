@@ -188,7 +188,10 @@ def predicted_and_measured(model_input: Workload, setting: CostSetting, found: d
 
 
 def _demand(store: MasterStore, setting: CostSetting, points: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-    """Compare the memory predicted for a rate between two measured rates with the memory found by interpolation."""
+    """Compare the memory that the model predicts for a rate with the memory interpolated from the measured points.
+
+    The rate lies between the two measured rates in the middle. It is also measured with the predicted memory.
+    """
     rates = [p["measured"]["rate"] for p in points]
     memories = [p["measured"]["memory"] for p in points]
     middle = len(points) // 2

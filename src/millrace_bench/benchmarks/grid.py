@@ -1,8 +1,9 @@
 """Compare ``algorithm="auto"`` with fixed algorithms over a grid of disks, skews, memory, unique keys and indexes.
 
-On a modelled disk the rate is tuples per second of device time. The warm-up takes two tuples for each master row, the
-measurement one more; loads transfer whole rows. Without a modelled disk the rate is tuples per second of wall time
-after a warm-up, and all joins are measured in turn. ``auto`` starts without knowledge of the stream.
+On a modelled disk the rate is tuples per second of device time. The warm-up takes two tuples for each master row, and
+the measurement one tuple for each master row; loads transfer whole rows. Without a modelled disk the rate is tuples per
+second of wall time after a warm-up, and all joins are measured in turn. ``auto`` starts without knowledge of the
+stream.
 """
 
 from __future__ import annotations

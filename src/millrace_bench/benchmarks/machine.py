@@ -125,7 +125,10 @@ class _SampledJoin:
         self._samples.append(_Sample(taken, tuples, hits, steps - first or tuples / batch))
 
     def measured(self) -> dict[str, float]:
-        """Return the rate, seconds per step, tuples per step and hit share over the faster samples, and the memory."""
+        """Return rate, seconds per step, tuples per step, share of cache hits, and budget in bytes, by name.
+
+        The slowest quarter of the samples is ignored.
+        """
         samples = sorted(self._samples, key=lambda one: one.seconds / math.sqrt(one.steps * one.tuples))
         samples = samples[: max(1, round(QUICKER * len(samples)))]
         seconds, tuples, hits, steps = (sum(values) for values in zip(*samples, strict=True))

@@ -44,7 +44,10 @@ Figures = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """Engines to compare, with the rows of a master and of a micro-batch; a share ``hot`` of the tuples has one key."""
+    """Engines to compare, and the numbers of rows of the master and of a micro-batch.
+
+    A share ``hot`` of the tuples, from 0 to 1, has the same key.
+    """
 
     engines: tuple[str, ...]
     rows: int

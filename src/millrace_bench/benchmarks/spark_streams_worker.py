@@ -96,7 +96,10 @@ def _joined(setting: StreamsSetting, left: Any, right: Any) -> Any:
 
 
 def _point(query: Any, before: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the sums over the micro-batches since the last point, in which the query has read a file of each side."""
+    """Return one measured point: times and rows, added up over the micro-batches since the last point in ``before``.
+
+    In these micro-batches the query has read one file of each side.
+    """
     done = before[-1]["batch"] if before else -1
     mine = [p for p in query.recentProgress if p["batchId"] > done and p["numInputRows"]]
     checks = [p["observedMetrics"]["check"] for p in mine]

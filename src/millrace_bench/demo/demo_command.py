@@ -273,7 +273,7 @@ def _panel(*rows: Any) -> Panel:
 
 
 def _bar(*parts: tuple[float, str], width: int = 30) -> Text:
-    """Return a bar of text that shows shares of a whole side by side, each in its color.
+    """Return a bar of text that shows one or more shares of a total, one after the other, each in its own color.
 
     >>> _bar((0.5, "red"), (0.25, "blue"), width=8).plain
     '██████░░'

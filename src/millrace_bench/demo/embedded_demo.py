@@ -33,7 +33,7 @@ COLUMNS = ("a1", "x1", "label")
 """Master columns in the output: a few, as is usual when a stream is enriched."""
 
 _BATCH_ROWS = 16_384
-"""Rows of input and output batches. Batches are outside the budget, so small ones keep the process's memory near it."""
+"""Rows of input and output batches, which take memory outside the budget and are therefore small."""
 
 
 class WrongResultError(MillraceError):

@@ -59,7 +59,7 @@ def _write_master(folder: Path, rows: int) -> None:
 
 
 def prepare_stream(directory: Path, rows: int, batch: int, count: int, skew: float, hot: float) -> None:
-    """Write a stream as two Parquet files per micro-batch, if missing; a share ``hot`` of the tuples has one key."""
+    """Write a stream as two Parquet files per micro-batch, if missing; a share ``hot`` of tuples has the same key."""
     folder = stream_path(directory, rows, batch, skew, hot)
     if folder.exists() and len(list(folder.glob("*.parquet"))) >= 2 * count:
         return

@@ -17,13 +17,16 @@ from millrace_bench.experiments.inputs import ExperimentInputs, open_inputs
 from millrace_bench.experiments.online_points import OnlinePoint
 
 _WEIGHTS = (1.0, 0.3, 0.1, 0.03, 0.01)
-"""Factors to try, by which the very large numbers of results of R1's and R4's rows are multiplied."""
+"""Factors to try. The numbers of results of rows of R1 and R4, which are very large, are multiplied by a factor."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 def known_frequencies(_: Path, point: OnlinePoint, seed: int) -> dict[str, float]:
-    """Return, as ``online share``, the estimated share, 0 to 1, of a chain join's result that can come out online."""
+    """Estimate the share of a chain join's result that can come out before the inputs have ended.
+
+    The share, from 0 to 1, is returned as ``online share``.
+    """
     inputs = open_inputs(point.data, point.rows, seed, **dict(point.parameters))
     times = inputs.times(point.paper_rows, point.delay, seed)
     order = np.argsort(np.concatenate([times[name] for name in inputs.tables]), kind="stable")
@@ -93,7 +96,7 @@ def _count_results(inputs: ExperimentInputs, stays: dict[str, tuple[Numbers, Num
 
 
 def _pairs_from(keys: Numbers, moments: Numbers, others: Numbers, came: Numbers) -> int:
-    """Count pairs of a key in ``keys`` and an equal key in ``others`` whose time is not earlier.
+    """Count pairs of equal keys, one from ``keys`` and one from ``others`` that is not earlier than the first.
 
     ``moments`` holds the times of ``keys``, and ``came`` the times of ``others``.
     """

@@ -25,7 +25,10 @@ class Change:
     before: float
     after: float
     change: Interval
-    """Mean and interval, over the shared seeds, of the logarithm of the values' ratio; above 0 for an improvement."""
+    """Mean and interval of the logarithm of the ratio of the values, over the seeds that both files have.
+
+    It is above 0 for an improvement.
+    """
     tolerance: float = TOLERANCE
     repeats: bool = True
     """Whether the same code gives the same value again, as on a modelled disk."""
@@ -40,7 +43,7 @@ class Change:
 
     @property
     def factor(self) -> str:
-        """The change in percent of the value before, as text."""
+        """The change in percent of the value before, as text; ``"from nothing"`` if that value was 0."""
         share = self.after / self.before - 1 if self.before else math.inf
         return f"{share:+.1%}" if math.isfinite(share) else "from nothing"
 

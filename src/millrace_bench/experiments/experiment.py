@@ -95,7 +95,7 @@ class Scale:
     paper: float = 1.0
 
     def of(self, size: Size) -> float:
-        """Return the share of the paper's number of rows at a size."""
+        """Return the number of rows of R at a size, as a share of the number in the paper."""
         return float(getattr(self, size))
 
 
@@ -129,7 +129,7 @@ class Series:
 
 
 def lines(*algorithms: str, by: str = "join") -> tuple[Series, ...]:
-    """Return a line for each of the algorithms, all measured in the same way."""
+    """Return a line for each of the algorithms, all measured by the function that ``by`` names."""
     return tuple(Series(name, by=by) for name in algorithms)
 
 
@@ -149,7 +149,7 @@ class Ratio:
     says: str
     over: str
     under: str | None
-    """Name of the other line; None if the claim is about the value of ``over`` itself, in the unit of the figure."""
+    """Name of the line in the denominator; None if the claim is about the value of ``over`` itself, in its unit."""
     paper: tuple[float, float]
     """Lowest and highest value that the paper gives. For "at least", the highest value is infinite."""
     at: float | str = "every"
@@ -162,7 +162,10 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Gap:
-    """A claim that two lines are farther apart at one place than at another, as a ratio or as a difference."""
+    """A claim that two lines are farther apart at one value of the parameter that varies than at another.
+
+    The distance of the lines is their ratio or their difference. The values are ``at`` and ``than_at``.
+    """
 
     says: str
     over: str
@@ -297,12 +300,12 @@ class Experiment:
         return (self.scale or self.source.scale).of(size)
 
     def reading(self, x: float) -> str:
-        """Return the key under which an outcome holds the value that the figure shows at place ``x`` of its axis."""
+        """Return the name that the value which the figure shows at ``x`` has in an outcome."""
         metric = self.metric.removeprefix("log ").removeprefix("machine ")
         return f"{metric} at {x:g}" if self.varies in ALONG else metric
 
     def points(self, size: Size) -> Iterator[tuple[Series, float, Run]]:
-        """Yield, for a size, each line of the figure with each place on its axis and the run for this place."""
+        """Yield the runs of the figure at a size, each after the line and the place on the x axis that it is for."""
         for series in self.series:
             for x in self.at(size):
                 yield series, x, self.point(size, series, x)
@@ -335,7 +338,7 @@ Layout = Callable[[Experiment, Size, Series, dict[str, Any]], Run]
 
 
 def semi_stream(experiment: Experiment, size: Size, series: Series, given: dict[str, Any]) -> Point:
-    """Return a run of a semi-stream join, made from the paper's numbers and scaled to a size."""
+    """Return a run of a semi-stream join, scaled to a size; ``given`` are the parameters with the paper's numbers."""
     factor = experiment.factor(size)
     rows = max(LEAST_ROWS, round(given.pop("rows") * factor))
     share, megabytes = given.pop("share", None), given.pop("megabytes", None)

@@ -25,7 +25,7 @@ from millrace_bench.experiments.inputs import ExperimentInputs, open_inputs
 WAIT = 0.025
 """Seconds without arrivals after which a join reads from disk: the paper's WaitThresh."""
 LINGER = 0.02
-"""Tuples that arrive within this many seconds are pushed together. This is less than WAIT, so no pause is missed."""
+"""Seconds for which arriving tuples are collected and then pushed together; below WAIT, so that no pause is missed."""
 BLOCK_SECONDS, BLOCK_BYTES = 1e-3, 10_000
 """Seconds to read or write a block of ``BLOCK_BYTES`` bytes, the paper's size; other sizes take time in proportion."""
 READ_AT = tuple(range(10, 101, 10))

@@ -105,7 +105,10 @@ def _measured(found: DataSet, point: Point, seed: int, memory: int) -> Outcome:
 
 
 def _memory_for(directory: Path, point: Point, seed: int) -> Outcome:
-    """Run a join with several budgets; return the last run's figures, and the memory that came nearest to the rate."""
+    """Run a join with several budgets, to find the memory that it needs for the point's rate.
+
+    Return the figures of the last run, with the budget of the run whose rate came nearest as ``memory``.
+    """
     assert point.rate is not None
     found = _open(directory, point)
     wanted = math.log(point.rate)
@@ -168,9 +171,9 @@ MEASURES: dict[str, Callable[[Path, Any, int], Outcome]] = {
     "online": online,
     "known frequencies": known_frequencies,
 }
-"""Functions that measure a point, by the name in its ``by``.
+"""Functions that measure a point; the keys are the values that the point's field ``by`` can have.
 
-In this order: a join that always has tuples, a join with an arrival rate, joins with several budgets until one has the
-rate, the engine's cost model, the paper's equations, an adaptive join while its inputs arrive, and an estimate for a
-policy that knows the inputs' frequencies. To add a kind of join, add its function here.
+What they measure, in this order: a join that always has tuples, a join with an arrival rate, joins with several budgets
+until one has the rate, the engine's cost model, the paper's equations, an adaptive join while its inputs arrive, and an
+estimate for a policy that knows the inputs' frequencies. To measure another kind of join, add a function here.
 """

@@ -207,7 +207,7 @@ def fitting(
 def points_of(
     experiments: Iterable[Experiment], size: Size, directory: Path, seeds: Sequence[int] | None = None
 ) -> dict[tuple[Run, int], str]:
-    """Return all points of some experiments with all seeds, each with the name of the first experiment that has it."""
+    """Return a mapping from each point and seed to the name of the first of the experiments that has the point."""
     found: dict[tuple[Run, int], str] = {}
     for experiment in experiments:
         for _, _, point in experiment.points(size):

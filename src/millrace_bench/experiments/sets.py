@@ -80,7 +80,7 @@ def real_name(name: str, directory: Path) -> str:
 
 
 def store_path(directory: Path, name: str, rows: int, z_R: float | None = None) -> Path:  # noqa: N803
-    """Return the path of the master store of a data set."""
+    """Return the path of the master store of a data set; ``z_R`` is the skew of the keys of ``skewed``, else unused."""
     if name.startswith("tpch"):
         return directory / f"customers-{rows}"
     if name.startswith("weather"):
@@ -92,7 +92,10 @@ def store_path(directory: Path, name: str, rows: int, z_R: float | None = None) 
 
 
 def bytes_to_make(directory: Path, name: str, rows: int, z_R: float | None = None) -> int:  # noqa: N803
-    """Return the approximate bytes on disk that a data set will take; 0 if it exists."""
+    """Return the approximate bytes on disk that a data set will take; 0 if it exists.
+
+    ``z_R`` is the skew of the master's keys in the data set ``skewed``; other data sets do not use it.
+    """
     if store_path(directory, name, rows, z_R).exists():
         return 0
     return rows * _ROW_BYTES.get(name.removesuffix("-archive").removesuffix("-skewed"), _MOST_ROW_BYTES)

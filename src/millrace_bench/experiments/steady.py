@@ -68,7 +68,8 @@ def saturated(
 ) -> dict[str, float]:
     """Push batches for ``settle`` periods, then measure for ``rooms`` more periods and at least ``least_seconds``.
 
-    Where tuples do not wait, ``looked_up`` tuples count as three periods. The default clock is the device's.
+    A period is a turn of the wheel or as many tuples as fill the waiting room. In joins in which no tuple waits, three
+    periods are ``looked_up`` tuples. The default clock is the device's.
     The figures returned, such as ``rate`` in tuples per second, are averages over the measured periods.
     """
     clock = clock or join.device.clock

@@ -1,4 +1,4 @@
-"""Measure one cell in a process of its own: ``python -m millrace_bench.rivals.cell_worker '{…}'`` prints JSON."""
+"""Measure one cell, an engine in one setting: ``python -m millrace_bench.rivals.cell_worker '{…}'`` prints JSON."""
 
 from __future__ import annotations
 

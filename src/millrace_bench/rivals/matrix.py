@@ -98,7 +98,7 @@ def run(
     console: Console | None = None,
     measure: Callable[[Cell, Path, Limits], CellResult] | None = None,
 ) -> int:
-    """Measure the cells that are not in the journal yet; return their number."""
+    """Measure the wanted cells that the journal does not have, or has as failed; return their number."""
     measure = measure or measure_apart
     missing = journal.missing(wanted)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

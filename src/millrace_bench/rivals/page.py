@@ -59,7 +59,10 @@ def _with_memory(one: CellResult) -> str:
 
 
 def verdicts(found: Matrix) -> list[str]:
-    """Return lines of text: a comparison with each peer, settings in which a peer is faster, and whether rows agree."""
+    """Return lines of text: a comparison with each peer, and the settings in which a peer is faster.
+
+    The last lines say whether the engines returned the same rows.
+    """
     rates, mine = found.rates, found.mine
     lines = [str(summary) for summary in ratios.summaries(rates, mine)]
     won = ratios.wins(rates, mine)

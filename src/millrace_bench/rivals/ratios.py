@@ -26,7 +26,10 @@ class Matrix:
 
     @classmethod
     def of(cls, found: Iterable[tuple[Cell, CellResult]], mine: Iterable[str]) -> Matrix:
-        """Return the matrix of some results; ``rates`` holds only results with the most frequent memory budget."""
+        """Return the matrix of some results; ``mine`` names the engines that are Millrace's own.
+
+        Its ``rates`` hold only the results with the memory budget that most results have.
+        """
         every = list(found)
         if not every:
             raise ConfigError("rivals: expected results of at least one cell; there are none")

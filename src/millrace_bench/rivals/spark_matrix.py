@@ -87,14 +87,17 @@ def expected(wanted: Iterable[Cell]) -> float:
 
 
 def _counts(cell: Cell) -> tuple[int, int]:
-    """Return how many micro-batches to warm up with and how many to measure; fewer if each takes many seconds."""
+    """Return how many micro-batches to warm up with, and how many to measure.
+
+    Both numbers are smaller if each micro-batch takes many seconds.
+    """
     if cell.engine.startswith("spark") and cell.rows > _LARGE:
         return 1, 1 if cell.rows > _HUGE else 2
     return 2, 3
 
 
 def _checks(cell: Cell) -> bool:
-    """Return whether to compute the checksum of a cell's rows; only for some cells if micro-batches take long."""
+    """Return whether to compute the checksum of a cell's rows, which is left out in some cells that take long."""
     if not cell.engine.startswith("spark") or cell.rows <= _LARGE:
         return True
     return cell.engine != "spark-sort-merge" and (cell.rows <= _HUGE or cell.skew == 1)

@@ -36,7 +36,7 @@ class WorkDone:
     rows: int
     """Input rows processed."""
     results: int
-    """Rows output."""
+    """Result rows that have been output."""
     blocks_read: int
     blocks_written: int
 

@@ -186,7 +186,7 @@ class _Buffer:
     # readers
 
     def start(self) -> None:
-        """Start to measure silence from now."""
+        """Set the time of the last arrival to now, so that the time without arrivals is measured from here."""
         self.last_arrival = self._clock.now()
 
     def put(self, name: str, piece: pa.RecordBatch, nbytes: int) -> bool:

@@ -52,7 +52,7 @@ class TreeStep:
 
     edge: int
     side: int
-    """Which end of the edge is the input whose rows are known: 0 or 1."""
+    """Position (0 or 1) of ``origin``, the input whose rows are known, in the ``ends`` of the edge."""
     origin: EdgeEnd
     target: EdgeEnd
 
@@ -205,9 +205,10 @@ class _InputPair:
         return self.bands[0]
 
     def columns(self, known: Mapping[str, Sequence[Columns]]) -> tuple[Columns, Columns]:
-        """Return the columns of both inputs, in the order in which ``known`` lists them.
+        """Return the columns that the conditions compare: those of the first input, and their partners in the second.
 
-        If no attribute in ``known`` consists of the same columns, the order is that of the conditions.
+        ``known`` lists the attributes of each input, which are groups of columns. If one of them consists of the same
+        columns as the conditions, the columns have its order, else the order of the conditions.
         """
         pairs = self.pairs
         for side, name in enumerate(self.names):

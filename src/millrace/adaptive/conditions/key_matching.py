@@ -218,7 +218,10 @@ def _limits(band: Band, type_: pa.DataType) -> tuple[Any, Any]:
 
 
 def _width(edge: Any, type_: pa.DataType, at: int) -> Any:
-    """Return one limit of a band in the units of the key codes; the lower limit is rounded up, the upper one down."""
+    """Return a limit of a band, the lower one if ``at`` is 0, else the upper one, in the units of the key codes.
+
+    If the codes are whole numbers, the lower limit is rounded up and the upper one down.
+    """
     temporal = pa.types.is_temporal(type_)
     zero = isinstance(edge, int) and not isinstance(edge, bool) and edge == 0
     if temporal and not (isinstance(edge, timedelta) or zero):

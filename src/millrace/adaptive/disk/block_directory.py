@@ -90,7 +90,7 @@ class BlockIds:
         self._tail.append(block)
 
     def clear(self) -> None:
-        """Remove all numbers and free their pages."""
+        """Remove all block numbers from the list, and free the pages on disk that held them."""
         if self._above is not None:
             for at in range(len(self._above)):
                 self._area.free(self._above[at])
@@ -132,7 +132,11 @@ class BlockList:
 
     @staticmethod
     def least_bytes(page: int, fan: int, block_rows: int) -> int:
-        """Return the bytes to reserve for a list: its last page, one other page, and the block numbers of all pages."""
+        """Return the bytes to reserve for a list: two pages of entries, and the list that locates the pages on disk.
+
+        ``page`` and ``fan`` are those of the class. ``block_rows`` is the largest number of rows in a block, each with
+        a match bit; 0 if matches are not tracked.
+        """
         return 2 * page * (ENTRY_BYTES + -(-block_rows // 8)) + BlockIds.least_bytes(fan)
 
     def fresh(self) -> BlockList:

@@ -166,7 +166,10 @@ class AdaptivePairs(Buckets):
 def choose_pair(left: Counts, right: Counts, smallest: float, imbalance: float) -> int:
     """Return the number of the bucket that HMJ's flush policy writes, given the rows of each side per bucket.
 
-    Buckets in which either side has fewer than ``smallest`` rows are avoided.
+    It is the largest suitable bucket. If the totals of the two sides differ by less than the share ``imbalance`` of all
+    rows, a bucket is suitable if they still do without it. Otherwise, it is suitable if it has at least as many rows of
+    the larger side as of the other. Buckets in which either side has fewer than ``smallest`` rows are avoided if others
+    are left.
 
     >>> pairs = np.array([(4, 12), (11, 13), (13, 10), (6, 4), (25, 2)])
     >>> [choose_pair(*pairs.T, a, b) for a, b in ((10, 0.25), (10, 0.10), (1, 0.10))]
@@ -187,7 +190,10 @@ def choose_pair(left: Counts, right: Counts, smallest: float, imbalance: float) 
 
 
 class LeastLikely(Buckets):
-    """RPJ's flush policy: a block of the rows that are least likely to match later goes to disk, oldest first."""
+    """RPJ's flush policy: a block of rows goes to disk, from the buckets that are least likely to match later.
+
+    Of a bucket that is only written in part, the oldest rows are taken.
+    """
 
     def __init__(self, inputs: PairInputs) -> None:
         super().__init__(inputs)

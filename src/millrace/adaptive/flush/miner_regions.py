@@ -28,7 +28,7 @@ from millrace.rows.arena import Slots
 
 _TIES = (UPPER, LOWER, MIDDLE)
 _AGE = 4
-"""Divisor of the result counts of regions: each flush reduces the counts by a quarter."""
+"""Divisor by which result counts age: each flush of an input reduces the counts of its regions by a quarter."""
 
 
 class _AttributeRegions(NamedTuple):
@@ -42,7 +42,8 @@ class _AttributeRegions(NamedTuple):
 class MinerRegions(FlushPolicy):
     """MINER's flush policy: a block of the region with the fewest results per row goes to disk.
 
-    Only regions of the input with the most rows in memory are considered.
+    Only regions of one input are considered: the one with the most rows in memory among the inputs whose rows can get
+    no new matches, or among all inputs if there are no such inputs.
     """
 
     def __init__(self, inputs: MultiwayInputs) -> None:

@@ -64,7 +64,10 @@ class RankedRows(Protocol):
 
 
 class Regions:
-    """The three regions of a key: the two thresholds between them, their results, and the clock algorithm's hand."""
+    """The division of the range of keys into three regions by two thresholds, with the results of each region.
+
+    The rows to flush from the middle region are chosen by the clock algorithm, whose hand is kept here.
+    """
 
     def __init__(self) -> None:
         self.lower, self.upper = int(FIRST), int(LAST)

@@ -118,7 +118,7 @@ class InputSide(Generic[R]):
         self.disk.close()
 
     def state(self) -> SideState:
-        """Return all rows and the numbers of arrived rows, for a snapshot."""
+        """Return the input's state for a snapshot: all of its rows, and how many rows have arrived."""
         codes, slots = self.memory.entries()
         memory = None
         if len(codes):

@@ -48,14 +48,15 @@ class JoinedHistory:
     """
 
     corners: list[Corner] = field(default_factory=list)
-    """Corners, each as (left, right, since)."""
+    """Corners (left, right, since): left rows flushed by ``left`` and right rows by ``right``, all after ``since``."""
     runs: tuple[list[Run], list[Run]] = field(default_factory=lambda: ([], []))
-    """Probe runs per side, each as (latest time at which a row that it read left memory, time of the run)."""
+    """Probe runs (until, when) per side: each read rows that were flushed by ``until``, at the time ``when``."""
 
     def add_corner(self, left: int, right: int, since: int = 0) -> None:
-        """Record that left rows flushed by time ``left`` and right rows flushed by time ``right`` have been joined.
+        """Record that left rows flushed by time ``left`` have been joined with right rows flushed by time ``right``.
 
-        This holds for rows flushed after ``since`` only. Earlier corners that the new one includes are removed.
+        Rows that were flushed at time ``since`` or before are excluded. Earlier corners that the new one includes are
+        removed.
         """
         kept = [(a, b, c) for a, b, c in self.corners if not (a <= left and b <= right and c >= since)]
         self.corners = [*kept, (left, right, since)]
@@ -68,9 +69,10 @@ class JoinedHistory:
         self.runs[side].append((until, when))
 
     def seen_from(self, side: int) -> tuple[Codes, Codes, Codes]:
-        """Return the corners, the runs of ``side`` and the runs of the other side as arrays.
+        """Return three arrays: the corners, the probe runs of ``side``, and the probe runs of the other side.
 
-        In each corner, the time of ``side`` is the first number.
+        A corner is a row (time of ``side``, time of the other side, since), as in :meth:`add_corner`. A probe run is a
+        row (until, when), as in :meth:`add_run`.
         """
         corners = np.array(self.corners, np.int64).reshape(-1, 3)
         own, other = _moments(self.runs[side]), _moments(self.runs[1 - side])

@@ -103,7 +103,7 @@ class MultiwayInputs(JoinInputs[IndexedRows]):
         return self.matchings[edge].codes([batch.column(column) for column in columns])
 
     def load_rows(self, relation: Relation, partition: int, places: Sequence[int]) -> LoadedRows:
-        """Read blocks of one input, and compute the key codes of all its attributes."""
+        """Read the blocks at ``places`` in a partition's list; return the rows with the key codes of all attributes."""
         rows = relation.disk.load(partition, places)
         others = range(1, len(self.tree.attributes[relation.number]))
         return LoadedRows.of(rows, [self._codes(relation.number, each, rows.source.batch)[0] for each in others])

@@ -84,7 +84,10 @@ class IndexedRows(KeyOrderedRows):
 
     @staticmethod
     def least_of(schema: pa.Schema, attributes: int, rows: int, width: int) -> int:
-        """Return the bytes to reserve for ``rows`` rows and their ``attributes`` indexes, without strings."""
+        """Return the bytes to reserve for ``rows`` rows and their ``attributes`` indexes, without strings.
+
+        ``width`` is the number of entries in a chunk of an index.
+        """
         indexes = attributes * KeyOrderedRows.least_bytes(pa.schema([]), rows, width)
         return indexes + KeyOrderedRows.least_bytes(schema, rows, width) + rows * 8 * attributes
 

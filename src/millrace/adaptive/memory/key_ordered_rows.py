@@ -65,7 +65,10 @@ class KeyOrderedRows:
 
     @staticmethod
     def least_bytes(schema: pa.Schema, rows: int, width: int) -> int:
-        """Return the bytes to reserve for ``rows`` rows and their index, without strings."""
+        """Return the bytes to reserve for ``rows`` rows without strings, and for their index.
+
+        ``width`` is the number of entries in a chunk of the index.
+        """
         return rows * (Arena.bytes_per_slot(schema) + _MARKS) + RowIndex.least_bytes(rows, width)
 
     # size

@@ -59,12 +59,12 @@ class RowIndex:
 
     @staticmethod
     def bytes_per_chunk(width: int) -> int:
-        """Return the bytes of a chunk."""
+        """Return the bytes of a chunk of ``width`` entries."""
         return width * ENTRY_BYTES + _CHUNK
 
     @staticmethod
     def least_bytes(rows: int, width: int) -> int:
-        """Return the bytes to reserve for an index of ``rows`` rows."""
+        """Return the bytes to reserve for an index of ``rows`` rows, with ``width`` entries in a chunk."""
         return (rows // max(1, width // 2) + 2) * RowIndex.bytes_per_chunk(width)
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class RowIndex:
         return keys, slots
 
     def matches(self, lows: Codes, highs: Codes, work: Workspace) -> Iterator[MatchedPairs]:
-        """Yield pairs (i, row) in batches: row has a code from ``lows[i]`` to ``highs[i]``. Both arrays are sorted."""
+        """Yield pairs (i, row) in batches, for all rows with a code from ``lows[i]`` to ``highs[i]``; both ascend."""
         cursor = np.array([0, 0, 0, -1], np.int64)
         while cursor[0] < len(lows):
             made = ordered.matches(self._arrays, lows, highs, cursor, work.rows, work.slots, work.keys)
@@ -112,7 +112,7 @@ class RowIndex:
     # change
 
     def insert(self, codes: Codes, slots: Slots) -> None:
-        """Add rows, sorted by code."""
+        """Add rows, given by ascending codes and the slot of each."""
         ordered.insert(self._arrays, codes, slots)
 
     def take(
@@ -150,7 +150,7 @@ class RowIndex:
         return keys[:made], slots[:made]
 
     def drop(self, codes: Codes, bits: Bits, mask: np.uint8) -> None:
-        """Remove rows with the given sorted codes whose bits include ``mask``."""
+        """Remove the rows that have a bit of ``mask`` in ``bits``, by slot; ``codes`` are their codes, sorted."""
         ordered.drop(self._arrays, codes, bits, mask)
 
     def tidy(self) -> None:

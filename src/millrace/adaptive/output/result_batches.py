@@ -35,7 +35,7 @@ class ResultBatches:
         return rows, held
 
     def _filled(self, rows: int, held: int) -> Batches:
-        """Count rows added to the batch, with up to ``held`` bytes of strings; yield the batch if it is full."""
+        """Record that ``rows`` rows with up to ``held`` bytes of strings were added; yield the batch if it is full."""
         builder = self._builder
         builder.advance(rows, held)
         builder.settle()

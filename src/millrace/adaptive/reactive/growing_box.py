@@ -26,7 +26,7 @@ from millrace.adaptive.reactive.multiway_clean_up import PartnerRanges, join_loa
 from millrace.adaptive.reactive.reactive_policy import Flush, ReactivePolicy
 
 _LOADS = 8
-"""Maximum number of attempts of a unit of work to find blocks that can match."""
+"""Maximum number of attempts, within one unit of work, to find blocks that can match."""
 
 
 class GrowingBox(ReactivePolicy):
@@ -42,7 +42,7 @@ class GrowingBox(ReactivePolicy):
         self._inputs = inputs
         self._most = max_outer_blocks
         self.joined = [0] * len(inputs.sides)
-        """The first ``joined[i]`` blocks of every input i have been joined with each other."""
+        """For each input, how many of its first blocks have been joined with those of all other inputs."""
         self._outer: int | None = None
         self._chunk = 0
         self._steps: list[TreeStep] = []
@@ -133,7 +133,10 @@ class GrowingBox(ReactivePolicy):
         self._loaded.clear()
 
     def in_box(self, parts: Sequence[LoadedRows], rows: Combination) -> Mask:
-        """Return a mask of the combinations that the nested loops have joined so far, the current chunk included."""
+        """Return a mask of ``rows``: the combinations that the nested loops have joined so far.
+
+        Combinations with rows of the current chunk are included if they have been joined already.
+        """
         blocks = [part.blocks[each] for part, each in zip(parts, rows, strict=True)]
         inside: list[Mask] = [each < joined for each, joined in zip(blocks, self.joined, strict=True)]
         result: Mask = np.logical_and.reduce(inside)

@@ -22,7 +22,7 @@ Joined = Callable[[Sequence[LoadedRows], Combination], Mask]
 
 
 class PartnerRanges:
-    """Ranges of key codes: a row of the next input can match one of the given rows if its code is in a range."""
+    """Ranges of key codes: a row of the next input can match one of ``rows`` only if the row's code is in a range."""
 
     def __init__(self, inputs: MultiwayInputs, step: TreeStep, rows: LoadedRows) -> None:
         codes = np.unique(rows.codes(step.origin.attribute))
@@ -94,7 +94,10 @@ def multiway_clean_up(inputs: MultiwayInputs, partition: int, joined: Joined | N
 def _fillings(
     inputs: MultiwayInputs, relation: int, partition: int, room: int, reach: PartnerRanges | None
 ) -> Iterator[LoadedRows]:
-    """Yield the rows of an input, only those in ``reach`` if given, as many at a time as fit into ``room`` bytes."""
+    """Yield the rows of an input on disk, as many at a time as fit into ``room`` bytes.
+
+    Given ``reach``, only rows with key codes in these ranges are yielded.
+    """
     side = inputs.sides[relation]
     parts: list[LoadedRows] = []
     held = 0
@@ -114,7 +117,10 @@ def _fillings(
 
 
 def _groups(blocks: BlockList, room: int, reach: PartnerRanges | None) -> Iterator[list[int]]:
-    """Yield positions of the blocks that may have rows in ``reach``, in groups that fit into ``room`` bytes."""
+    """Yield positions of blocks, in groups that fit into ``room`` bytes.
+
+    If ``reach`` is given, blocks that cannot have rows in these ranges are left out.
+    """
     group: list[int] = []
     left = room
     for at, block in enumerate(blocks):

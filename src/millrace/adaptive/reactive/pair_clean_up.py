@@ -75,7 +75,9 @@ def clean_up(
 
 
 class BlockWindow:
-    """Holds blocks of one side in memory during a clean-up. Blocks with keys of later ranges are kept if possible.
+    """Blocks of one side that are held in memory during a clean-up, which joins one range of keys after the other.
+
+    Blocks that also have keys of later ranges are kept if possible, so that they are not read again.
 
     Parameters
     ----------
@@ -136,7 +138,10 @@ class BlockWindow:
 
 
 def _sort(inputs: PairInputs, side: PairSide, partition: int, spans: Spans, wide: Places) -> None:
-    """Sort the rows of some blocks of a side into new blocks, as many blocks at a time as there is room for."""
+    """Sort the rows of some blocks of a side into new blocks, as many blocks at a time as there is room for.
+
+    ``wide`` are the positions of these blocks in ``spans``.
+    """
     room = inputs.buffers.nbytes // 6
     nbytes = max(room // 32, min(inputs.buffers.block, _LEAST_BLOCK))
     rows = int(spans[:, 4].sum()) * nbytes // int(spans[:, 2].sum())
@@ -144,9 +149,10 @@ def _sort(inputs: PairInputs, side: PairSide, partition: int, spans: Spans, wide
 
 
 def _wide(spans: Spans, ranges: Ranges, room: int) -> Places:
-    """Return the positions of the blocks to sort: those that overlap the most ranges.
+    """Return the positions of the blocks to sort, because they overlap too many ranges.
 
-    If possible, the remaining blocks that reach into a later range take at most half of ``room`` bytes at any time.
+    The limit is chosen so that the other blocks that overlap several ranges take at most half of ``room`` bytes at any
+    time, if possible.
     """
     starts, reached = np.array([low for low, _ in ranges], np.int64), _reached(spans, ranges)
     first = np.searchsorted(starts, spans[:, 0], side="right")

@@ -110,7 +110,10 @@ class DiskProbing(ReactivePolicy):
         return bool(self.tasks())
 
     def tasks(self) -> list[PartitionTask]:
-        """Return a task for each partition that can have results, or none if there is no memory to record a probe."""
+        """Return a task for each partition that can have results.
+
+        The list is empty if there is no memory to record that another probe was made.
+        """
         tasks: list[PartitionTask] = []
         if not self._charge.try_resize((self._runs + 1) * _RUN_BYTES):
             return tasks
@@ -230,7 +233,7 @@ class SegmentMerging(ReactivePolicy):
             yield from self._merge(max(tasks, key=PartitionTask.rate))
 
     def _merge(self, task: PartitionTask) -> Batches:
-        """Join the best segments of a partition, and replace them by one segment."""
+        """Join the segments of a partition that promise the most results per block, and replace them by one."""
         partition, segments = task.partition, self.segments[task.partition]
         merge = segments.best(self._fan_in)
         assert merge is not None

@@ -50,7 +50,7 @@ class Segments:
     def __init__(self, known: Sequence[Segment] = (), seen: Sequence[int] = (0, 0)) -> None:
         self.known = list(known)
         self._seen = list(seen)
-        """Per side, how many blocks from the start of its list belong to segments."""
+        """Number of blocks of each side that belong to segments: the first ones in the side's list."""
 
     def update(self, lists: list[BlockList], most: int) -> None:
         """Add blocks that belong to no segment yet, as long as no more than ``most`` segments are needed."""
@@ -94,7 +94,7 @@ class Segments:
         return Merge(first, count, float(results), sum(each.blocks for each in some))
 
     def merged(self, merge: Merge, lists: list[BlockList], before: list[int]) -> None:
-        """Replace the segments of a merge by one; ``before`` is the length of each block list before the merge."""
+        """Replace the segments of a merge by one segment; ``before`` holds the length of each block list before it."""
         some = self.known[merge.first : merge.first + merge.segments]
         written = [len(blocks) - old for blocks, old in zip(lists, before, strict=True)]
         left, right = sum(each.left for each in some), sum(each.right for each in some)

@@ -75,7 +75,7 @@ class MappedRows:
         self._bases: dict[tuple[int, ...], npt.NDArray[np.int64]] = {}
 
     def _columns(self) -> list[_MappedColumn]:
-        """Return the places of every column's values in each page, which are found at the first use."""
+        """Return where the values of each column are in the file, page by page; the first call finds these places."""
         if self._layout is None:
             pages = self._reader.num_record_batches
             found = np.full((len(self.schema), 3, pages), -1, np.int64)

@@ -86,7 +86,7 @@ def _share(
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
     """Return the rows whose mixed codes are in range ``part`` of ``parts`` equal ranges, and their mixed codes.
 
-    Rows are in ascending order.
+    Mixed codes are key codes that were scrambled, so that they are spread evenly. Rows are in ascending order.
     """
     if parts == 1:
         numbers = np.arange(len(codes), dtype=np.uint32)

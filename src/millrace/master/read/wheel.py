@@ -52,7 +52,7 @@ class Wheel:
 
     @property
     def position(self) -> int:
-        """Number of the row that passes next, counted over all shards."""
+        """Number of the row that is read next, counted over all shards."""
         return self.turned % self.rows if self.rows else 0
 
     @property

@@ -73,7 +73,7 @@ class Cyclic(Access):
         return shard, position - int(self._starts[shard])
 
     def _on_grid(self, turned: int) -> bool:
-        """Return whether the row after ``turned`` rows of the wheel is one at which a step begins in every turn."""
+        """Return whether a step begins in every turn at the row that the wheel reaches after ``turned`` rows."""
         if not self.wheel.rows:
             return True
         row = self._in_shard(turned)[1]
@@ -85,7 +85,7 @@ class Cyclic(Access):
         return int((-(-self._sizes[:shard] // self.b)).sum()) + row // self.b
 
     def _steps_before(self, turned: int) -> int:
-        """Return how many steps it takes to turn the wheel by ``turned`` rows, if every step begins on the grid."""
+        """Return how many steps turn the wheel by ``turned`` rows, if each begins where :meth:`_on_grid` is true."""
         return turned // self.wheel.rows * self.longest_turn + self._loads_before(turned) // self.loads_per_step
 
     def loads(self) -> Iterator[Load]:

@@ -1,4 +1,4 @@
-"""Keeps frequent pages, with whose loads many tuples leave, and computes when to load each of them again."""
+"""Keeps a list of frequent pages, which many tuples need, and computes when to load each of them again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _ENTRY_BYTES = 20  # page, due, frequency
 
 
 class PagePeriod(NamedTuple):
-    """Computes when to load a page again from its frequency, the number of tuples that leave when it is loaded."""
+    """Computes from a page's frequency when to load the page again.
+
+    The frequency of a page is how many tuples leave when it is loaded, on average over its last loads.
+    """
 
     threshold: float
     """Number of tuples that should wait for a page when it is loaded."""
@@ -26,13 +29,16 @@ class PagePeriod(NamedTuple):
     """Number of tuples that have come so far."""
 
     def next_due(self, frequency: Frequencies) -> Counts:
-        """Return how many tuples must have come before each page is loaded again, given the pages' frequencies."""
+        """Return for each page the number of tuples that must have come in all before the page is loaded again."""
         period = np.maximum(1, self.threshold * self.room / np.maximum(frequency, 1e-3)).astype(np.int64)
         return self.arrived + period
 
 
 class FrequentPages:
-    """A queue of frequent pages that holds for each its frequency and how many tuples must come before it is loaded."""
+    """A queue of frequent pages.
+
+    For each page, it holds the page's frequency, and how many tuples must have come in all before the page is loaded.
+    """
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._reservation = budget.reserve("page queue")
@@ -49,9 +55,10 @@ class FrequentPages:
         return self._page[due[np.argsort(self._due[due], kind="stable")][:most]]
 
     def note_loads(self, pages: PageNumbers, left: Counts, decay: float, period: PagePeriod) -> npt.NDArray[np.bool_]:
-        """Update frequency and due time of every loaded page that is queued; return for each page whether it is queued.
+        """Update frequency and due time of the loaded pages that are queued; return for each page whether it is queued.
 
-        ``left`` is how many tuples left with each page, ``decay`` the weight of its old frequency.
+        ``left[i]`` is the number of tuples that left when ``pages[i]`` was loaded. A page's new frequency is the mean
+        of its old frequency, with the weight ``decay``, and this number. From it ``period`` computes the due time.
         """
         queued = np.isin(pages, self._page)
         at, counts = np.searchsorted(self._page, pages[queued]), left[queued].astype(np.float32)

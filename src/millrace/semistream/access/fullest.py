@@ -57,7 +57,7 @@ class Fullest(Oldest):
 
     @staticmethod
     def start_bytes(store: MasterStore, b: int) -> int:
-        """Return the bytes that the counts take: one count for every page of ``b`` rows."""
+        """Return the bytes of the counts of waiting tuples, one count for each page of ``b`` rows."""
         return _COUNT_BYTES * sum(-(-shard.rows // b) for shard in store.manifest.shards)
 
     def on_admit(self, codes: Codes) -> None:
@@ -77,7 +77,7 @@ class Fullest(Oldest):
         return np.concatenate([overdue, fullest[~np.isin(fullest, overdue)]])[:most]
 
     def _overdue(self, most: int) -> PageNumbers:
-        """Return the pages of tuples that have waited ``max_wait`` steps or more."""
+        """Return the pages, at most ``most``, of the oldest tuples that have waited ``max_wait`` steps or more."""
         if self._max_wait is None:
             return np.empty(0, np.int64)
         room = self.context.room

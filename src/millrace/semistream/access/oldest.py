@@ -189,7 +189,10 @@ class Oldest(Access):
 
     @property
     def matches_per_load(self) -> float:
-        """Average number of tuples that leave with a loaded page, over as many recent tuples as the room holds."""
+        """Average number of tuples that leave with a loaded page.
+
+        The average is over recent loads, with about as many tuples as have waited at the same time.
+        """
         return self._recent_left / self._recent_loads
 
     # the rest

@@ -35,7 +35,10 @@ class PositionSearch:
         self._before = 0.0
 
     def note_loads(self, pages: int, left: float) -> None:
-        """Record how many pages were loaded and how many tuples left; after enough loads, try the next position."""
+        """Record that ``pages`` pages were loaded and that ``left`` tuples left with these pages.
+
+        After enough loads, :attr:`position` becomes the next place in the queue to try.
+        """
         self._loads += pages
         self._left += left
         if self._loads < _TRIAL_LOADS:

@@ -64,7 +64,7 @@ class BalancedCache(Cache):
     Parameters
     ----------
     switching_factor
-        How many times less memory the rows of a key must take than its waiting tuples for the key to be cached (s_f of
+        A key is cached only if its waiting tuples would take more than this many times the memory of its rows (s_f of
         the paper). 1 is best.
     evict_every
         Turns of the wheel between two reviews of the cached keys; a review evicts the keys whose rows no longer pay. By
@@ -217,14 +217,17 @@ class BalancedCache(Cache):
         return rows * inequality.row_bytes * 1.02 + 16 * inequality.tuple_bytes + 65_536
 
     def _remember_absent(self) -> None:
-        """Cache keys without a master row as empty groups, where the inequality holds."""
+        """Cache keys that have no master row, as empty groups, if the cache inequality holds for them."""
         codes = np.unique(np.concatenate(self._absent))
         self._absent = []
         came_since = self.context.room.rows.counts(codes)  # the tuple that left is not counted
         self.groups.open_empty(codes[came_since * self.inequality.tuple_bytes > self.inequality.empty_cost])
 
     def _evict(self) -> None:
-        """Evict the keys for which the cache inequality fails by the margin."""
+        """Evict the keys that are surely no longer worth their memory.
+
+        For these keys the cache inequality fails even if the counted hits are too low by the margin of error.
+        """
         groups, inequality = self.groups, self.inequality
         heads, sizes = self.rows.groups()
         marks = self.rows.marks

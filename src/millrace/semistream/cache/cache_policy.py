@@ -102,7 +102,10 @@ class Cache(ABC):
 
 
 def note_rows(context: JoinContext, rows: KeyedRows, slots: Slots, shard: int, numbers: Indices) -> None:
-    """Write the row numbers of cached rows of one shard into the rows' mark ``row``, if output is ordered."""
+    """Set the mark ``row`` of cached rows to their row numbers in the master, if output is ordered.
+
+    ``slots`` are the rows' slots in the cache; ``numbers`` are their row numbers within the shard.
+    """
     if context.numbered is not None:
         rows.marks["row"][slots] = context.numbered.of(shard, numbers)
 

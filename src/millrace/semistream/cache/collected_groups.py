@@ -86,7 +86,7 @@ class CollectedGroups:
                 yield self._copy_rows(load, met.positions[wanted], heads[wanted])
 
     def _copy_rows(self, load: Load, positions: npt.NDArray[np.int32], heads: Slots) -> Slots:
-        """Copy rows into groups and return their first slots; if memory runs out, discard the groups and return none.
+        """Copy rows into groups and return each group's first slot. If memory runs out, discard these groups instead.
 
         ``heads`` holds for each row the first slot of the group that the row belongs to.
         """
@@ -107,7 +107,7 @@ class CollectedGroups:
         return touched
 
     def publish(self, heads: Slots) -> None:
-        """Mark groups as complete, so that they answer tuples from now on."""
+        """Mark groups, given by their first slots, as complete, so that they answer tuples from now on."""
         state = self.rows.marks["state"]
         self.collecting_keys -= int((state[heads] & COLLECTING > 0).sum())
         state[heads] &= ~COLLECTING
@@ -158,7 +158,7 @@ class CollectedGroups:
         self.rows.remove(self.rows.slots_of(self.rows.map.code[heads]))
 
     def group_rows(self, heads: Slots) -> npt.NDArray[np.int32]:
-        """Return how many master rows each of the groups with these heads holds."""
+        """Return how many master rows each group holds; groups are given by their first slots."""
         counts = self.rows.counts(self.rows.map.code[heads])
         counts[self.rows.marks["state"][heads] & EMPTY > 0] = 0
         return counts

@@ -252,7 +252,7 @@ class FrequencyCache(Cache):
         return tuples
 
     def victims(self, wanted: Counts) -> Slots:
-        """Return the :meth:`heads` of keys to evict, at most one per new key.
+        """Return the oldest slots (:meth:`heads`) of the keys to evict, at most one key per new key.
 
         ``wanted`` is how many tuples wait for each new key, descending.
         """

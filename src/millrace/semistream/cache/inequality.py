@@ -22,7 +22,7 @@ class CacheInequality:
     Parameters
     ----------
     factor
-        How many times less memory the rows of a key must take than its waiting tuples for the key to be cached (s_f of
+        A key is cached only if its waiting tuples would take more than ``factor`` times the memory of its rows (s_f of
         the paper).
     margin
         Margin by which the inequality must hold, in standard deviations of the count of tuples.
@@ -69,7 +69,7 @@ class CacheInequality:
         return cost
 
     def cache_cost(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        """Return the bytes of each key in the cache, times the switching factor, given its number of master rows."""
+        """Return for each key the bytes that it takes in the cache, times the switching factor, given its rows."""
         cost: npt.NDArray[np.float64] = np.where(rows > 0, rows * self.row_bytes, self.empty_bytes)
         return self.factor * cost
 
@@ -80,6 +80,6 @@ class CacheInequality:
         return int(count_for(worth, self.margin)) + 1
 
     def worthwhile(self, tuples: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Return for each key whether the inequality holds by the margin, given the tuples per turn and the rows."""
+        """Return for each key whether it is worth caching, given its tuples per turn and its number of master rows."""
         worth: npt.NDArray[np.bool_] = self.waiting_cost(surely(tuples, self.margin)) > self.cache_cost(rows)
         return worth

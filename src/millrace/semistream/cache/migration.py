@@ -16,7 +16,9 @@ from millrace.semistream.cache.inequality import CacheInequality
 
 
 class Migration(ABC):
-    """Collects the master rows of keys in the cache until a key is complete, so that its tuples can be answered.
+    """A way to collect the master rows of a key in the cache until all are there.
+
+    From then on, the key is complete, and the cache can answer its tuples.
 
     Parameters
     ----------
@@ -44,7 +46,7 @@ class Migration(ABC):
         """Take note of a load that all waiting tuples have met."""
 
     def end_step(self) -> None:
-        """Finish a step; tuples that have met every master row have not left yet."""
+        """Finish a step, before the tuples that have met every master row leave."""
 
     def cancel(self) -> None:
         """Stop collecting: forget all keys being collected, because their groups are about to be discarded."""

@@ -70,7 +70,10 @@ class Rolling(Migration):
             self.groups.discard(heads[~self._worthwhile(heads)])
 
     def _worthwhile(self, heads: Slots) -> npt.NDArray[np.bool_]:
-        """Return which groups take less memory now than the tuples that wait for their keys."""
+        """Return a mask of the groups that take less memory now than the tuples that wait for their keys.
+
+        ``heads`` holds the first slot of each group.
+        """
         groups = self.groups
         tuples = self.context.room.rows.counts(groups.rows.map.code[heads])
         return self.inequality.worthwhile(tuples, groups.group_rows(heads))

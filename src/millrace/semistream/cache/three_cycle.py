@@ -39,7 +39,11 @@ _WATCH_SHARE = 0.10
 
 
 class ThreeCycle(Migration):
-    """Collects the rows of keys in three turns of the wheel: incrementing, switching, phase-out."""
+    """Collects the rows of keys in three turns of the wheel.
+
+    The rows are counted in the first turn (incrementing) and copied in the second (switching). When the third begins
+    (phase-out), the copied rows become part of the cache.
+    """
 
     def __init__(self, groups: CollectedGroups, inequality: CacheInequality, growth: Callable[[], int]) -> None:
         super().__init__(groups, inequality, growth)

@@ -215,7 +215,10 @@ class CalibrationBench:
         self._every += [self._lookup] if self._lookup else []
 
     def _runs_with(self, memory: int, place: int) -> list[_Run]:
-        """Return runs of joins with ``memory`` bytes, budget number ``place``; they depend on different unit costs."""
+        """Return the joins to measure with the budget number ``place``, which is ``memory`` bytes.
+
+        The joins differ in how often each unit cost is incurred, so that all unit costs can be found.
+        """
         own = self._run("meshjoin", memory)
         short, few = max(1, own.join.b // 4), max(1, own.join.access.quota(own.join.capacity) // 4)
         runs = [

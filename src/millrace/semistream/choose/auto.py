@@ -60,7 +60,8 @@ def best_without_disk_model(store: MasterStore, *, keyed: bool = True, wheel: st
     """Return the algorithm that was fastest in measurements without a modelled disk.
 
     The result depends on nothing but the arguments, so that a join and the driver of a cluster with many joins get the
-    same. ``wheel`` is the reason, if there is one, why the master must be scanned although it may have an index.
+    same. ``keyed`` says whether the join has a key. ``wheel`` is the reason why the master must be scanned even if it
+    has an index; it is empty if there is no such reason.
     """
     if not keyed:
         return Decision("meshjoin", {}, "without a key every tuple has to be compared with every row")
@@ -135,7 +136,7 @@ class Auto:
         return decision
 
     def explain_choice(self, why: str) -> None:
-        """Set the reason for an algorithm that was not chosen here, such as that of a restored snapshot."""
+        """Set ``why`` for an algorithm that was not chosen here but came with a snapshot or with a kept cache."""
         self.why = why
 
     def _best_without_prediction(self, arguments: JoinArguments) -> Decision | None:

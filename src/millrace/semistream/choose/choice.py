@@ -195,7 +195,8 @@ def _nearest(
 ) -> OutOfReachError | BudgetTooSmallError | ConfigError:
     """Return the error to raise if no algorithm reaches the goal.
 
-    It is the error of the algorithm that comes nearest. If there is none, it lists the reasons in ``refused``.
+    Of the errors in ``impossible``, it is that of the algorithm that comes nearest to the goal. If ``impossible`` is
+    empty, the error lists the reasons in ``refused``, by algorithm.
     """
     fast = [error for error in impossible if isinstance(error, OutOfReachError)]
     small = [error for error in impossible if isinstance(error, BudgetTooSmallError)]

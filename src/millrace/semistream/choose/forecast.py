@@ -32,7 +32,7 @@ class Forecast:
     left_out: list[str]
     """Properties of the join that the model does not cover."""
     own: Prediction | None
-    """Prediction for the join with its current settings; None if there is none."""
+    """Prediction for the join with its current settings; None if none can be made, see ``why_none``."""
     why_none: str
     """Reason why ``own`` is None; empty if it is not."""
     others: list[Candidate]

@@ -84,7 +84,7 @@ class Condition(ABC):
         return ()
 
     def check(self, stream: pa.Schema, master: pa.Schema) -> None:
-        """Raise an error unless both sides have the columns, with types that can be compared."""
+        """Raise an error unless both sides have the condition's columns, with types that can be compared."""
         for side, schema, names in (("stream", stream, self.stream), ("master", master, self.master)):
             missing = [name for name in names if name not in schema.names]
             if missing:

@@ -86,7 +86,7 @@ class Measure:
             raise SchemaError(f"{subject}: expected a datetime.timedelta as the distance; got {width!r}")
 
     def width(self, width: Any) -> int | float:
-        """Return a distance in this measure, rounded down to whole steps, since values differ by whole steps."""
+        """Return a distance in steps of this measure, rounded down; if the measure is of floats, it is not rounded."""
         if not width:
             return 0
         if self.floating:
@@ -214,7 +214,7 @@ def _zero(type_: pa.DataType) -> pa.Scalar:
 
 
 def _whole_numbers(array: pa.Array) -> Numbers:
-    """Return the values of a column as whole numbers in its own unit."""
+    """Return a column as whole numbers in the unit of its type: days for dates, hundredths for decimals of scale 2."""
     if pa.types.is_decimal(array.type):
         wide = array.cast(pa.decimal128(38, array.type.scale))
         low: Numbers = np.frombuffer(wide.buffers()[1], np.int64, 2 * len(wide), 16 * wide.offset)[::2]

@@ -49,7 +49,10 @@ class CacheHits:
         return found
 
     def answer(self, batch: pa.RecordBatch, found: Slots) -> Batches:
-        """Yield the output of pushed tuples that the cache answers, whether they have a match or not; skip misses."""
+        """Yield the output of the tuples of a batch that the cache answers, with or without a match; skip misses.
+
+        ``found`` is what :meth:`look_up` returned for the batch.
+        """
         parts, output = self._parts, self._parts.output
         how, matched = parts.spec.how, found >= 0
         if not self._slot_is_match:

@@ -13,7 +13,7 @@ from millrace.semistream.row_numbers import NO_ROW
 from millrace.semistream.stream_keys import Flags
 
 Pieces = Iterator[tuple[Indices, Indices]]
-"""Pairs, some at a time, as two arrays: places of tuples, ascending, and numbers of master rows found for them."""
+"""Pairs of a tuple and a master row, several at a time, as two arrays: ascending places of tuples, and row numbers."""
 
 
 def emit_in_sequence(
@@ -21,7 +21,8 @@ def emit_in_sequence(
 ) -> Batches:
     """Yield the output of tuples that leave, in the order in which they came.
 
-    ``matched`` flags the tuples that have a match already; the flags of tuples with a match in ``pieces`` are set too.
+    ``pieces`` yields pairs of a tuple's place and the number of a master row that matches. ``matched`` flags the tuples
+    that have a match already; the flags of the tuples in ``pieces`` are set too.
     ``stream`` returns the stream's side of the output for tuples at given places.
     """
     output, how = parts.output, parts.spec.how

@@ -44,7 +44,7 @@ _NO_TUPLES = ArrivedTuples(pa.RecordBatch.from_pylist([], pa.schema([])), np.emp
 
 
 class OrderedOutput:
-    """Keeps tuples in an order buffer until every earlier one has left."""
+    """Keeps each tuple in an order buffer until all earlier tuples have left."""
 
     def __init__(self, parts: JoinParts, buffer: OrderBuffer, at_once: IndexAnswers | None) -> None:
         self.parts, self.buffer = parts, buffer
@@ -104,7 +104,11 @@ class OrderedOutput:
     # tuples are held
 
     def _hold(self, found: Slots, quota: int, step: int, exact: bool = False) -> int:
-        """Move pending tuples into the order buffer, cache misses also into the waiting room; return how many moved."""
+        """Move pending tuples into the order buffer, cache misses also into the waiting room; return how many moved.
+
+        ``found`` is what the cache found for each tuple, ``quota`` the greatest number of misses to move. With
+        ``exact``, no memory is reserved for later tuples.
+        """
         parts, buffer, cache = self.parts, self.buffer, self.parts.cache
         at, arrived = self._at, self._arrived
         count = _leading_true(np.cumsum(found == MISS) <= quota)

@@ -20,7 +20,7 @@ from millrace.rows.keyed_rows import KeyedRows
 
 
 class OutputRows(Protocol):
-    """The stream's or the master's side of output rows, and where the values come from."""
+    """The columns of one side, stream or master, in some output rows, with the methods that copy their values."""
 
     lasts: bool
     """Whether the values stay valid, whatever the join does next."""
@@ -65,8 +65,8 @@ class JoinOutput:
     def emit(self, count: int, stream: OutputRows, master: OutputRows | None) -> Batches:
         """Append ``count`` rows and yield full batches; without ``master`` the master's columns are null.
 
-        Stream rows are copied before the call ends. Master rows whose values stay valid are gathered by the second
-        thread.
+        Stream rows are copied before the call ends. Master rows whose values stay valid may be gathered by a second
+        thread after that.
         """
         builder, split = self._builder, len(self._stream_columns)
         later = master is not None and master.lasts
@@ -102,7 +102,7 @@ class JoinOutput:
                 yield from self.flush()
 
     def _wait_for_columns(self) -> None:
-        """Wait for the second thread, so that all columns have their rows and their sizes are known."""
+        """Wait until the second thread has gathered its rows, so that all columns are complete and have known sizes."""
         self._lanes.wait()
         self._builder.settle()
 

@@ -58,7 +58,10 @@ class OutputOrder(Protocol):
         ...
 
     def match(self, load: Load, slots: Slots, positions: Indices, step: int) -> Batches:
-        """Join pairs of a waiting tuple and a master row with the same key code; yield the output."""
+        """Join pairs of a waiting tuple and a master row with the same key code; yield the output.
+
+        Pair i is the tuple at ``slots[i]`` and the row at position ``positions[i]`` of the load.
+        """
         ...
 
     def finish(self, slots: Slots, step: int) -> Batches:
@@ -117,7 +120,10 @@ def cut(batch: pa.RecordBatch, start: int, count: int) -> list[pa.Array]:
 
 
 def too_large(columns: list[pa.Array], budget: MemoryBudget, others: str) -> BudgetExceededError:
-    """Return the error for a tuple that does not fit although no other waits; ``others`` names tuples lost with it."""
+    """Return the error for a tuple that does not fit into memory although no other tuple waits.
+
+    ``others`` says in words which other tuples were not joined either, for the message.
+    """
     return BudgetExceededError(
         f"stream: a tuple of {format_size(sum(c.nbytes for c in columns))} does not fit into memory; "
         f"{format_size(budget.available)} of {format_size(budget.total)} are free. "

@@ -31,7 +31,10 @@ class Need:
     name: str
     least: int
     weight: float = 0.0
-    """Weight when memory is divided: √(joins · master rows · bytes per tuple); 0 if the least memory is enough."""
+    """Weight when memory is divided; 0 if the arm has no use for more than ``least``.
+
+    It is √(number of joins that share the arm's memory · master rows · bytes per tuple).
+    """
     enough: float = math.inf
     """Bytes that hold the whole master; more would be of no use."""
     fixed: int | None = None
@@ -39,7 +42,10 @@ class Need:
 
 
 class BoundJoin(Protocol):
-    """Attributes of an arm's join that determine the arm's share; the join has the least budget and a known stream."""
+    """Attributes of an arm's join that determine the arm's share of the memory.
+
+    The join has been made with the least budget, and it knows the columns of its stream.
+    """
 
     @property
     def budget(self) -> MemoryBudget: ...
@@ -54,7 +60,10 @@ class BoundJoin(Protocol):
 
 
 def need_of(name: str, join: BoundJoin, fixed: int | None, joins: int = 1) -> Need:
-    """Return the memory that an arm needs and can use if ``joins`` joins share it."""
+    """Return the memory that an arm needs and can use if ``joins`` joins share it.
+
+    ``fixed`` is the number of bytes that the user has set for the arm; None if the user has set none.
+    """
     if not join.waits:
         return Need(name, joins * join.budget.total, fixed=fixed)
     rows = join.store.rows

@@ -29,11 +29,15 @@ _MAGIC = b"MILLSTAR\x01"
 
 @dataclass
 class StarMetrics(JoinMetrics):
-    """Metrics of a star join: tuples that enter its first arm, rows that leave its last, otherwise sums over all arms.
+    """Metrics of a star join, most of which are sums over all arms.
+
+    ``tuples_in`` counts the tuples that enter the first arm, ``rows_out`` and ``batches_out`` what leaves the last one,
+    and ``steps`` the steps made by calls of ``step`` and ``idle``. ``most_waiting`` and ``peak_bytes`` are sums of the
+    arms' maxima: upper bounds for the star. ``waits`` are waits at single arms, not sums over the arms; ``cycles`` is
+    the largest value of any arm.
 
     As in a single join, ``arms[name].tuples_in = matched + unmatched + waiting + shed`` for every arm, and the output
-    of one is the input of the next. ``most_waiting`` and ``peak_bytes`` are sums of the arms' maxima: upper bounds for
-    the star. ``waits`` are waits at single arms, not sums over the arms; ``cycles`` is the largest value of any arm.
+    of one is the input of the next.
     """
 
     arms: dict[str, JoinMetrics] = field(default_factory=dict)
@@ -71,7 +75,7 @@ class Chain:
         yield from self._each(SemiStreamJoin.step)
 
     def idle(self) -> Batches:
-        """Run one step of every join in which tuples wait, and yield the output of the last."""
+        """Run one step of every join in which tuples wait, and yield the output of the last join."""
         if any(join.metrics.waiting for join in self.joins):
             self.steps += 1
         yield from self._each(SemiStreamJoin.idle)
@@ -147,7 +151,7 @@ class Chain:
         return _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
 
     def restore(self, names: list[str], steps: int, parts: list[bytes]) -> None:
-        """Continue from the parts of a snapshot that :func:`split_snapshot` returns."""
+        """Continue from a snapshot; the arguments are the three values that :func:`split_snapshot` returns for it."""
         if names != self.names:
             saved, running = ", ".join(names), ", ".join(self.names)
             raise StateError(

@@ -153,11 +153,11 @@ class StarJoin(StreamOperator):
         return self._guarded(self._bound_chain.push(batch))
 
     def step(self) -> Batches:
-        """Run one step of every arm and yield the output of the last."""
+        """Run one step of every arm and yield the output of the last arm."""
         return self._guarded(self._bound_chain.step())
 
     def idle(self) -> Batches:
-        """Run one step of every arm in which tuples wait, and yield the output of the last."""
+        """Run one step of every arm in which tuples wait, and yield the output of the last arm."""
         return self._guarded(self._chain.idle()) if self._chain else iter(())
 
     def finish(self) -> Batches:

@@ -77,7 +77,10 @@ class ConditionSearch:
 
     @property
     def tuple_bytes(self) -> int:
-        """Bytes of a waiting tuple in the sorted arrays: slot and value, twice for merging, and a bound per edge."""
+        """Bytes that the sorted arrays take for a waiting tuple: its slot, its value, and a number per range limit.
+
+        Slot and value count twice, because merging new tuples into the arrays copies them.
+        """
         if self.measure is None:
             return 2 * 4
         return 2 * (4 + 8) + 8 * len(self.edges)
@@ -214,7 +217,10 @@ class ConditionRoom(WaitingRoom):
         return starts, np.maximum(starts, stops)
 
     def _searched(self, measure: Measure) -> list[Numbers]:
-        """Return for each edge the sorted stream values, moved by the edge's width, to compare with master values."""
+        """Return, for each bound of the condition, the sorted stream values plus or minus the width of the bound.
+
+        Master values are then searched in these arrays.
+        """
         if self._bounds is None:
             self._bounds = [edge.moved(self._values, measure) for edge in self._search.edges]
         return self._bounds

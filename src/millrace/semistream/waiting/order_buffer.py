@@ -117,9 +117,10 @@ class OrderBuffer:
         return self.tuples.oldest(sequences)
 
     def add(self, sequences: Sequences, rows: Indices) -> None:
-        """Keep the numbers of master rows found for tuples, except for overrun tuples.
+        """Keep the numbers of master rows found for tuples: ``rows[i]`` for the tuple ``sequences[i]``.
 
-        If memory runs out, the youngest of these tuples are overrun: they lose their rows and have to find them again.
+        Rows of overrun tuples are not kept. If memory runs out, the youngest of the tuples in ``sequences`` are
+        overrun: they lose their rows and have to find them again.
         """
         state = self.tuples.marks["state"]
         slots = self.slots(sequences)
@@ -155,7 +156,7 @@ class OrderBuffer:
         return lost
 
     def begin_again(self, sequences: Sequences) -> None:
-        """Reset overrun tuples, which have to find all of their rows again."""
+        """Reset overrun tuples: those whose found rows were dropped, so that all of their rows must be found again."""
         self.tuples.marks["state"][self.slots(sequences)] = 0
 
     def mark_settled(self, sequences: Sequences) -> None:
@@ -165,7 +166,7 @@ class OrderBuffer:
     # leaving
 
     def settled_run(self, most: int) -> Sequences:
-        """Return the sequence numbers of the first tuples, up to ``most``, which are settled and may leave now."""
+        """Return the sequence numbers of the tuples before the first that is not settled, ``most`` at most."""
         state, run, size = self.tuples.marks["state"], 0, 1
         while True:
             stop = min(self.next, self.head + most, self.head + run + size)
@@ -206,7 +207,10 @@ class OrderBuffer:
             self._rows_released += len(slots) + more
 
     def release(self, sequences: Sequences) -> None:
-        """Remove the first tuples of the buffer, all of them settled, after their output."""
+        """Remove the first tuples of the buffer, given by their sequence numbers, after they were output.
+
+        All of them must be settled.
+        """
         self.drop_rows(sequences)
         self.tuples.remove(self.slots(sequences))
         self.head += len(sequences)

@@ -114,7 +114,7 @@ class WaitingRoom:
 
     @staticmethod
     def least_bytes(schema: pa.Schema, code_column: int | None, beside: int = 0) -> int:
-        """Return the bytes of the smallest waiting room, which holds a few tuples."""
+        """Return the bytes of the smallest waiting room, which holds a few tuples; ``beside`` is as in the class."""
         slot = KeyedRows.bytes_per_slot(schema, MARKS, code_column, QUEUE_BYTES + beside)
         return 4 * (slot + 8) + 64 + 4 * CHUNK_BYTES
 
@@ -208,7 +208,10 @@ class WaitingRoom:
     # leaving
 
     def expired(self, turned: int) -> Slots | None:
-        """Take out the oldest chunk if it has met every master row; return its tuples that still wait, else None."""
+        """Take out the oldest chunk if it has met every master row; return its tuples that still wait, else None.
+
+        ``turned`` is the number of master rows that have been read since the join began, over all turns.
+        """
         if not self.chunks or self.chunks[0].start + self._cycle_rows > turned:
             return None
         chunk = self.chunks.popleft()
@@ -237,7 +240,10 @@ class WaitingRoom:
         return len(slots)
 
     def rows_until_expiry(self, turned: int) -> int:
-        """Return how many master rows the oldest chunk still has to meet; a full scan if no tuple waits."""
+        """Return how many master rows the oldest chunk still has to meet; a full scan if no tuple waits.
+
+        ``turned`` is the number of master rows scanned so far.
+        """
         return self.chunks[0].start + self._cycle_rows - turned if self.chunks else self._cycle_rows
 
     # by age

@@ -48,7 +48,10 @@ def open_store(df: DataFrame, master: str | os.PathLike[str] | MasterStore, pend
 
 
 def with_condition(options: dict[str, Any], where: Condition | None, pending: str) -> dict[str, Any]:
-    """Return the options of the join, with its condition added if there is one."""
+    """Return the join's options with the condition ``where`` added; raise an error if ``pending`` is ``"carry"``.
+
+    If there is no condition, return the options as they are.
+    """
     if where is None:
         return options
     if pending == "carry":

@@ -71,7 +71,7 @@ def metric_fields(declaration: type) -> tuple[MetricField, ...]:
 
 @dataclass(frozen=True)
 class MetricSet:
-    """The metrics of a kind of join. In an observed row they are one struct, with the name given in ``struct``."""
+    """The metrics of a kind of join. Spark reports them, with ``df.observe``, as one struct named ``struct``."""
 
     struct: str
     fields: tuple[MetricField, ...]

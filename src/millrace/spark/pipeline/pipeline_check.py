@@ -160,7 +160,7 @@ class _Check:
             self._missing(("source",), "schema", f'the columns of the {kind} files, such as "key BIGINT, name STRING"')
 
     def master(self) -> None:
-        """Check that the master store exists, or that the file says how to build it."""
+        """Check that the master store exists, or that the pipeline file says how to build it."""
         table = self._at(("master",))
         store = table.get("store")
         if store is None:

@@ -78,10 +78,10 @@ class BucketedBand:
         return _moved(values, int(self.low)), _moved(values, int(self.high))
 
     def without_partner(self, values: Values, reaching: bool) -> npt.NDArray[np.bool_]:
-        """Return a mask of the values that match nothing.
+        """Return a mask of the values that cannot match any value of the other side.
 
-        A floating-point value matches nothing if it is NaN. If ``reaching`` is set, the values are of left rows, and an
-        integer matches nothing if its whole interval is beyond the range of 64-bit integers.
+        These are NaN and, among the integers of left rows, those whose whole interval is beyond the range of 64-bit
+        integers. ``reaching`` says whether the values are of left rows.
         """
         if self.floating:
             return np.asarray(np.isnan(values))

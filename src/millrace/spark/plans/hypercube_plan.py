@@ -57,6 +57,6 @@ class HypercubePlan(StreamJoinPlan):
 
     @cached_property
     def coders(self) -> tuple[KeyCoder, ...]:
-        """For each dimension, the :class:`KeyCoder` that computes key codes from the columns joined on."""
+        """For each dimension of the grid, the :class:`KeyCoder` that computes key codes from the columns joined on."""
         schemas = [pa.ipc.read_schema(pa.py_buffer(types)) for types in self.key_types]
         return tuple(KeyCoder(schema.types, schema.names) for schema in schemas)

@@ -107,7 +107,7 @@ class _StoredChunk:
         self.present = present
         """The positions in the chunk of the rows that waited when the join was restored or the chunk was written."""
         self.slots = slots
-        """The slots of the rows at ``present`` in the join's memory."""
+        """For each position in ``present``, the slot in the join's memory that holds the row."""
 
 
 class CarryState:
@@ -183,7 +183,11 @@ class CarryState:
         self._copies.forget(unused if self._cache == before else [*unused, before])
 
     def _saved_chunk(self, join: SemiStreamJoin, start: int, step: int, slots: Slots) -> tuple[ChunkEntry, bytes]:
-        """Write the rows of a chunk unless they are in the state already; return its entry and its marks."""
+        """Write the rows of a chunk unless they are in the state already; return its entry and its marks.
+
+        The marks are bytes that say which tuples of the chunk still wait, and how many rows of its key each has met.
+        ``start`` and ``step`` are the position of the scan and the step of the join at which the tuples came.
+        """
         if start not in self._chunks:
             rows, _ = join.rows_at(slots)
             digest = self._keep(_rows_key(start), to_blob(rows))
@@ -248,7 +252,10 @@ def _write_marks(length: int, present: Slots, tally: npt.NDArray[np.uint8]) -> b
 
 
 def _read_marks(marks: bytes, length: int) -> tuple[Slots, npt.NDArray[np.uint8]]:
-    """Return the positions of the tuples of a chunk that still wait, and their tallies."""
+    """Return the positions of the tuples that still wait, in a chunk of ``length`` tuples, and the tally of each.
+
+    For the meaning of a tally see :func:`_write_marks`.
+    """
     bits = -(-length // 8)
     waits = np.unpackbits(np.frombuffer(marks, np.uint8, bits), count=length)
     return np.flatnonzero(waits), np.frombuffer(marks, np.uint8, offset=bits)

@@ -6,8 +6,8 @@
     micro-batch ──────────────────────────► ▇     the last four runs are merged unless the oldest of them is larger
                                                   than the other three together
 
-A chunk is one value of a map state. The head of the shard's state records its number, its least and greatest key code,
-and its size in rows and bytes. So a chunk that cannot contain the codes looked for is not read.
+A chunk is one value of a map state. The head of the shard's state records the number of each chunk, its least and
+greatest key code, and its size in rows and bytes. So a chunk that cannot contain the codes looked for is not read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MERGED_RUNS = 4
 
 
 class RunChunk(NamedTuple):
-    """What the head of the shard's state records about a chunk; its key codes are from ``least`` to ``most``."""
+    """Entry of a shard's state for a chunk of sorted rows, whose key codes are from ``least`` to ``most``."""
 
     number: int
     least: int
@@ -87,7 +87,7 @@ class SortedRuns:
 
     @property
     def chunks_skipped(self) -> int:
-        """Number of chunk reads avoided so far in this micro-batch, as the chunk cannot contain the wanted codes."""
+        """Number of chunk reads avoided in this micro-batch so far because a chunk cannot contain the wanted codes."""
         return self._skipped_count
 
     @property

@@ -156,7 +156,10 @@ def _joined_on(tree: JoinTree, relation: int) -> list[str]:
 
 
 def _key_types(tree: JoinTree, schemas: Sequence[pa.Schema], classes: dict[EdgeEnd, int]) -> list[pa.Schema]:
-    """Return, for each dimension, the types in which its attributes are compared."""
+    """Return, for each dimension of the grid, a schema with the types in which its attributes are compared.
+
+    ``classes`` gives the dimension of each attribute.
+    """
     shared: dict[int, list[pa.DataType]] = {}
     for edge in tree.edges:
         number = classes[edge.ends[0]]

@@ -62,7 +62,7 @@ class CarryOperator(StatefulProcessor):
         yield from self._micro_batch(self._shard(key), map(from_blob, blobs), timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        """Scan more of the master for a shard without new input; yield what :meth:`handleInputRows` yields."""
+        """Scan more of the master for a shard without new input; yield the output file's line, and the metrics."""
         if last_run(self._values) == int(timerValues.getCurrentProcessingTimeInMs()):
             return  # input came in the same micro-batch and has turned the wheel already
         yield from self._micro_batch(self._shard(key), iter(()), timerValues)

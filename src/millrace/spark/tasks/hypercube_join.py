@@ -52,7 +52,7 @@ class HypercubeJoin:
     def _with_all(
         self, found: Combinations, steps: Sequence[JoinStep], kept: list[SortedRuns]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the output rows of ``found`` combined with the matching rows of all inputs that ``steps`` lead to."""
+        """Extend the combinations ``found`` by matching rows of one more input per step; yield the output rows."""
         if not steps:
             yield self._output(found)
             return

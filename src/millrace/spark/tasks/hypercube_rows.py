@@ -68,7 +68,7 @@ class HypercubeRows(RowLayout):
         return cast(columns, self.plan.coders[attribute.dimension].types)
 
     def codes(self, rows: pa.RecordBatch, attribute: Attribute, ahead: int = 1) -> npt.NDArray[np.int64]:
-        """Return the key code of an attribute for every row."""
+        """Return the key code of an attribute for every row; ``ahead`` columns precede the input's own."""
         return self.plan.coders[attribute.dimension].codes(self.key(rows, attribute, ahead))[0]
 
     def code(self, rows: pa.RecordBatch, side: int) -> RunRows:

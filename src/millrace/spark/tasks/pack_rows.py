@@ -59,8 +59,8 @@ def pack_hypercube_input(plan: HypercubePlan, side: int, batches: Iterator[pa.Re
 def pack_input(layout: RowLayout, side: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task, packed by shard.
 
-    The first shard gets an empty blob from every task that has rows. So this shard has state from the first micro-batch
-    with rows on, and the use of another join's checkpoint is always detected.
+    Every task that has rows also sends an empty blob to the first shard. So the first shard has state as soon as any
+    rows have come, and the use of another join's checkpoint is always detected there.
     """
     plan = layout.plan
     arriving = (types.conform(batch, plan.input_schemas[side]) for batch in batches if len(batch))

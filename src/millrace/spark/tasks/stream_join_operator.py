@@ -35,7 +35,7 @@ from millrace.worker.shipping import begin_task
 
 
 class BlockJoin(Protocol):
-    """Joins the new rows of a block with each other and with the rows of earlier blocks."""
+    """Joins new rows, as many at a time as the memory allows, with each other and with all earlier rows."""
 
     @property
     def layout(self) -> RowLayout:

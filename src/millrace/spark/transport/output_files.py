@@ -44,7 +44,7 @@ def file_lines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def metrics_line(metrics: str) -> pa.RecordBatch:
-    """Return a line with the metrics of a task, as a record batch."""
+    """Return the line of a task's output that carries the task's metrics, as a record batch."""
     return _line(None, metrics)
 
 
@@ -56,7 +56,7 @@ def file_frames(batches: Iterator[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
 
 
 def metrics_frame(metrics: str) -> pd.DataFrame:
-    """Return a line with the metrics of a task as a pandas frame."""
+    """Return a line with the metrics of a task, as a pandas frame."""
     return pd.DataFrame({_FILE: [None], METRICS_COLUMN: [metrics]})
 
 

@@ -50,7 +50,7 @@ _BETTER = (
 
 
 def _gaps(hybridjoin: str, cachejoin: str, **others: Any) -> tuple[Gap, ...]:
-    """Return claims that -PQ and -L are farther apart at one place than another, for HYBRIDJOIN and for CACHEJOIN."""
+    """Return two claims, with these texts, that -PQ and -L are farther apart at one place than at another."""
     return (
         Gap(hybridjoin, "hybridjoin-pq", "hybridjoin-l", **others),
         Gap(f"and {cachejoin}", "cachejoin-pq", "cachejoin-l", **others),
