@@ -97,6 +97,18 @@ def test_what_is_marked_fits_in_what_is_kept_free(store: mr.MasterStore) -> None
     assert join.metrics.peak_bytes <= 30_000
 
 
+def test_what_fits_does_not_depend_on_the_switching_factor(store: mr.MasterStore) -> None:
+    """The factor decides which keys are worth caching; how many of these fit is counted in real bytes."""
+    admitted = []
+    for factor in (1.0, 0.25):
+        join = join_of(store, 30_000, margin=0, evict_every=1_000, switching_factor=factor)
+        for _ in range(3):
+            turn(join, np.arange(500, 620).repeat(2))
+        list(join.finish())
+        admitted.append(join.metrics.admitted_keys)
+    assert admitted[0] == admitted[1] > 0
+
+
 def test_a_cache_kept_in_the_middle_of_a_turn_loses_no_row(store: mr.MasterStore, tmp_path: Path) -> None:
     """In each of the three roles, and at each step: the counts of half a turn are not taken for those of a whole."""
     keys = np.repeat(np.arange(250), 4)

@@ -180,13 +180,13 @@ def star_inputs(
 def stock_orders(
     total: int = 20_710, *, start: int = 2000, spread: float = 3.0, bound: int = 60, seed: int = 0
 ) -> dict[str, pa.Table]:
-    """Make ``total`` buy and sell orders of one share in one day; the default is the number in the paper's CSCO data.
+    """Make ``total`` buy and sell orders for the stock of one company in one day, half of them buy orders.
 
-    The column ``price`` is in cents. The market price moves up or down by a cent with every tenth order on average, and
-    turns back at ``start ± bound``.
-    Buyers offer less than the market price, and sellers ask for more. The distance has an exponential distribution with
-    a mean of ``spread`` cents. Half of the orders are buy orders. The paper's IPIX data contains 45 568 orders. Prices
-    are joined if they are equal, or if they differ by less than 5 cents.
+    The default is the number of orders in the paper's CSCO data; its IPIX data has 45,568. The column ``price`` is in
+    cents. The market price moves up or down by a cent with every tenth order on average, and turns back at
+    ``start ± bound``. Buyers offer less than the market price, and sellers ask for more. The distance has an
+    exponential distribution with a mean of ``spread`` cents. The experiments join prices that are equal, or that differ
+    by less than 5 cents.
     """
     half = whole_number("total", total, 2) // 2
     random = generator(_STOCK, seed)

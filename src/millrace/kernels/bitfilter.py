@@ -44,7 +44,7 @@ def is_set(bits: npt.NDArray[np.uint64], bit: np.uint64) -> np.uint64:
 
 @inlined
 def second(bits: npt.NDArray[np.uint64], shift: np.uint64, code: np.int64) -> np.uint64:
-    """Return whether the second bit of a code is set."""
+    """Return 1 if the second of a code's two bits in the filter is set, else 0."""
     return is_set(bits, (mix(code) * _OTHER) >> shift)
 
 

@@ -312,9 +312,9 @@ class StreamStatistics:
 
         The first compares the curves: it is the largest difference in :meth:`top_share` for any number of keys. The
         second compares the hot keys: it is half the sum of the differences in share, over all keys that are hot in
-        either stream. If only one of the two streams has a count of a key, its share in the other is assumed to be the
-        nearest one possible. Two parts of one stream differ by some 0.03, up to 0.07 if all keys have occurred
-        about 64 times.
+        either stream. If only one of the two streams has a count of a key, only limits of its share in the other are
+        known, and the closest share within these limits is used. For two parts of the same stream, the result is
+        typically about 0.03; it can reach 0.07 if all keys have occurred about 64 times.
         """
         _check_statistics("drifted", other)
         return max(self.frequencies().distance(other.frequencies()), self._moved(other))

@@ -78,7 +78,11 @@ def compare(before: dict[str, Any], after: dict[str, Any], tolerance: float = TO
 
 
 def left_out(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return lines that name figures with points missing in ``after``, and figures in which no direction is better."""
+    """Return lines of text that list what the comparison leaves out.
+
+    These are figures with points that ``after`` lacks, and figures for which neither higher nor lower values are
+    better.
+    """
     gone, neutral = [], []
     for name, figure in before["experiments"].items():
         new = after["experiments"].get(name, {"series": {}, "better": figure["better"]})

@@ -166,10 +166,10 @@ class AdaptivePairs(Buckets):
 def choose_pair(left: Counts, right: Counts, smallest: float, imbalance: float) -> int:
     """Return the number of the bucket that HMJ's flush policy writes, given the rows of each side per bucket.
 
-    It is the largest suitable bucket. If the totals of the two sides differ by less than the share ``imbalance`` of all
-    rows, a bucket is suitable if they still do without it. Otherwise, it is suitable if it has at least as many rows of
-    the larger side as of the other. Buckets in which either side has fewer than ``smallest`` rows are avoided if others
-    are left.
+    It is the largest suitable bucket. The sides are balanced if their totals differ by less than ``imbalance`` times
+    the number of all rows. If they are balanced, a bucket is suitable if they stay balanced once it is written.
+    Otherwise, a bucket is suitable if it has at least as many rows of the larger side as of the other. If no bucket is
+    suitable, all are. Buckets in which either side has fewer than ``smallest`` rows are avoided if others are left.
 
     >>> pairs = np.array([(4, 12), (11, 13), (13, 10), (6, 4), (25, 2)])
     >>> [choose_pair(*pairs.T, a, b) for a, b in ((10, 0.25), (10, 0.10), (1, 0.10))]

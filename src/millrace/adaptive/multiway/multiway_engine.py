@@ -80,8 +80,8 @@ class MultiwayDefinition:
         tree = JoinTree.of(_conditions(pair, band)) if pair else JoinTree.of(on, band)
         if not chosen.ordered and not tree.simple:
             raise ConfigError(
-                f"{chosen.name}: expected conditions without a band that always use the same columns of an input; "
-                f"got {tree}; for such conditions use miner"
+                f"{chosen.name}: expected conditions without a band, and all conditions on an input with the same "
+                f"columns of it; got {tree}. algorithm='miner' has neither restriction"
             )
         return MultiwayDefinition(tree, pair, suffix, chosen)
 

@@ -129,7 +129,10 @@ class MappedRows:
     def _gather_wide(
         self, columns: Sequence[int], page: Indices, inside: Indices, outputs: Sequence[OutputColumn]
     ) -> None:
-        """Gather several columns of 8 bytes without nulls whose outputs lie side by side."""
+        """Gather several columns at once.
+
+        Their values take 8 bytes each, they have no nulls, and their output columns are adjacent in memory.
+        """
         layout = self._columns()
         key = tuple(columns)
         if key not in self._bases:

@@ -108,11 +108,11 @@ class Access(ABC):
         shard. If keys repeat, it holds at most ``most`` rows. Rows are looked up while the result is read. Only for
         policies with :attr:`at_once`.
         """
-        raise StateError(f"{type(self).__name__}.rows_of: expected a policy with at_once; got one whose tuples wait")
+        raise StateError(f"{type(self).__name__}.rows_of: not defined; policies with at_once=True have to define it")
 
     def row_counts(self, codes: Codes) -> npt.NDArray[np.int64]:
         """Return for each key code how many master rows have it. Only for policies with :attr:`at_once`."""
-        raise StateError(f"{type(self).__name__}.row_counts: expected a policy with at_once; got one whose tuples wait")
+        raise StateError(f"{type(self).__name__}.row_counts: not defined; policies with at_once=True have to define it")
 
     @abstractmethod
     def explain(self) -> str:

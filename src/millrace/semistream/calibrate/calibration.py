@@ -12,10 +12,10 @@ Every join gives one equation, and the unit costs are the least-squares solution
 for all budgets, the others differ. Where the equations hardly determine a cost for one budget, it is kept near the cost
 for the other budgets. The time of ``lookup`` without the cost of a hit gives c_L.
 
-Data is read from the page cache or the real disk; nothing is modelled. Every join is measured several times, from step
-to step, in rounds. Other work on the machine makes a measurement slower, never quicker, so the slowest quarter of a
-join's measurements is ignored. The spread of a unit cost is computed from its values in single rounds: half the
-distance between the quartiles, divided by the median.
+Data is read from the page cache or the real disk; nothing is modelled. Every join is measured several times, in
+rounds. If the join takes steps, a measurement begins and ends with a step. Other work on the machine makes a
+measurement slower, never quicker, so the slowest quarter of a join's measurements is ignored. The spread of a unit cost
+is computed from its values in single rounds: half the distance between the quartiles, divided by the median.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Assumed(NamedTuple):
     """Costs with which predictions are made."""
 
     disk: Disk | None
-    """Disk that predictions assume; None if it is the one that the join's device models."""
+    """Disk that predictions assume; None to use the disk that the join's device simulates."""
     costs: UnitCosts | MeasuredCosts
     words: str
     """Where the costs come from, in words."""

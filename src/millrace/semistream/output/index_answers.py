@@ -78,7 +78,11 @@ class IndexAnswers:
             at = stop
 
     def _found(self, batch: pa.RecordBatch, codes: Codes, known: Indices) -> Pieces:
-        """Yield places of tuples and numbers of the master rows that the index finds for them, shard by shard."""
+        """Look key codes up in the index, shard by shard.
+
+        ``known`` holds, for each code, its tuple's position in ``batch``. Yield the positions of tuples and the numbers
+        of the master rows found for them.
+        """
         parts = self._parts
         for shard, places, rows in parts.access.rows_of(codes, PIECE):
             if parts.residual is not None:

@@ -55,7 +55,10 @@ class CarryOperator(StatefulProcessor):
         self._values = handle.getMapState("kept", "what string", "blob binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        """Join a shard's packed rows of a micro-batch; yield the line that names the output file, and the metrics."""
+        """Join the packed rows that a shard receives in a micro-batch.
+
+        Yield one-row frames: the path of the output file, if there is any output, then the metrics.
+        """
         blobs = sorted(
             (blob for frame in rows for blob in frame["blob"]), key=lambda blob: (zlib.crc32(blob), len(blob))
         )

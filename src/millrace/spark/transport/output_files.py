@@ -49,7 +49,7 @@ def metrics_line(metrics: str) -> pa.RecordBatch:
 
 
 def file_frames(batches: Iterator[pa.RecordBatch]) -> Iterator[pd.DataFrame]:
-    """Write output rows to a file, and yield the line that names it, as a pandas frame; without rows, yield nothing."""
+    """Write output rows to a file, and yield a one-row frame with its path; yield nothing if there are no rows."""
     path = _write(batches)
     if path is not None:
         yield pd.DataFrame({_FILE: [path], METRICS_COLUMN: [None]})
