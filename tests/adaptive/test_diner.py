@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace.adaptive.flush.regions import LOWER, UPPER
+from millrace.adaptive.flush.regions import LOWER, UPPER, Regions
 from millrace.adaptive.join import StreamJoin
 
 _ROWS = 600
@@ -109,6 +109,15 @@ def test_exactly_a_block_leaves_where_keys_are_equal() -> None:
     assert edge == held[-block - 1]
     memory.push("right", sorted({key for key in held if key < edge}))
     assert memory.flush() == held[-block:]
+
+
+def test_rows_after_equal_low_keys_are_in_the_upper_region() -> None:
+    memory = Memory([7] * 400 + [9] * 3)
+    regions = Regions()
+    rows = memory.join.engine.inputs.sides[0].memory
+    regions.divide(rows, memory.block)
+    assert (regions.lower, regions.upper, regions.rows_in(rows)) == (7, 9, [400, 0, 3])
+    regions.check_invariants(rows)
 
 
 def test_rows_of_the_middle_stay_if_they_have_met_and_the_clock_goes_on_where_it_was() -> None:

@@ -17,7 +17,7 @@ from millrace.core.budget import MemoryBudget
 from millrace.core.space import FileSpace, HeapSpace
 from millrace.rows.arena import Arena
 from millrace.rows.columns import output_column
-from millrace.rows.keyed_rows import KeyedRows
+from millrace.rows.keyed_rows import KeyedRows, holds_its_code
 
 SAMPLES: dict[pa.DataType, list[Any]] = {
     pa.int8(): [1, None, -3, 4, 5, 6, None],
@@ -136,6 +136,14 @@ def test_the_bytes_of_a_slot_are_those_of_its_arrays(type_: pa.DataType) -> None
     schema, space = pa.schema([("a", type_), ("b", pa.int32())]), CountingSpace()
     arena = Arena(schema, 100, 1_000, space, "test")
     assert Arena.bytes_per_slot(schema) == arena.slot_bytes == space.nbytes / 100
+
+
+def test_only_columns_of_64_bits_hold_their_codes() -> None:
+    same = [pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
+    other = [pa.int32(), pa.uint16(), pa.date32(), pa.timestamp("ms"), pa.timestamp("s", "UTC"), pa.string()]
+    assert [holds_its_code(type_, exact=True) for type_ in same] == [True] * len(same)
+    assert [holds_its_code(type_, exact=True) for type_ in other] == [False] * len(other)
+    assert not any(holds_its_code(type_, exact=False) for type_ in same)
 
 
 def test_a_code_column_is_not_stored_twice() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import millrace as mr
 from millrace.core.errors import ConfigError
 from millrace.datasets import zipf_stream
+from millrace.master.read.wheel import Load
 from millrace.semistream.access.oldest import Oldest
 from millrace.semistream.access.page_queue import PageQueue
 from millrace.semistream.access.position import Position
@@ -76,6 +78,26 @@ def test_a_repeated_key_leaves_when_all_of_its_pages_are_together(tmp_path: Path
     steps = [sorted(row["value"] for batch in join.step() for row in batch.to_pylist()) for _ in range(3)]
     assert steps == [["c", "d"], ["b", "e"]] or steps[0] == ["c"], steps
     assert sorted(value for step in steps for value in step) == list("abcde")
+
+
+def test_rows_of_repeated_keys_come_in_parts_that_the_load_buffer_holds(tmp_path: Path) -> None:
+    keys = np.random.default_rng(3).permutation(np.arange(10).repeat(3_000))
+    repeated = mr.MasterStore.build(pa.table({"key": keys, "value": np.arange(len(keys))}), tmp_path / "s", key="key")
+    join = mr.SemiStreamJoin(repeated, on="key", algorithm="hybridjoin", memory="100kB", b=50)
+    sizes: list[int] = []
+    join.bind(pa.schema([("key", pa.int64())]))
+    loads = join.access.loads
+
+    def noted() -> Iterator[Load]:
+        for load in loads():
+            sizes.append(len(load.codes))
+            yield load
+
+    join.access.loads = noted  # type: ignore[method-assign]
+    rows = sum(len(out) for out in join.run([pa.record_batch({"key": np.arange(10)})]))
+    assert rows == len(keys)
+    assert len(sizes) > join.metrics.steps, "a step has several parts"
+    assert max(sizes) <= join.access.context.step_rows
 
 
 @pytest.mark.parametrize("skew", [0.0, 1.0])

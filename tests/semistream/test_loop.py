@@ -200,6 +200,15 @@ def test_batches_stay_small_where_the_rows_that_match_are_the_long_ones(store: m
     assert sum(sizes) > 600 * 20_000
 
 
+def test_batches_of_nested_values_stay_small(store: mr.MasterStore) -> None:
+    """Their size is known only once they are gathered, so a batch is filled a few rows at a time."""
+    lists = pa.array([[i] * 10_000 for i in range(1_200)], pa.list_(pa.int64()))
+    batch = pa.record_batch({"key": pa.array(range(1_200), pa.int64()), "list": lists})
+    sizes = [out.nbytes for out in mr.SemiStreamJoin(store, "key", algorithm="lookup", memory=MEMORY).run([batch])]
+    assert max(sizes) < 1.3 * BATCH_BYTES
+    assert sum(sizes) > 1_200 * 80_000
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize(
     ("answer", "got"),

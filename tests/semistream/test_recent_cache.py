@@ -154,3 +154,11 @@ def test_cycles_are_the_keys_looked_up_per_row_of_the_master(store: mr.MasterSto
     assert join.metrics.cycles == 400 / KEYS
     assert look_up(join, following - 1) == 1
     assert join.metrics.cycles == 400 / KEYS, "the cache answered"
+
+
+def test_pages_of_rows_that_are_looked_up_are_counted(store: mr.MasterStore) -> None:
+    """Of those on the index and of those with rows: the rows of keys that are far apart are on more pages."""
+    near, far = (join_of(store, device=mr.Device("hdd-2007")) for _ in range(2))
+    look_up(near, 1, 2, 3)
+    look_up(far, 1, KEYS // 2, KEYS - 1)
+    assert far.metrics.pages_read - near.metrics.pages_read >= 2

@@ -140,7 +140,7 @@ class MemorySplit:
 
     @property
     def work(self) -> int:
-        """Bytes for new rows while they are processed, and for pairs of rows."""
+        """Bytes for new rows while they are being joined, and for the pairs that they form."""
         return self.piece * _ROW_WORK + self.pairs * self.pair_bytes
 
     @property

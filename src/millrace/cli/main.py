@@ -131,7 +131,7 @@ def _help(command: EntryPoint) -> str:
 
 
 def _listed_only() -> None:
-    """Do nothing. This is a placeholder in the list of commands; the imported command replaces it when it runs."""
+    """Do nothing. This is a placeholder, so that a command can be listed before its module is imported."""
 
 
 for _command in AVAILABLE.values():

@@ -113,7 +113,7 @@ def _inside(o: Ordered, chunk: int, key: np.int64) -> np.int64:
 
 @inlined
 def _fetch(o: Ordered, at: int) -> None:
-    """Prefetch the keys that :func:`_inside` compares first in the chunk at a directory place."""
+    """Prefetch the keys that a search of a chunk compares first; ``at`` is the chunk's place in the directory."""
     row = np.uint64(o.order[at])
     width = np.uint64(o.keys.shape[1])
     for k in range(_STRETCH - _ONE, np.uint64(o.counts[row]), _STRETCH):

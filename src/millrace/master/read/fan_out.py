@@ -141,7 +141,7 @@ def _scanned(store: ReadableStore, codes: Codes, sample: int) -> tuple[npt.NDArr
 
 
 def _pages(store: ReadableStore, sample: int) -> list[tuple[int, int, int]]:
-    """Return all pages, or random pages with about ``sample`` rows together, each as (shard, first row, end row)."""
+    """Return pages as (shard, first row, end row): all, or random ones if the store has more than ``sample`` rows."""
     size = store.manifest.page_rows
     pages = [
         (number, first, min(shard.rows, first + size))

@@ -67,7 +67,7 @@ def check_least(arguments: JoinArguments, binding: Binding | None, b: int | None
 
 
 def _start_bytes(arguments: JoinArguments, b: int | None, memory: int) -> int:
-    """Return the bytes needed before any tuple comes, if the access policy reserves memory for every page; else 0."""
+    """Return the bytes that the join needs before the first tuple; 0 if the policy reserves no memory for pages."""
     store, algorithm = arguments.store, arguments.algorithm
     if not algorithm.reserves_at_start:
         return 0

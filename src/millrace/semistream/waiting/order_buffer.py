@@ -209,7 +209,7 @@ class OrderBuffer:
     def release(self, sequences: Sequences) -> None:
         """Remove the first tuples of the buffer, given by their sequence numbers, after they were output.
 
-        All of them must be settled.
+        All of them must be settled: their rows are found, or it is known that they have none.
         """
         self.drop_rows(sequences)
         self.tuples.remove(self.slots(sequences))

@@ -1,7 +1,7 @@
 """Divides the dimensions of a grid into parts, so that several inputs can be joined in the cells of the grid.
 
-The grid has a dimension for every set of columns that conditions make equal, and a hash of their values gives the part.
-A cell, which is a shard, combines one part of every dimension::
+The grid has one dimension for each set of columns that have to be equal, and a hash of their value selects the part of
+the dimension. A cell, which is a shard, combines one part of every dimension::
 
     orders(cust)  customers(cust, nation)  nations(nation)          nation
                                                                   0   1   2

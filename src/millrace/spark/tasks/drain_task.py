@@ -40,7 +40,7 @@ def drain_to_file(plan: EnrichPlan, batches: Iterator[pa.RecordBatch]) -> Iterat
 
 
 class DrainTask:
-    """The join of one task, and its metrics once it is complete."""
+    """Runs the join of one task with ``pending="drain"``, and has its metrics once all rows have been yielded."""
 
     def __init__(self, plan: EnrichPlan) -> None:
         self._plan = plan
