@@ -89,7 +89,7 @@ class Shedding:
 
     @property
     def keep(self) -> float:
-        """Share kept at the moment, of the tuples or, with ``"key"``, of the keys. It may be set to a share or ``"auto"``."""
+        """Share kept now, of the tuples or, with ``"key"``, of the keys. It may be set to a share or ``"auto"``."""
         return self._keep
 
     @keep.setter
