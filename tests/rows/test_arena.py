@@ -138,6 +138,38 @@ def test_the_bytes_of_a_slot_are_those_of_its_arrays(type_: pa.DataType) -> None
     assert Arena.bytes_per_slot(schema) == arena.slot_bytes == space.nbytes / 100
 
 
+class ReleasingSpace(HeapSpace):
+    """Records from which item on each array was given back to the system."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[int, str] = {}
+        self.released: dict[str, int] = {}
+
+    def array(self, name: str, dtype: Any, length: int) -> Any:
+        made = super().array(name, dtype, length)
+        self._names[made.ctypes.data] = name.rpartition(".")[2]
+        return made
+
+    def release(self, array: Any, start: int) -> None:
+        self.released[self._names.get(array.ctypes.data, "?")] = start
+        super().release(array, start)
+
+
+def test_trimming_returns_the_memory_of_all_arrays() -> None:
+    space = ReleasingSpace()
+    rows = KeyedRows("test", pa.schema([("a", pa.int32())]), MemoryBudget(4_000_000), space, {"mark": np.int32})
+    assert rows.make_room(20_000)
+    slots, _ = rows.insert(np.arange(20_000), [pa.array(range(20_000), pa.int32())])
+    places = len(rows.map.directory)
+    rows.remove(slots[10:])
+    rows.trim()
+    assert len(rows.map.directory) < places
+    assert space.released["directory"] == len(rows.map.directory)
+    assert space.released["mark"] == 10
+    rows.check_invariants()
+
+
 def test_only_columns_of_64_bits_hold_their_codes() -> None:
     same = [pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
     other = [pa.int32(), pa.uint16(), pa.date32(), pa.timestamp("ms"), pa.timestamp("s", "UTC"), pa.string()]

@@ -10,6 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.datasets import zipf_stream
+from millrace.semistream.access.direct import PerTuple
 
 ROWS = 20_000
 
@@ -30,6 +31,9 @@ def test_nested_loops_read_a_page_for_each_tuple_that_the_pool_has_not(store: mr
             for _ in join.push(batch):
                 continue
         join.check_invariants()
+    for join in (small, large):
+        assert isinstance(join.access, PerTuple)
+        assert len(join.access._pool.frame) == -(-ROWS // int(join.device.page_bytes / store.row_bytes))
     assert 0.5 < small.metrics.pages_read / 20_000 <= 1
     assert large.metrics.pages_read <= 40, "the pool holds all of the master"
 
