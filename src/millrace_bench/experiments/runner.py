@@ -141,10 +141,9 @@ def _outcomes(tasks: Sequence[_Task], processes: int) -> Generator[tuple[str, Ru
                 yield done.result()
         except BaseException as error:  # Ctrl-C, or a task failed: stop the other tasks
             with _without_interrupts():
-                pool.shutdown(wait=False, cancel_futures=True)
                 for process in active_children():
                     process.terminate()
-                pool.shutdown()
+                pool.shutdown(cancel_futures=True)  # waits for the pool's thread, which must not run during the exit
             if isinstance(error, BrokenProcessPool):
                 raise MillraceError(
                     "run: a worker process was killed; finished points are kept; run the same command again to "
