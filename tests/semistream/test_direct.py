@@ -62,3 +62,18 @@ def test_a_look_up_reads_each_page_of_a_piece_once(store: mr.MasterStore) -> Non
     for times in (1, 2):
         list(join.push(pa.record_batch({"key": np.arange(ROWS).repeat(2)})))
         assert join.metrics.pages_read == times * pages
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "anti"])
+def test_a_part_without_a_match_is_not_the_last_one(tmp_path: Path, how: str) -> None:
+    """Pairs are tested in parts; the condition holds for none of the first part, and for all of the last."""
+    keys = np.arange(1_000).repeat(100)
+    store = mr.MasterStore.build(pa.table({"key": keys, "value": keys}), tmp_path / "s", "key")
+    batch = pa.record_batch({"key": np.arange(1_000), "limit": np.where(np.arange(1_000) < 800, -1, 2_000)})
+    condition = mr.compare("limit", ">", "value")
+    for ordered in (False, True):
+        join = mr.SemiStreamJoin(store, "key", how, where=condition, algorithm="lookup", memory="4MB", ordered=ordered)
+        keys_out = np.concatenate([out["key"].to_numpy() for out in join.run([batch])])
+        matched, unmatched = np.arange(800, 1_000).repeat(100), np.arange(800)
+        expected = {"inner": matched, "left": np.concatenate([unmatched, matched]), "anti": unmatched}[how]
+        assert (keys_out if ordered else np.sort(keys_out)).tolist() == expected.tolist()
