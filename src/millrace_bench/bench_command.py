@@ -77,8 +77,8 @@ def run(
         wanted, every = ([here for e in some if (here := without_disk_model(e))] for some in (wanted, every))
         if not wanted:
             raise ConfigError(
-                "machine: none of the chosen experiments can run with --machine, which measures only rates and cache "
-                "hits of joins; choose other experiments, or leave out --machine"
+                "machine: expected experiments that measure joins' rates or cache hits, and none of the chosen ones "
+                "does; choose others, or leave out --machine"
             )
     wanted, too_large = runner.fitting(wanted, chosen_size, directory)
     for name, nbytes in too_large.items():
